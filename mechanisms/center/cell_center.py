@@ -67,7 +67,7 @@ class CellDesign:
     Attributes:
       partition: Partition of the records.
       codes: Codes of a sample of records, shape (s, d), uint8.
-      histogram: Budget of the histogram of the residuals; 0 if there are no cells.
+      histogram: Budget of the histogram of the residuals.
       epsilon: Budget of the sums.
     """
 

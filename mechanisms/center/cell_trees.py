@@ -94,7 +94,7 @@ class CellMeans:
     """Noised means of cells.
 
     Attributes:
-      cells: Cell of each record of the sample, shape (s,), integers.
+      cells: Cell of each record of the sample, shape (s,), integers; each cell has one.
       means: Noised mean of each cell in steps, shape (c,), float64.
       variances: Variance of each, > 0, shape (c,), float64.
     """
@@ -142,11 +142,11 @@ class _Boosting:
 
     def __init__(self, by_column: np.ndarray, targets: CellMeans, fold: int):
         self._codes, self._targets, self._fold = by_column, targets, fold
-        self._counts = np.maximum(np.bincount(targets.cells, minlength=len(targets.means)), 1)
+        # Each cell has a record of the sample.
+        self._counts = np.bincount(targets.cells, minlength=len(targets.means))
         weight = 1 / targets.variances
         self._held = _hashed(np.arange(len(weight)), 7) % FOLDS == fold
-        known = np.bincount(targets.cells, minlength=len(weight)) > 0
-        self._judged = np.flatnonzero(self._held & known)
+        self._judged = np.flatnonzero(self._held)
         scale = np.add.reduce((weight / self._counts)[targets.cells]) / max(len(targets.cells), 1)
         self.weight = weight / scale
         self._weight = np.where(self._held, 0.0, self.weight)

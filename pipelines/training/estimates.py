@@ -216,8 +216,7 @@ def compare(
     Raises:
       ValueError: If an argument is wrong, or the mechanism has no exact correction.
     """
-    if metric not in COMPARED:
-        raise ValueError(f"metric must be one of {', '.join(COMPARED)}, not {metric!r}")
+    check_compared(metric)
     _check(target, clipping)
     places, around = release.places(z, center)
     one, other = (numbers(values, name, places.shape) - around for values, name in ((f, "f"), (g, "g")))
@@ -343,6 +342,12 @@ def _refusal(release: Release, what: str) -> str:
         f"{what} without bias: release with --mechanism unbiased and --center linear or none, or pass exact=False, "
         "which corrects on average under the prior only"
     )
+
+
+def check_compared(metric: str) -> None:
+    """Raises ValueError unless models are compared by this metric."""
+    if metric not in COMPARED:
+        raise ValueError(f"metric must be one of {', '.join(COMPARED)}, not {metric!r}")
 
 
 def _check(target: str, clipping: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .estimates import COMPARED, estimate
+from .estimates import check_compared, estimate
 from .objectives import check_library
 from .release import Release
 
@@ -59,7 +59,7 @@ def early_stopping(
     Raises:
       ValueError: If there is no stage, an argument is wrong, or the mechanism has no exact correction.
     """
-    _check_metric(metric)
+    check_compared(metric)
     best: Stage | None = None
     for index, given in enumerate(predictions):
         found = estimate(metric, given, z, release, center=center, clipping=clipping, exact=exact)
@@ -102,7 +102,7 @@ def evaluation(
       ValueError: If an argument is wrong; later, if the library calls it for a data set of another size.
     """
     check_library(library)
-    _check_metric(metric)
+    check_compared(metric)
     released = np.asarray(z, np.float64)
     # Wrong labels are found here, and not in the middle of the training.
     release.places(released, center)
@@ -121,8 +121,3 @@ def evaluation(
         return (name, value, False) if library == "lightgbm" else (name, value)
 
     return function
-
-
-def _check_metric(metric: str) -> None:
-    if metric not in COMPARED:
-        raise ValueError(f"metric must be one of {', '.join(COMPARED)}, not {metric!r}")

@@ -237,7 +237,9 @@ class _DesignCells(beam.DoFn):
         yield design_cells(sample.columns, center, max(sample.records, 1), self._epsilon)
 
 
-class _SumMoments(beam.DoFn):
+class _Summing(beam.DoFn):
+    """Sums over the records of batches."""
+
     def __init__(self, column: LabelColumn, key: NoiseKeyFile):
         self._column = column
         self._key = key
@@ -246,18 +248,24 @@ class _SumMoments(beam.DoFn):
         self._secret = self._key.load()
         self._progress = Progress("summed")
 
+
+class _Releasing(beam.DoFn):
+    """Adds noise to sums over all records."""
+
+    def __init__(self, column: LabelColumn, key: NoiseKeyFile, threshold: Threshold):
+        self._column = column
+        self._key = key
+        self._threshold = threshold
+
+
+class _SumMoments(_Summing):
     @redact_errors("summing features")
     def process(self, batch: LabelledBatch, design: Any) -> Iterator[MomentSummary]:
         yield summarize_moments(batch, self._column, batch.resolve(design), self._secret)
         self._progress.add(batch.batch.num_rows)
 
 
-class _ReleaseCenter(beam.DoFn):
-    def __init__(self, column: LabelColumn, key: NoiseKeyFile, threshold: Threshold):
-        self._column = column
-        self._key = key
-        self._threshold = threshold
-
+class _ReleaseCenter(_Releasing):
     @redact_errors("noising the center")
     def process(self, summary: MomentSummary, design: CenterDesign, unique_ids: int = 0) -> Iterator[LinearCenter]:
         self._threshold.check(summary.records, summary.unusable, self._column.described, left_out=summary.left_out)
@@ -266,15 +274,7 @@ class _ReleaseCenter(beam.DoFn):
         yield center
 
 
-class _SumCells(beam.DoFn):
-    def __init__(self, column: LabelColumn, key: NoiseKeyFile):
-        self._column = column
-        self._key = key
-
-    def setup(self) -> None:
-        self._secret = self._key.load()
-        self._progress = Progress("summed")
-
+class _SumCells(_Summing):
     @redact_errors("summing residuals")
     def process(self, batch: LabelledBatch, linear: Any, design: Any) -> Iterator[CellSummary]:
         linear, design = batch.resolve(linear), batch.resolve(design)
@@ -285,12 +285,7 @@ class _SumCells(beam.DoFn):
         self._progress.add(batch.batch.num_rows)
 
 
-class _ReleaseCells(beam.DoFn):
-    def __init__(self, column: LabelColumn, key: NoiseKeyFile, threshold: Threshold):
-        self._column = column
-        self._key = key
-        self._threshold = threshold
-
+class _ReleaseCells(_Releasing):
     @redact_errors("noising the center")
     def process(
         self, summary: CellSummary | None, linear: LinearCenter, design: CellDesign | None
