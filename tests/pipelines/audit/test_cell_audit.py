@@ -99,7 +99,7 @@ def swap(values, first, second):
     values[first], values[second] = values[second], values[first]
 
 
-TREES = "center.linear.cells.trees"
+TREES, RANGE = "center.linear.cells.trees", "center.linear.cells.range does not follow from its counts"
 
 
 @pytest.mark.parametrize(
@@ -116,8 +116,8 @@ TREES = "center.linear.cells.trees"
         (lambda cells: fewer_trees(cells["trees"]), "not as many as the cells that were held out choose"),
         (lambda cells: cells["trees"].update(columns=[], cuts=[], leaves=[]), "not as many as the cells"),
         (lambda cells: [each.pop() for each in cells["trees"].values()], "not as many as any number"),
-        (lambda cells: cells["range"].__setitem__(1, cells["range"][1] + 1), "range does not follow from its counts"),
-        (lambda cells: cells["range"].__setitem__(0, -40), "range does not follow from its counts"),
+        (lambda cells: cells["range"].__setitem__(1, cells["range"][1] + 1), RANGE),
+        (lambda cells: cells["range"].__setitem__(0, -40), RANGE),
         (lambda cells: cells["counts"].__setitem__(15, cells["counts"][15] // 2), "center.linear.cells"),
         (lambda cells: cells.update(counts=[200] * len(cells["counts"])), "explains too little of the labels"),
         (lambda cells: cells.update(counts=[6000 * (i == 15) for i in range(31)]), "explains too little of the labels"),
@@ -143,16 +143,21 @@ def test_trees_without_sums(copied):
 
 
 def test_epsilons_that_are_lowered(copied):
-    """The noise was drawn for the true epsilon: trees show it even if the manifest states the lower one, too."""
+    """The noise was drawn for the true epsilon: range or trees show it even if the manifest states the lower one, too.
+
+    The range is checked first, and depends on the scale only where the best two are close.
+    """
     change_cells(copied, lambda cells: cells.update(sums_epsilon=cells["sums_epsilon"] / 2))
     problem = "release.center_epsilon is not the sum of those of the linear center and its cells"
-    assert problem in problems(copied)
-    assert TREES in problems(copied)
+    found = problems(copied)
+    assert problem in found
+    assert TREES in found or RANGE in found
     release = json.loads((copied / "release.json").read_text())
     release["center_epsilon"] -= json.loads((copied / "center.json").read_text())["linear"]["cells"]["sums_epsilon"]
     (copied / "release.json").write_text(json.dumps(release))
-    assert problem not in problems(copied)
-    assert TREES in problems(copied)
+    found = problems(copied)
+    assert problem not in found
+    assert TREES in found or RANGE in found
 
 
 def test_epsilons_that_add_up_to_more_than_was_stated(copied):
