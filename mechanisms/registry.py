@@ -74,6 +74,9 @@ MECHANISMS: dict[str, Any] = {family.name: family for family in _FAMILIES}
 """Mechanism classes by name; each takes its parameters as keyword arguments."""
 
 
+CLASS_MECHANISMS = (RandomizedResponse.name, RRTopK.name)
+"""Names of the mechanisms of classes: those that take no distance of labels into account."""
+
 AUTO = "auto"
 """In place of a name: the mechanism of least model error, of `analysis.automatic`."""
 

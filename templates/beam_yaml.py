@@ -27,6 +27,7 @@ from ..pipelines.spec.center_fields import read_groups
 from ..pipelines.spec.fields import CELL_CENTER, CENTERS, NO_CENTER, Fields
 from ..pipelines.spec.input_spec import input_format, where_filter
 from ..pipelines.spec.label import Budget, make_label, record_budget, unit_bound, working_domain
+from ..pipelines.spec.label import label_classes as read_classes
 from ..pipelines.spec.label import label_column as checked_column
 from ..pipelines.spec.mechanism_file import MechanismFile
 from ..transforms import (
@@ -120,6 +121,8 @@ def read_record_batches(
     csv_thousands: str = "",
     csv_columns: list[str] | None = None,
     csv_types: dict[str, str] | None = None,
+    label_classes: list[Any] | None = None,
+    other_class: Any = None,
 ) -> beam.PTransform:
     """Reads files into record batches.
 
@@ -136,6 +139,8 @@ def read_record_batches(
       csv_thousands: Mark of thousands in numbers of CSV files, such as "." or ","; default none.
       csv_columns: Names of the columns of CSV files without a header line, in their order.
       csv_types: Types of CSV columns by name, such as string or uint64; those of other columns are inferred.
+      label_classes: Classes of the label, as which it is read from CSV files.
+      other_class: Class that values count as that are not listed; by default the first one.
 
     Returns:
       A transform from the pipeline to LabelledBatch.
@@ -146,7 +151,9 @@ def read_record_batches(
     given = {**locals(), "label": label or "", "input_format": format}
     with _python_names():
         fields = Fields.of(given)
-        read, only = input_format(fields), where_filter(where, None)
+        read, only, classes = input_format(fields), where_filter(where, None), read_classes(fields)
+    if classes is not None and label is not None:
+        read = dataclasses.replace(read, classes={label: classes})
     return ReadRecordBatches(input, read, columns, only, label)
 
 
@@ -158,6 +165,8 @@ def noisy_prior(
     label_max: float | None = None,
     label_step: float | None = None,
     label_values: list[float] | None = None,
+    label_classes: list[Any] | None = None,
+    other_class: Any = None,
     id_column: str | None = None,
     prior_epsilon: float | None = None,
     rounding: str | None = None,
@@ -177,6 +186,8 @@ def noisy_prior(
       label_max: Largest label of the public domain.
       label_step: Spacing of the label grid.
       label_values: All labels of the domain, ascending, instead of the three arguments above.
+      label_classes: Classes of the label, texts, integers or booleans, instead of a domain of numbers.
+      other_class: Class that values count as that are not listed; by default the first one.
       id_column: Column of unique ids; by default records are identified by file and row.
       prior_epsilon: Budget of the histogram; by default sqrt(k / n), at most the mechanism's share of epsilon.
       rounding: Rounding of labels that are not in the domain, nearest or randomized; by default nearest, and randomized
@@ -275,6 +286,8 @@ class PrivatizeRecordBatches(beam.PTransform):
         label_max: float | None = None,
         label_step: float | None = None,
         label_values: list[float] | None = None,
+        label_classes: list[Any] | None = None,
+        other_class: Any = None,
         id_column: str | None = None,
         rounding: str | None = None,
         center_column: str | None = None,
@@ -292,6 +305,8 @@ class PrivatizeRecordBatches(beam.PTransform):
           label_max: Largest label of the public domain.
           label_step: Spacing of the label grid.
           label_values: All labels of the domain, ascending, instead of the three arguments above.
+          label_classes: Classes of the label, texts, integers or booleans, instead of a domain of numbers.
+          other_class: Class that values count as that are not listed; by default the first one.
           id_column: Column of unique ids; by default records are identified by file and row.
           rounding: Rounding of labels that are not in the domain, nearest or randomized; by default nearest, and
             randomized for a grid of more labels than mechanisms use.
@@ -424,6 +439,8 @@ class LabelDP(beam.PTransform):
         label_max: float | None = None,
         label_step: float | None = None,
         label_values: list[float] | None = None,
+        label_classes: list[Any] | None = None,
+        other_class: Any = None,
         prior_epsilon: float | None = None,
         mechanism: str | None = None,
         parameters: dict[str, Any] | None = None,
@@ -446,6 +463,8 @@ class LabelDP(beam.PTransform):
           label_max: Largest label of the public domain.
           label_step: Spacing of the label grid.
           label_values: All labels of the domain, ascending, instead of the three arguments above.
+          label_classes: Classes of the label, texts, integers or booleans, instead of a domain of numbers.
+          other_class: Class that values count as that are not listed; by default the first one.
           prior_epsilon: Budget of the histogram; by default sqrt(k / n), at most the mechanism's share of epsilon.
           mechanism: Name of the mechanism, as for `labeldp privatize --mechanism`; by default auto.
           parameters: Parameters of the mechanism, by name, and its loss.

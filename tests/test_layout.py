@@ -17,8 +17,8 @@ ORDER = {
         "composition", "release",
     ),
     "transforms": (
-        "errors", "progress_log", "arrow_values", "stores", "io", "noise_key_file", "tfrecord", "batches", "csv_input",
-        "readers", "beam_rows", "label_summary", "noise_binding", "units", "center", "noisy_prior",
+        "errors", "progress_log", "arrow_values", "class_values", "stores", "io", "noise_key_file", "tfrecord",
+        "batches", "csv_input", "readers", "beam_rows", "label_summary", "noise_binding", "units", "center", "noisy_prior",
         "solve_randomizer", "privatize_labels", "shards", "validation",
     ),
     "pipelines": (

@@ -18,8 +18,10 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute
 from apache_beam.pvalue import AsSingleton, PCollection
 
+from ..mechanisms.core.label_classes import LabelClasses
 from ..mechanisms.noise.keyed_words import Identities, integer_identities, row_identities
 from ..mechanisms.release.label_column import LabelColumn
 from ..mechanisms.release.unit_bound import UnitBound
@@ -28,14 +30,19 @@ from .arrow_values import (
     column_identities,
     is_list,
     is_number,
+    is_text,
     plain_batch,
     plain_schema,
     single_numbers,
     single_values,
     value_type,
 )
+from .class_values import class_column, class_places
 from .errors import InputError
 from .tfrecord.encoded_batches import EncodedRecords, binary_array
+
+# Its functions are made when it is imported: type checkers do not know them.
+pc: Any = pyarrow.compute
 
 _LENGTH = struct.Struct("<Q")
 # Arrow reads numbers in place from multiples of this.
@@ -328,13 +335,15 @@ def check_bounded(batch: LabelledBatch, unit: UnitBound | None) -> None:
         )
 
 
-def label_values(batch: LabelledBatch, label: str) -> np.ndarray:
-    """Labels of a batch, shape (n,), float64.
+def label_values(batch: LabelledBatch, label: str, classes: LabelClasses | None = None) -> np.ndarray:
+    """Labels of a batch, shape (n,), float64; with classes, their places.
 
-    They are NaN for records without a usable label (missing, several, NaN or infinite). Raises InputError if the column
-    is not numeric.
+    They are NaN for records without a usable label (missing, several, NaN or infinite; of texts, an empty one). Raises
+    InputError if the column is not numeric, or holds no classes.
     """
     column = batch.column(label)
+    if classes is not None:
+        return class_places(column, classes, label, batch.source, batch.batch.num_rows)
     if column is not None:
         check_label_type(column.type, label, batch.source)
     return single_numbers(column, batch.batch.num_rows)
@@ -347,11 +356,24 @@ def usable_labels(batch: LabelledBatch, column: LabelColumn) -> tuple[np.ndarray
     label in it and in all other private columns, shape (n,), bool. Raises InputError if a private column is not
     numeric.
     """
-    values = label_values(batch, column.name)
+    values = label_values(batch, column.name, column.classes)
     usable = np.isfinite(values)
     for other in column.others:
-        usable &= np.isfinite(label_values(batch, other))
+        usable &= has_label(batch, other)
     return values, usable
+
+
+def has_label(batch: LabelledBatch, label: str) -> np.ndarray:
+    """Tells which records have a usable label, be it a number or a class, shape (n,), bool.
+
+    Raises InputError if the column holds neither numbers nor text.
+    """
+    column = batch.column(label)
+    if column is None or not is_text(value_type(column.type)):
+        return np.isfinite(label_values(batch, label))
+    values, present = single_values(column)
+    present[present] = np.asarray(pc.binary_length(values)) > 0
+    return present
 
 
 def several_values(batch: LabelledBatch, label: str) -> int:
@@ -384,19 +406,23 @@ def center_values(batch: LabelledBatch, center: str) -> np.ndarray:
     return single_numbers(column, batch.batch.num_rows)
 
 
-def replace_label(batch: LabelledBatch, label: str, values: np.ndarray) -> LabelledBatch:
+def replace_label(
+    batch: LabelledBatch, label: str, values: np.ndarray, classes: LabelClasses | None = None
+) -> LabelledBatch:
     """Replaces the values of the label column, which keeps its position, and the labels within encoded records.
 
-    Takes the new labels with shape (n,), float64. Returns the batch with labels as float64, or as float32 if its
-    records are encoded. If the column held lists, it holds lists of one label of the same kind, of float32 if they were
-    of float32 or as tf.Examples have integers.
+    Takes the new labels with shape (n,), float64, places with classes. Returns the batch with labels as float64, or as
+    float32 if its records are encoded. If the column held lists, it holds lists of one label of the same kind, of
+    float32 if they were of float32 or as tf.Examples have integers. Classes keep the type of the column.
 
     Metadata of the columns is dropped, because writers keep statistics and samples of values there.
     """
     place = batch.batch.schema.get_field_index(label)
     kind, column = batch.batch.schema.field(place).type, pa.array(values, pa.float64())
     encoded = batch.encoded
-    if encoded is not None:
+    if classes is not None:
+        column = class_column(values.astype(np.int64), kind, classes)
+    elif encoded is not None:
         encoded, column = encoded.with_label(label, values), pa.array(values.astype(np.float32))
     elif is_list(kind):
         large = pa.types.is_large_list(kind)

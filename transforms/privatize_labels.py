@@ -155,7 +155,8 @@ def privatize_batch(records: UsableRecords, sampler: LabelSampler) -> LabelledBa
     Returns the batch with its label column replaced, and the fingerprint of the randomizer.
     """
     batch = records.batch
-    replaced = replace_label(batch, records.labels.column.name, sampler.sample(records.labels))
+    column = records.labels.column
+    replaced = replace_label(batch, column.name, sampler.sample(records.labels), column.classes)
     own_mechanism = sampler.randomizer.fingerprint.hex()
     # A stage before this one may have drawn the labels of another private column.
     mechanism = own_mechanism if batch.mechanism is None else f"{batch.mechanism},{own_mechanism}"

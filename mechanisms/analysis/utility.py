@@ -30,6 +30,7 @@ from functools import cached_property
 import numpy as np
 from scipy.special import ndtri
 
+from ..core.label_classes import LabelClasses
 from ..core.prior import Prior
 from ..core.randomizer import Randomizer, variances
 from ..core.reproducible import dot, exp
@@ -254,6 +255,7 @@ class ReleasedFacts:
       loss: Name of the loss that was asked for; None if unknown.
       center: Center of the labels; None without one.
       records_per_unit: Largest number of records of a privacy unit. Epsilons are those of one record.
+      classes: Classes of the label, of which the labels of the randomizer are the places; None for numbers.
     """
 
     randomizer: Randomizer
@@ -264,6 +266,7 @@ class ReleasedFacts:
     loss: str | None = None
     center: CenterFacts | None = None
     records_per_unit: int = 1
+    classes: LabelClasses | None = None
 
     @cached_property
     def utility(self) -> Utility:

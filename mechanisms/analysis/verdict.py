@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,13 +20,9 @@ from ..core.prior import Prior
 from ..noise.noisy_histogram import HISTOGRAM_SENSITIVITY
 from ..registry import Mechanism, mechanism_named
 from ..unbiased.optimal_unbiased import Unbiased
+from .class_verdict import class_debiasing, class_verdict, class_warnings
+from .findings import AS_FLAGS, LOSS, SMALL_MODEL, Debiasing, Naming, Verdict, Warn, percent, rounded_down, rounded_up
 from .utility import ReleasedFacts, Utility, clipped_utility, utility
-
-LOSS = 0.1
-"""Labels serve a model if they add at most this share of the label variance to its error."""
-
-SMALL_MODEL = 10
-"""Least number of parameters of a model; below that, labels serve averages over groups of records."""
 
 EXPLAINED_SHARES = (0.5, 0.9)
 """Shares of the label variance that features explain, for which the worth of a label is stated besides the bound."""
@@ -56,33 +52,6 @@ CENTER_RANGE = 0.5
 
 MISSING_CENTERS = 0.05
 """Largest share of records without a center that is not worth a warning."""
-
-
-Naming = Callable[[str], str]
-"""How parameters of a release are named in texts: as flags, unless another is given."""
-_FLAGS: Naming = "--{}".format
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """Use that released labels can be put to.
-
-    Attributes:
-      level: "good" for training, "center" where the center is the model and labels add little, "small" models only,
-        "averages" only, "bias" that no number of records averages out, "none", or "unknown" where the number of records
-        is.
-      text: One line for a user.
-      proposals: What would make the labels good for training, each computed; empty if they are, or if nothing would.
-    """
-
-    level: str
-    text: str
-    proposals: tuple[str, ...] = ()
-
-    @property
-    def line(self) -> str:
-        """The text with the proposals."""
-        return f"{self.text}: {', or '.join(self.proposals)}" if self.proposals else self.text
 
 
 @dataclass(frozen=True)
@@ -130,8 +99,10 @@ def parameters_of(facts: ReleasedFacts) -> int:
     return max(MODEL_PARAMETERS, (facts.features or 0) + 1)
 
 
-def verdict(facts: ReleasedFacts, naming: Naming = _FLAGS) -> Verdict:
+def verdict(facts: ReleasedFacts, naming: Naming = AS_FLAGS) -> Verdict:
     """Judges released labels."""
+    if facts.classes is not None:
+        return class_verdict(facts, naming)
     moments, parameters = facts.whole_utility, parameters_of(facts)
     variance, what = facts.label_variance, facts.of_what
     if not (moments.variance > 0 and variance > 0):
@@ -158,9 +129,9 @@ def verdict(facts: ReleasedFacts, naming: Naming = _FLAGS) -> Verdict:
         text = f"biased: a model keeps a bias of up to {bias} of the variance of the {what}, which no number of "
         text += "records averages out; use its predictions for their order only"
     elif most >= SMALL_MODEL:
-        level, text = "small", f"usable for small models, of at most {_round_down(most)} parameters; {costs}"
+        level, text = "small", f"usable for small models, of at most {rounded_down(most)} parameters; {costs}"
     elif most >= 1:
-        level, text = "averages", f"usable only for averages over at least {_round_up(needed):,} records"
+        level, text = "averages", f"usable only for averages over at least {rounded_up(needed):,} records"
     else:
         level, text = "none", f"not usable: even the average over all {facts.records:,} records is too noisy"
     return Verdict(level, text, tuple(_proposals(facts, needed * parameters, naming)))
@@ -172,7 +143,7 @@ def _without_records(facts: ReleasedFacts, needed: float, what: str) -> Verdict:
     parameters = parameters_of(facts)
     return Verdict(
         "unknown",
-        f"good for training a model of {parameters} parameters from about {_round_up(needed * parameters):,} records "
+        f"good for training a model of {parameters} parameters from about {rounded_up(needed * parameters):,} records "
         "on",
     )
 
@@ -218,10 +189,10 @@ def _proposals(facts: ReleasedFacts, records: float, naming: Naming) -> Iterator
     # The loss falls with epsilon.
     step = bisect_left(larger, True, key=lambda each: _share(_solved(facts, mechanism, each), ratio) * scale <= LOSS)
     if step < len(larger):
-        total = _round_up((larger[step] + facts.prior_epsilon) * facts.records_per_unit)
+        total = rounded_up((larger[step] + facts.prior_epsilon) * facts.records_per_unit)
         yield f"raise {naming('epsilon')} to about {total:g}{' with ' + other if other else ''}"
     if facts.records < records < math.inf:
-        yield f"release about {_round_up(records):,} records{' with ' + other if other else ''}"
+        yield f"release about {rounded_up(records):,} records{' with ' + other if other else ''}"
     if facts.center is None:
         yield f"give a prediction of the labels ({naming('center_column')})"
 
@@ -263,25 +234,10 @@ def _coarse(prior: Prior) -> Prior:
     return Prior(even, np.bincount(place, prior.weights, _COARSE_LABELS))
 
 
-@dataclass(frozen=True)
-class Debiasing:
-    """Line that debiases released labels, or predictions learned from them.
-
-    In the formula to paste, `released` is a label or a prediction and `center` the center; None without a line. The
-    advice says when to use it, or why there is none.
-    """
-
-    formula: str | None
-    advice: str
-
-    @property
-    def line(self) -> str:
-        """Formula and advice."""
-        return self.advice if self.formula is None else f"{self.formula}, {self.advice}"
-
-
-def debiasing(facts: ReleasedFacts, naming: Naming = _FLAGS) -> Debiasing:
+def debiasing(facts: ReleasedFacts, naming: Naming = AS_FLAGS) -> Debiasing:
     """Line that debiases released labels, or the reason why there is none."""
+    if facts.classes is not None:
+        return class_debiasing(facts)
     if facts.utility.unbiased:
         clipping = "" if facts.center is None else ", up to the clipping of residuals"
         return Debiasing(None, f"needs none: the labels are unbiased{clipping}")
@@ -300,35 +256,10 @@ def debiasing(facts: ReleasedFacts, naming: Naming = _FLAGS) -> Debiasing:
     return Debiasing(formula, "for averages over many records and for predictions")
 
 
-def percent(share: float) -> str:
-    """Formats a share >= 0 of the label variance: percent with two significant digits; above 1, "more than all"."""
-    return f"{100 * share:.2g} %" if share < 0.995 else "more than all"
-
-
-def _round_up(value: float) -> float:
-    """Rounds up to two significant digits."""
-    if value <= 0:
-        return 0
-    grain = 10.0 ** (math.floor(math.log10(value)) - 1)
-    rounded = math.ceil(value / grain - 1e-9) * grain
-    return int(rounded) if rounded >= 10 else round(rounded, 12)
-
-
-def _round_down(value: int) -> int:
-    grain = 10 ** max(len(str(value)) - 2, 0)
-    return value // grain * grain
-
-
-@dataclass(frozen=True)
-class Warn:
-    """Warning: its name in release.json, and one line for a user, without the name of the label column."""
-
-    name: str
-    text: str
-
-
-def release_warnings(facts: ReleasedFacts, naming: Naming = _FLAGS) -> list[Warn]:
+def release_warnings(facts: ReleasedFacts, naming: Naming = AS_FLAGS) -> list[Warn]:
     """Finds everything about a release that a user should look at, in a fixed order."""
+    if facts.classes is not None:
+        return [*class_warnings(facts, naming)]
     return [
         *_ends(facts, naming),
         *_label_error(facts),

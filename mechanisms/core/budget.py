@@ -26,6 +26,8 @@ costs at least 2 s of it; the prior only decides which labels get more of the va
 PUBLIC_SHARE = Fraction(1, 256)
 """Largest share for mechanisms that do not depend on the prior. The histogram then only serves to state the expected
 loss and to audit the labels."""
+CLASS_SHARE = Fraction(1, 32)
+"""Least bound of the share for classes: the histogram tells models and verdicts how frequent they are."""
 LEAST_RESIDUAL_SHARE, RESIDUAL_SHARE = Fraction(1, 32), Fraction(1, 8)
 """Least and largest share around a center, where the histogram of the residuals decides their range: at a large epsilon
 a coarse histogram costs more than the noise of the labels (`benchmarks/ranges.py`)."""

@@ -1,4 +1,4 @@
-"""Loss functions of an output for a label: squared, absolute and Poisson log loss.
+"""Loss functions of an output for a label: squared, absolute and Poisson log loss; for classes the zero-one loss.
 
 Source: Ghazi et al. 2022, "Regression with Label Differential Privacy", Section 2. The squared loss is (t - y)^2,
 without a factor 1/2.
@@ -33,6 +33,10 @@ def _poisson_divergence(outputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
         # y log(y / t) - y + t, without the loss of digits that it has near the label.
         excess = (outputs - labels) / labels - log_quotient(outputs, labels)
         return np.where(labels > 0, labels * np.maximum(excess, 0.0), outputs)
+
+
+def _zero_one(outputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    return (outputs != labels).astype(np.float64)
 
 
 def _times_log(factors: np.ndarray, arguments: np.ndarray) -> np.ndarray:
@@ -81,8 +85,17 @@ LOSSES: dict[str, Loss] = {loss.name: loss for loss in (SQUARED, ABSOLUTE, POISS
 """All losses by name."""
 
 
+ZERO_ONE = Loss("zero_one", _zero_one, _zero_one, mean_optimal=False)
+"""Loss of classes: 1 for another class than the label's. It is no loss of numbers, which are hardly ever equal."""
+
+
 def loss_named(name: str) -> Loss:
-    """Looks up a loss in `LOSSES`. Raises ValueError for an unknown name; the message lists the known names."""
+    """Looks up a loss in `LOSSES`, or that of classes.
+
+    Raises ValueError for an unknown name; the message lists the names of `LOSSES`.
+    """
+    if name == ZERO_ONE.name:
+        return ZERO_ONE
     if name not in LOSSES:
         raise ValueError(f"unknown loss {name!r}; known: {', '.join(LOSSES)}")
     return LOSSES[name]

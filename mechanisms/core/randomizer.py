@@ -23,7 +23,7 @@ from .budget import check_epsilon, satisfies_epsilon
 from .certificate import Certificate, certify, check_row_sums, hockey_stick, likelihood_ratio
 from .integer_weights import BITS, MAX_CELLS, TOTAL, AliasTable
 from .label_grid import check_domain
-from .losses import ABSOLUTE, SQUARED, Loss
+from .losses import ABSOLUTE, SQUARED, ZERO_ONE, Loss
 from .prior import Prior
 from .reproducible import dot
 
@@ -409,7 +409,9 @@ def variances(randomizer: Randomizer) -> np.ndarray:
 
 def loss_without_labels(prior: Prior, loss: Loss = SQUARED) -> float:
     """Computes the smallest expected loss of a constant, a baseline that reveals nothing of the labels."""
-    if loss.mean_optimal:
+    if loss is ZERO_ONE:
+        best = prior.labels[np.argmax(prior.weights)]
+    elif loss.mean_optimal:
         best = dot(prior.weights, prior.labels)
     else:
         best = prior.labels[np.searchsorted(np.cumsum(prior.weights), 0.5)]

@@ -21,6 +21,7 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from ..core.budget import BudgetSplit
+from ..core.label_classes import LabelClasses
 
 KEY_BYTES = 32
 """Size of every key."""
@@ -165,13 +166,15 @@ def encode_request(
     center: str | None = None,
     groups: Groups | None = None,
     unit: Unit | None = None,
+    classes: LabelClasses | None = None,
 ) -> bytes:
     """Encodes the part of a request that all noise and the input digest are bound to, as JSON.
 
     Different requests have different encodings. The name of the label column is part of it, so that two columns of
     equal values get independent noise. `labels` is the declared label domain, shape (k,), `rounding` "nearest" or
-    "randomized", and `center` the name of the center column; None stands for no center, no groups, and records as
-    privacy units.
+    "randomized", and `center` the name of the center column; None stands for no center, no groups, records as privacy
+    units, and numbers instead of classes. Two lists of classes are two requests: were their noise the same wherever
+    their places are, it would tell exactly that no record has a class in which they differ.
     """
     bound_to: dict[str, Any] = {
         "column": column,
@@ -185,6 +188,8 @@ def encode_request(
         bound_to["groups"] = [groups[0], list(groups[1])]
     if unit is not None:
         bound_to["unit"] = list(unit)
+    if classes is not None:
+        bound_to["classes"] = classes.request
     return json.dumps(bound_to, sort_keys=True).encode()
 
 
@@ -198,13 +203,14 @@ def derive_noise_key(
     center: str | None = None,
     groups: Groups | None = None,
     unit: Unit | None = None,
+    classes: LabelClasses | None = None,
 ) -> bytes:
     """Derives the noise key of one release, 32 bytes, bound to the data and to the request.
 
     It is the same for the same input and request, independent for any other. `digest` is the `input_digest` of all
     records; the rest is as for `encode_request`. Raises ValueError unless the secret key has 32 bytes.
     """
-    request = encode_request(column, labels, budget, rounding, center, groups, unit)
+    request = encode_request(column, labels, budget, rounding, center, groups, unit, classes)
     message = encode_parts(digest.to_bytes(KEY_BYTES, "big"), request)
     return keyed_hash(secret, b"labeldp noise", message)
 

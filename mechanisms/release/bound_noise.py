@@ -13,6 +13,7 @@ import numpy as np
 
 from ..center.group_ranges import LabelGroups
 from ..core.budget import BudgetSplit
+from ..core.label_classes import LabelClasses
 from ..core.label_grid import NEAREST, DeclaredGrid
 from ..noise.input_digest import input_digest
 from ..noise.keyed_words import derive_noise_key, keyed_hash
@@ -40,6 +41,7 @@ class NoiseBinding:
       groups: Groups of records; None without groups.
       unit: Privacy unit; None for single records. The budget is that of one record.
       declared: The declared grid, if `domain` is a coarser one; else None. It does not enter the noise key.
+      classes: Classes whose places are the domain; None for numbers.
     """
 
     digest: int
@@ -54,6 +56,7 @@ class NoiseBinding:
     groups: LabelGroups | None = None
     unit: UnitBound | None = None
     declared: DeclaredGrid | None = None
+    classes: LabelClasses | None = None
 
     def noise_key(self, secret: bytes) -> bytes:
         """Derives the noise key of this release.
@@ -66,7 +69,7 @@ class NoiseBinding:
         """
         domain, groups = np.array(self.domain), None if self.groups is None else self.groups.request
         unit = None if self.unit is None else self.unit.request
-        request = (self.column, domain, self.budget, self.rounding, self.center, groups, unit)
+        request = (self.column, domain, self.budget, self.rounding, self.center, groups, unit, self.classes)
         return derive_noise_key(secret, self.digest, *request)
 
 
@@ -89,6 +92,7 @@ def make_binding(summary: LabelSummary, column: LabelColumn, budget: BudgetSplit
         groups=column.groups,
         unit=column.unit,
         declared=column.declared,
+        classes=column.classes,
     )
 
 
@@ -128,4 +132,6 @@ class StreamBinding:
             bound_to.append(["groups", column.groups.column, list(column.groups.values)])
         if column.unit is not None:
             bound_to.append(["unit", *column.unit.request])
+        if column.classes is not None:
+            bound_to.append(["classes", *column.classes.request])
         return keyed_hash(secret, b"labeldp endless", json.dumps(bound_to).encode())

@@ -10,6 +10,7 @@ import numpy as np
 from ..center.group_ranges import LabelGroups
 from ..center.residuals import ResidualDomain, check_even
 from ..core.budget import BudgetSplit
+from ..core.label_classes import LabelClasses
 from ..core.label_grid import NEAREST, OUTWARD, ROUNDINGS, DeclaredGrid, LabelRounder, check_domain
 from ..noise.keyed_words import Groups, Identities, Unit, words
 from .unit_bound import UnitBound
@@ -34,6 +35,7 @@ class LabelColumn:
         records of which no unit has too many (`BoundUnits`), and budgets of one record.
       others: Further private columns of the same records, which are released together with this one. Only records with
         a usable label in all of them are released.
+      classes: Classes of the label, of which `domain` has the places; None for numbers.
       declared: The declared grid, if `domain` is a coarser one that was chosen for it (`working_grid`); else None.
         Noise is bound to `domain` alone: two declared grids with the same working grid are one request.
     """
@@ -47,6 +49,7 @@ class LabelColumn:
     unit: UnitBound | None = None
     others: tuple[str, ...] = ()
     declared: DeclaredGrid | None = None
+    classes: LabelClasses | None = None
 
     def __post_init__(self) -> None:
         """Raises ValueError for an invalid domain, a column in two roles, an unknown rounding, or an uneven domain."""
@@ -60,10 +63,14 @@ class LabelColumn:
                 f"{len(self.domain)}: the nearest of these would be biased. Leave it out, or give a label_step of "
                 f"{self.domain[1] - self.domain[0]:.12g}"
             )
+        if self.classes is not None and (self.domain != self.classes.domain or self.rounding != NEAREST):
+            raise ValueError("the domain of classes must be their places, and their rounding nearest")
         if self.id_column == self.name:
             raise ValueError("id_column must not be the label column")
         if self.center == self.name:
             raise ValueError("the center must not be the label column: it is released as it is")
+        if self.center is not None and self.classes is not None:
+            raise ValueError("classes have no distances, so no center can be subtracted from them: leave it out")
         if self.center is not None:
             check_even(self.labels)
         if self.groups is not None:
@@ -152,18 +159,18 @@ class LabelColumn:
 
     def request(
         self, budget: BudgetSplit
-    ) -> tuple[str, np.ndarray, BudgetSplit, str, str | None, Groups | None, Unit | None]:
+    ) -> tuple[str, np.ndarray, BudgetSplit, str, str | None, Groups | None, Unit | None, LabelClasses | None]:
         """Everything about the column that noise and input digest are bound to, in the order of `input_digest`.
 
         Args:
           budget: Epsilon of the prior and of the randomizer.
 
         Returns:
-          Name, domain, budget, rounding, center column, groups and unit.
+          Name, domain, budget, rounding, center column, groups, unit and classes.
         """
         groups = None if self.groups is None else self.groups.request
         unit = None if self.unit is None else self.unit.request
-        return self.name, self.labels, budget, self.rounding, self.center, groups, unit
+        return self.name, self.labels, budget, self.rounding, self.center, groups, unit, self.classes
 
     def split(self, bound: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         """Splits indices of pairs of center and group, to which noise is bound.

@@ -72,6 +72,8 @@ def fits(column: LabelColumn, randomizer: Randomizer) -> bool:
     """True if a randomizer takes the labels of the column, or residuals of them around its center."""
     if (column.groups is None) != (randomizer.group_ranges is None):
         return False
+    if column.classes is not None and not set(randomizer.outputs.tolist()) <= set(column.domain):
+        return False
     if column.center is None:
         return tuple(randomizer.labels.tolist()) == column.domain
     try:

@@ -19,6 +19,7 @@ from ..center.linear_center import LinearCenter
 from ..center.residuals import MOST_RESIDUALS, ResidualDomain, choose_range, clipped_prior
 from ..core.budget import (
     CELL_RESIDUAL_SHARE,
+    CLASS_SHARE,
     LEAST_RESIDUAL_SHARE,
     RESIDUAL_SHARE,
     BudgetSplit,
@@ -121,7 +122,7 @@ def histogram_shares(
 ) -> dict[str, Fraction]:
     """Arguments of `split_budget`: bounds on the histogram's share of what the center leaves of `epsilon`."""
     if column.center is None:
-        return {"most": prior_share(mechanism)}
+        return {"most": max(prior_share(mechanism), Fraction(0) if column.classes is None else CLASS_SHARE)}
     least = LEAST_RESIDUAL_SHARE
     if linear is not None and _has_cells(linear):
         left = Fraction(epsilon) - Fraction(linear.epsilon)

@@ -13,6 +13,7 @@ from ...mechanisms.analysis.verdict import Verdict, Warn
 from ...mechanisms.registry import AUTO
 from ..errors import did_you_mean
 from ..spec.fields import DEFAULT_LOSS, NO_CENTER
+from .class_arrays import read_classes
 from .feature_frames import DATA_FRAMES, FeatureFrame, frame_column, is_data_frame, read_frame, released_frame
 from .label_arrays import read_numbers
 from .label_privatizer import LabelPrivatizer
@@ -23,8 +24,8 @@ class ReleasedFrame:
     """Data frame with randomized labels, and the facts of its release.
 
     Attributes:
-      frame: The m released records, in a frame of the given kind: randomized labels in the label column, float64, and
-        if a linear center was made, its column at the end.
+      frame: The m released records, in a frame of the given kind: randomized labels in the label column, float64 or
+        classes of its type, and if a linear center was made, its column at the end.
       label: Name of the label column.
       center_column: Name of the column of centers around which labels were randomized; None without a center.
       center: Center of each record as a label of the domain, shape (m,), float64; None without a linear center.
@@ -129,7 +130,9 @@ def privatize(frame: Any, *, label: str, epsilon: float, **parameters: Any) -> R
         no_features = {label, privatizer.id_column, None if linear else privatizer.center_column}
         privatizer.set_params(features=len({*columns.names} - no_features))
     drawn = privatizer.fit_transform(frame_column(frame, place), features=columns if linear else None, **companions)
-    kept = np.isfinite(read_numbers(drawn, "labels").values)
+    classes = privatizer.classes_
+    read = read_numbers(drawn, "labels") if classes is None else read_classes(drawn, classes, "labels")
+    kept = np.isfinite(read.values)
     name, center = privatizer.center_column, privatizer.center_
     if center is not None:
         name = name or f"{label}_center"

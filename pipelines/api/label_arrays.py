@@ -49,7 +49,7 @@ def read_numbers(data: Any, name: str) -> LabelArray:
     `name` is that of the argument, for messages. Raises ValueError if it has another number of dimensions, or holds
     anything but numbers. No value is in the message.
     """
-    data, wrap = _only_column(data, name)
+    data, wrap = only_column(data, name)
     column = arrow_column(data, name)
     if not (is_number(column.type) or pa.types.is_null(column.type)):
         advice = f": {ENCODE_CLASSES.replace('--', '')}" if name == "labels" else ""
@@ -64,7 +64,7 @@ def read_identities(data: Any, id_column: str) -> Identities:
 
     Raises ValueError, which names rows, if an id is missing or occurs twice, or ids are neither integers nor texts.
     """
-    column = arrow_column(_only_column(data, "ids")[0], "ids")
+    column = arrow_column(only_column(data, "ids")[0], "ids")
     missing = np.asarray(column.is_null())
     if missing.any():
         raise ValueError(f"row {int(missing.argmax())} has no id: each record needs one")
@@ -83,7 +83,7 @@ def read_units(data: Any, unit_column: str) -> tuple[Identities, np.ndarray]:
     Returns the units of the m records that have one, and a mask of these records, shape (n,), bool. Raises ValueError
     if units are neither integers nor texts.
     """
-    column = arrow_column(_only_column(data, "units")[0], "units")
+    column = arrow_column(only_column(data, "units")[0], "units")
     units = named_units(column, unit_column)
     if units is None:
         raise ValueError(f"units hold {column.type}, not integers or text")
@@ -111,8 +111,11 @@ def column_name(data: Any) -> str | None:
     return str(data.name) if known and data.name is not None else None
 
 
-def _only_column(data: Any, name: str) -> tuple[Any, Callable[[Any], Any]]:
-    """The only column of a frame or of a two-dimensional array, and the way back; a column as it is."""
+def only_column(data: Any, name: str) -> tuple[Any, Callable[[Any], Any]]:
+    """Finds the only column of a frame or of a two-dimensional array, and the way back; a column is its own.
+
+    `name` is that of the argument. Raises ValueError if there are several columns.
+    """
     count = width(data)
     if count is None:
         return data, lambda column: column
@@ -189,7 +192,7 @@ def _restorer(data: Any, nulls: np.ndarray) -> Callable[[np.ndarray], Any]:
 
     if isinstance(data, pa.ChunkedArray):
         lengths = [len(chunk) for chunk in data.chunks]
-        return lambda values: _chunked(arrow(values), lengths)
+        return lambda values: chunked(arrow(values), lengths)
     if isinstance(data, pa.Array):
         return arrow
     if isinstance(data, list):
@@ -206,10 +209,11 @@ def _restorer(data: Any, nulls: np.ndarray) -> Callable[[np.ndarray], Any]:
     return _pandas_restorer(data.index, data.name, data.dtype, nulls)
 
 
-def _chunked(column: pa.Array, lengths: list[int]) -> pa.ChunkedArray:
+def chunked(column: pa.Array, lengths: list[int]) -> pa.ChunkedArray:
+    """Divides a column into chunks of these lengths."""
     ends = np.cumsum([0, *lengths]).tolist()
     chunks = [column.slice(start, length) for start, length in zip(ends, lengths, strict=False)]
-    return pa.chunked_array(chunks, pa.float64())
+    return pa.chunked_array(chunks, column.type)
 
 
 def _pandas_restorer(index: Any, name: Any, dtype: Any, nulls: np.ndarray) -> Callable[[np.ndarray], Any]:

@@ -20,6 +20,8 @@ from ...mechanisms.analysis.verdict import Verdict, Warn, debiasing, release_war
 from ...mechanisms.center.linear_center import LinearCenter
 from ...mechanisms.core.budget import BudgetSplit, round_up
 from ...mechanisms.core.certificate import Certificate
+from ...mechanisms.core.label_classes import LabelClasses
+from ...mechanisms.core.losses import ZERO_ONE
 from ...mechanisms.core.prior import Prior
 from ...mechanisms.core.randomizer import Randomizer
 from ...mechanisms.noise.keyed_words import KEY_BYTES
@@ -33,7 +35,7 @@ from ..errors import FieldError, FieldNames, as_parameter
 from ..ledger.ledger import LEDGER_NAME, Ledger, is_database, without_password
 from ..publish.manifest import released_facts
 from ..publish.protocol import Charge, charged, release_entries
-from ..spec.fields import Fields
+from ..spec.fields import DEFAULT_LOSS, Fields
 from ..spec.label import make_label, read_caps, read_unusable_fraction, request_in_memory
 from ..spec.machine import write_file
 from ..spec.mechanism_file import MechanismFile
@@ -83,7 +85,8 @@ class LabelPrivatizer:
     It follows scikit-learn's conventions and does not need scikit-learn: `fit` releases the noised histogram and solves
     for the mechanism, `transform` draws labels, `fit_transform` does both in one release. They take labels as numpy
     arrays, pandas or polars Series, Arrow arrays, lists or frames of one column, and return the same kind, as float64,
-    with the same name and index. A label that is missing, NaN or infinite stays missing.
+    with the same name and index; classes (`label_classes`) in the given type. A label that is missing, NaN or infinite
+    stays missing.
 
     With `features`, labels are privatized around a linear center, as `labeldp privatize` does by default: a part of
     epsilon releases a linear model of the label, and what it misses is randomized, with less noise. Features are
@@ -118,6 +121,7 @@ class LabelPrivatizer:
       labels_: The label domain that the mechanism uses, shape (k,), float64: the declared one, or a coarser grid.
       center_: Center of each record of the latest call, labels of the domain, shape (n,), float64; None without a
         linear center.
+      classes_: Classes, whose places are the labels of the mechanism; None for numbers.
     """
 
     randomizer_: Randomizer
@@ -131,6 +135,7 @@ class LabelPrivatizer:
     source_: str
     labels_: np.ndarray
     center_: np.ndarray | None
+    classes_: LabelClasses | None
 
     def __init__(
         self,
@@ -140,6 +145,8 @@ class LabelPrivatizer:
         label_max: Any = None,
         label_step: Any = None,
         label_values: Any = None,
+        label_classes: Sequence[Any] | None = None,
+        other_class: Any = None,
         mechanism: str = AUTO,
         for_: str | None = None,
         loss: str = "squared",
@@ -173,9 +180,12 @@ class LabelPrivatizer:
           label_max: Largest label of the grid.
           label_step: Spacing of the grid.
           label_values: The k labels of an uneven public domain, ascending, in place of the grid.
+          label_classes: Public classes of the label, texts, integers or booleans, in place of a domain of numbers.
+            Released labels have the type of the given ones; no center is made.
+          other_class: Class that values count as that are not listed; None for the first one.
           mechanism: Name of a mechanism, or "auto" for the one with the least error of a model.
           for_: What labels serve for, in place of a mechanism: "models", the default, or "labels".
-          loss: Loss to minimize: "squared", "absolute" or "poisson".
+          loss: Loss to minimize: "squared", "absolute" or "poisson"; that of classes is fixed.
           mechanism_parameters: Parameters of the mechanism, such as {"bias": 0.2}.
           delta: Delta of (epsilon, delta)-DP, as gaussian needs; None for pure DP.
           prior_epsilon: Part of epsilon for the histogram; None for the default split.
@@ -213,6 +223,8 @@ class LabelPrivatizer:
         self.label_max = label_max
         self.label_step = label_step
         self.label_values = label_values
+        self.label_classes = label_classes
+        self.other_class = other_class
         self.mechanism = mechanism
         self.for_ = for_
         self.loss = loss
@@ -343,7 +355,7 @@ class LabelPrivatizer:
         column = LabelColumn(
             request.column.name, mechanism.domain, request.column.id_column, mechanism.rounding,
             None if mechanism.center is None else mechanism.center.column, unit=_unit_of(request, mechanism),
-            declared=mechanism.declared,
+            declared=mechanism.declared, classes=mechanism.classes,
         )  # fmt: skip
         records, centers = read_records(request, column, secret, given, linear is not None), None
         if linear is not None:
@@ -431,6 +443,8 @@ class LabelPrivatizer:
           TypeError: If an argument is of an unknown kind.
         """
         facts = self._facts(self._latest())
+        if facts.classes is not None:
+            raise ValueError("classes have no numbers to debias: correct shares and models, see labeldp.training")
         read = read_numbers(values, "values")
         moments = facts.whole_utility
         if facts.utility.unbiased:
@@ -505,6 +519,8 @@ class LabelPrivatizer:
         parameters = {name: value for name, value in self.get_params().items() if name not in _OF_MEMORY}
         if parameters["mechanism"] == AUTO:
             parameters["mechanism"] = None
+        if self.label_classes is not None and parameters["loss"] == DEFAULT_LOSS:
+            parameters["loss"] = None
         source = self.source
         if source is None:
             # Under ids it names the request alone.
@@ -534,7 +550,8 @@ class LabelPrivatizer:
     def _facts(self, release: _Release) -> ReleasedFacts:
         binding = release.binding
         features = release.features if self.features is None else self.features
-        return released_facts(release.mechanism, binding.records, features, self.loss, binding.missing_centers)
+        loss = self.loss if release.mechanism.classes is None else ZERO_ONE.name
+        return released_facts(release.mechanism, binding.records, features, loss, binding.missing_centers)
 
     def _publish(self, request: MemoryRequest, release: _Release, centers: np.ndarray | None, fitted: bool) -> None:
         """Charges the ledger, keeps what is released, and warns."""
@@ -559,7 +576,7 @@ class LabelPrivatizer:
         if fitted:
             self.randomizer_, self.prior_, self.budget_ = mechanism.randomizer, mechanism.prior, binding.budget
             self.certificate_, self.labels_ = mechanism.randomizer.certificate(), np.array(mechanism.domain)
-            self.records_ = binding.records
+            self.records_, self.classes_ = binding.records, mechanism.classes
         self.verdict_, self.warnings_ = verdict(facts, as_parameter), release_warnings(facts, as_parameter)
         for warning in self.warnings_:
             warnings.warn(warning.text, ReleaseWarning, stacklevel=_level_outside())

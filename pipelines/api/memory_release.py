@@ -45,6 +45,7 @@ from ..spec.feature_choice import check_center, choose_features, is_asked_for, m
 from ..spec.fields import CELL_CENTER, Fields
 from ..spec.label import Label
 from ..spec.mechanism_file import MechanismFile
+from .class_arrays import read_classes
 from .feature_frames import FeatureFrame
 from .label_arrays import LabelArray, column_name, read_identities, read_numbers, read_units
 
@@ -131,6 +132,8 @@ def with_features(fields: Fields, label: Label, features: FeatureFrame | None) -
     decided as for a job. Raises FieldError if a field is wrong.
     """
     check_center(fields)
+    if label.column.classes is not None:
+        return label
     if features is None:
         if is_asked_for(fields):
             kind = fields.center or "linear"
@@ -159,7 +162,8 @@ def read_records(
     request: MemoryRequest, column: LabelColumn, secret: bytes, given: Given, linear: bool = False
 ) -> MemoryRecords:
     """Reads the records; `linear` tells that their centers are made of the features, and added later."""
-    read = read_numbers(given.labels, "labels")
+    classes = column.classes
+    read = read_numbers(given.labels, "labels") if classes is None else read_classes(given.labels, classes, "labels")
     usable = np.isfinite(read.values)
     identities = _identities(request, column, given.ids, len(usable))
     if not linear and (given.center is None) != (column.center is None):

@@ -9,6 +9,7 @@ import numpy as np
 from ...mechanisms.analysis.automatic import CANDIDATES, LABELS
 from ...mechanisms.analysis.verdict import debiasing, release_warnings, verdict
 from ...mechanisms.center.residuals import MODEL_PARAMETERS
+from ...mechanisms.core.label_classes import LabelClasses
 from ...mechanisms.core.losses import loss_named
 from ...mechanisms.core.randomizer import Randomizer
 from ...mechanisms.release.bound_noise import NoiseBinding
@@ -133,14 +134,26 @@ def _announce_label(released: ReleasedLabel) -> None:
             f"loss of clipping {error.squared:.6g}, for {100 * error.share:.3g} % of the records"
         )
         _announce_groups(mechanism)
-    labels = counted(len(randomizer.labels), "label")
-    print(f"mechanism  {randomizer.mechanism}: {labels} to {_outputs(randomizer)}{_grid(binding)}")
+    if binding.classes is not None:
+        print(f"classes    {describe_classes(binding.classes)}")
+        print(f"mechanism  {randomizer.mechanism}: {len(binding.classes)} classes to {len(randomizer.outputs)}")
+    else:
+        labels = counted(len(randomizer.labels), "label")
+        print(f"mechanism  {randomizer.mechanism}: {labels} to {_outputs(randomizer)}{_grid(binding)}")
     if randomizer.choice is not None:
         print(f"chosen     {_chosen(**randomizer.choice)}")
-    print(f"certified  epsilon {certificate.epsilon!r}{delta} for the labels, largest bias {certificate.max_bias:.6g}")
+    bias = f", largest bias {certificate.max_bias:.6g}" if binding.classes is None else ""
+    print(f"certified  epsilon {certificate.epsilon!r}{delta} for the labels{bias}")
     print(f"expected   {loss.name} loss {randomizer.expected_loss(mechanism.prior, loss):.6g}, under {under}")
     print(f"debias     {debiasing(facts).line}")
     print(f"verdict    {verdict(facts).line}")
+
+
+def describe_classes(classes: LabelClasses) -> str:
+    """Lists the classes, or the first ones, and says as which one all values count that are not listed."""
+    values = [one_line(value) for value in classes.values]
+    shown = ", ".join(values[:_COLUMNS_SHOWN]) + (", ..." if len(values) > _COLUMNS_SHOWN else "")
+    return f"{shown}; all other values count as {values[classes.other]}"
 
 
 def _grid(binding: NoiseBinding) -> str:

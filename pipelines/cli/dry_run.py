@@ -11,11 +11,11 @@ import pyarrow as pa
 from ...mechanisms.analysis.automatic import CANDIDATES, LABELS
 from ...mechanisms.center.cell_center import CELL_SHARE, MOST_EPSILON
 from ...mechanisms.center.linear_center import CENTER_SHARES
-from ...mechanisms.core.budget import LEAST_RESIDUAL_SHARE, RESIDUAL_SHARE, BudgetSplit, split_budget
+from ...mechanisms.core.budget import BudgetSplit, split_budget
 from ...mechanisms.core.losses import loss_named
 from ...mechanisms.core.prior import Prior
-from ...mechanisms.registry import AUTO, Mechanism, mechanism_named, prior_share
-from ...mechanisms.release.prior_release import EarlierMechanism, RefusedRelease, check_records
+from ...mechanisms.registry import AUTO, Mechanism, mechanism_named
+from ...mechanisms.release.prior_release import EarlierMechanism, RefusedRelease, check_records, histogram_shares
 from ...transforms.io.filesystems import is_remote
 from ...transforms.readers.parquet_reader import parquet_schema
 from ..errors import UsageError, one_line
@@ -24,7 +24,7 @@ from ..publish.protocol import check_caps
 from ..publish.release_steps import earlier_of_release
 from ..spec.label import Label
 from ..spec.release import Release
-from .announcement import counted, describe_features
+from .announcement import counted, describe_classes, describe_features
 
 _EXAMPLE_RECORDS = (10_000, 1_000_000)
 """Numbers of records to show the split for, where the number is not known without reading records."""
@@ -114,6 +114,9 @@ def _type(kind: pa.DataType) -> str:
 
 def _label(label: Label) -> str:
     column = label.column
+    if column.classes is not None:
+        identity = f"records are identified by {column.id_column or 'file and row'}"
+        return one_line(f"{column.name}: {len(column.classes)} classes, {describe_classes(column.classes)}; {identity}")
     ends = f"{column.domain[0]:g} to {column.domain[-1]:g}"
     steps = np.diff(column.labels)
     even = len(steps) > 0 and np.allclose(steps, steps[0], rtol=1e-9)
@@ -145,9 +148,7 @@ def _center(label: Label) -> str:
 def _split(label: Label, records: int) -> BudgetSplit:
     """The split of the job; with a linear center, that of a center that would take nothing."""
     column, budget = label.column, label.record_budget
-    shares = {"most": prior_share(label.mechanism.name)}
-    if column.center is not None:
-        shares = {"most": RESIDUAL_SHARE, "least": LEAST_RESIDUAL_SHARE}
+    shares = histogram_shares(column, label.mechanism.name, budget.epsilon, None)
     return split_budget(budget.epsilon, column.cells, records, budget.prior_epsilon, **shares)
 
 

@@ -203,7 +203,7 @@ class CommandParser(ArgumentParser):
         actions = self.flags()
         missing = [name for name in self._needed_flags(args) if getattr(args, actions[name].dest) is None]
         domain = [name for name in _GRID if self.domain_needed and getattr(args, name) is None]
-        if domain and args.label_values is not None:
+        if domain and (args.label_values is not None or getattr(args, "label_classes", None) is not None):
             domain = []
         empty = [name for name in (*missing, *domain) if config is not None and name in config.empty]
         if config is not None and empty:
@@ -220,6 +220,7 @@ class CommandParser(ArgumentParser):
         if domain:
             raise UsageError(
                 "the public label domain is missing: give --label_min, --label_max and --label_step, or --label_values"
+                + (", or for classes --label_classes" if hasattr(args, "label_classes") else "")
             )
 
     def _needed_flags(self, args: argparse.Namespace) -> Sequence[str]:

@@ -25,7 +25,8 @@ from .command_parser import Add, CommandParser, Switch
 from .release_flags import dialect_flags
 
 _SET_BY_MECHANISM_FILE = (
-    "label_min", "label_max", "label_step", "label_values", "rounding", "epsilon", "prior_epsilon",
+    "label_min", "label_max", "label_step", "label_values", "label_classes", "other_class", "rounding", "epsilon",
+    "prior_epsilon",
     "mechanism", "for", "mechanism_parameters", "loss", "center_column", "center", "center_features", "center_groups",
 )  # fmt: skip
 _NO_SHARDS = "is for privatize and apply; fit writes no shards"
@@ -91,6 +92,7 @@ def add_flags(parser: CommandParser, command: str) -> None:
     parser.leave_out(_NOT_TAKEN[command])
     input_flags(parser)
     label_flags(parser)
+    _class_flags(parser)
     if command != "apply":
         parser.domain_needed = True
     _budget_flags(parser, command)
@@ -138,6 +140,19 @@ def label_flags(parser: CommandParser) -> None:
     add("--rounding", choices=ROUNDINGS, metavar="HOW",
         help="rounding of labels between grid points: nearest, or randomized, which is unbiased; default: randomized "
         "for unbiased mechanisms, else nearest")  # fmt: skip
+
+
+def _class_flags(parser: CommandParser) -> None:
+    """Adds the flags of labels that are classes."""
+    fitted = "label_classes" in parser.hints
+    about = "Text, integers or booleans in place of numbers. The list is public: declare it, too, never from the data."
+    add = parser.flag_group("Classes", None if fitted else about)
+    add("--label_classes", metavar="A,B,...|FILE",
+        help="classes of the label, with commas, or a file of one per line; with several labels "
+        "LABEL=A,B,...;LABEL=FILE")  # fmt: skip
+    add(
+        "--other_class", metavar="CLASS", help="class as which values count that are not listed; default: the first one"
+    )
 
 
 def _budget_flags(parser: CommandParser, command: str) -> None:
@@ -191,7 +206,8 @@ def _mechanism_flags(parser: CommandParser) -> None:
         add = parser.flag_group("Mechanism", "The default is right for labels that models are trained on.")
     add("--for", dest="purpose", choices=PURPOSES, metavar="PURPOSE",
         help="what the labels serve for, instead of --mechanism: models, which is auto, or labels, the least error of "
-        "each label, which is rr_on_bins without a center; default models")  # fmt: skip
+        "each label, which is rr_on_bins without a center; of classes, models is rr and labels rr_top_k; default "
+        "models")  # fmt: skip
     add("--mechanism", choices=(AUTO, *MECHANISMS), metavar="NAME",
         help="auto, the mechanism with the least error of a model that is trained on the labels; or a name. For "
         f"{MECHANISM_LIST}; default auto")  # fmt: skip

@@ -7,6 +7,7 @@ from dataclasses import astuple, dataclass, field
 
 from ...mechanisms.center.group_ranges import LabelGroups
 from ...mechanisms.core.budget import BudgetSplit
+from ...mechanisms.core.label_classes import LabelClasses
 from ...mechanisms.core.label_grid import DeclaredGrid
 from ...mechanisms.release.bound_noise import NoiseBinding
 from ...mechanisms.release.unit_bound import UnitBound, UnitCounts
@@ -50,6 +51,7 @@ class JobResult:
                 "groups": None if self.binding.groups is None else self.binding.groups.request,
                 "unit": None if unit is None else [*unit.request, unit.delta],
                 "declared": None if self.binding.declared is None else astuple(self.binding.declared),
+                "classes": None if self.binding.classes is None else astuple(self.binding.classes),
                 "units": None if counts is None else [counts.units, counts.left_out, counts.without_unit],
                 "digest_applied": None if self.digest_applied is None else f"{self.digest_applied:064x}",
                 "shards": self.shards,
@@ -76,6 +78,7 @@ class JobResult:
             None if result["groups"] is None else LabelGroups(result["groups"][0], tuple(result["groups"][1])),
             None if result["unit"] is None else UnitBound(*result["unit"]),
             None if result["declared"] is None else DeclaredGrid(*result["declared"]),
+            None if result["classes"] is None else LabelClasses(tuple(result["classes"][0]), result["classes"][1]),
         )
         counts = None if result["units"] is None else UnitCounts(*result["units"])
         mechanisms = frozenset(result["mechanisms_applied"])

@@ -23,7 +23,7 @@ from ...mechanisms.analysis.utility import CenterFacts, ReleasedFacts
 from ...mechanisms.center.cell_center import CellCenter
 from ...mechanisms.center.linear_center import LinearCenter
 from ...mechanisms.core.budget import round_up
-from ...mechanisms.core.losses import LOSSES
+from ...mechanisms.core.losses import LOSSES, ZERO_ONE, Loss
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import FileSystems, open_input, read_text
 from ...transforms.tfrecord.framing import read_records
@@ -70,10 +70,9 @@ def make_manifest(
     spent_before = Fraction(mechanism.center_epsilon) + Fraction(binding.budget.prior)
     certified = spent_before + Fraction(certificate.epsilon)
     losses = {}
-    for name, loss in LOSSES.items():
-        if not loss.nonnegative or randomizer.labels[0] >= 0:
-            value = randomizer.expected_loss(mechanism.prior, loss)
-            losses[name] = value if np.isfinite(value) else None
+    for name, loss in losses_of(mechanism).items():
+        value = randomizer.expected_loss(mechanism.prior, loss)
+        losses[name] = value if np.isfinite(value) else None
     return {
         "format": FORMAT,
         "adjacency": ADJACENCY if unit is None else UNIT_ADJACENCY,
@@ -89,6 +88,7 @@ def make_manifest(
         "parameters": randomizer.parameters,
         "mechanism_fingerprint": randomizer.fingerprint.hex(),
         "domain": {"min": binding.domain[0], "max": binding.domain[-1], "labels": len(binding.domain)},
+        **({} if binding.classes is None else {"classes": asdict(binding.classes)}),
         **({} if binding.declared is None else {"declared_grid": asdict(binding.declared)}),
         "rounding": binding.rounding,
         **_center(result, mechanism),
@@ -96,12 +96,21 @@ def make_manifest(
         "records_without_label": binding.unusable,
         "input_digest": f"{binding.digest:064x}",
         "expected_loss": losses,
-        "max_bias": certificate.max_bias,
+        # Places of classes have no distances.
+        **({"max_bias": certificate.max_bias} if binding.classes is None else {}),
         **details,
         "shards": result.shards,
         **({"dead_letters": result.dead_letters} if result.dead_letters else {}),
         "versions": versions(),
     }
+
+
+def losses_of(mechanism: MechanismFile) -> dict[str, Loss]:
+    """Losses that a mechanism file is stated with: those that are defined for its labels, or that of its classes."""
+    if mechanism.classes is not None:
+        return {ZERO_ONE.name: ZERO_ONE}
+    negative = mechanism.randomizer.labels[0] < 0
+    return {name: loss for name, loss in LOSSES.items() if not (loss.nonnegative and negative)}
 
 
 def _unit(result: JobResult, certified: Fraction) -> dict[str, Any]:
@@ -196,7 +205,7 @@ class Manifest:
       certified_epsilon: Shares of center and histogram and certified epsilon of the randomizer together.
       delta: Delta of the budget; 0 for pure DP.
       certified_delta: Certified delta of the randomizer.
-      max_bias: Largest bias of the randomizer over the labels.
+      max_bias: Largest bias of the randomizer over the labels; 0 for classes, which have none.
       domain: Smallest label, largest label and number of labels.
       expected_loss: Expected loss under the released prior, by loss name; None if it is not finite.
       mechanism_fingerprint: Fingerprint of the randomizer, in hexadecimal digits.
@@ -272,7 +281,7 @@ def parse_manifest(document: Any) -> Manifest:
         # Releases made before (epsilon, delta)-DP was supported have no delta.
         delta=_number({"delta": 0.0, **document}, "delta"),
         certified_delta=_number({"certified_delta": 0.0, **document}, "certified_delta"),
-        max_bias=_number(document, "max_bias"),
+        max_bias=_number({"max_bias": 0.0, **document} if "classes" in document else document, "max_bias"),
         domain=(_number(domain, "min"), _number(domain, "max"), _count(domain, "labels")),
         expected_loss=_members(document, "expected_loss", lambda d, key: None if d[key] is None else _number(d, key)),
         mechanism_fingerprint=_get(document, "mechanism_fingerprint", str),
@@ -382,6 +391,7 @@ def released_facts(
             center.has_cells,
         ),
         1 if mechanism.unit is None else mechanism.unit.max_records,
+        mechanism.classes,
     )
 
 

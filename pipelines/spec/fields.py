@@ -57,6 +57,7 @@ STORE_FLAGS = "--s3_endpoint_url, --s3_region_name, ... for S3; --project, --no_
 """Flags of object stores, for the help."""
 
 Names = str | Sequence[str]
+Classes = str | Sequence[Any] | Mapping[str, Any]
 Pairs = str | Mapping[str, Any]
 Number = str | float
 # Rounding, loss and mechanism are looked up by the objects that they name.
@@ -71,6 +72,8 @@ _CHOICES = {
 _KINDS = ((bool, "true or false"), (int, "a whole number"), (float, "a number"), (str, "text"))
 _SECRET = ("noise_key_file", "ledger")
 """Fields that may hold a key or a password by mistake: their values are not quoted."""
+_CLASSES = ("label_classes", "other_class")
+"""Fields of classes, which are text, integers or booleans."""
 _LONGEST_QUOTE = 200
 _NAMES = {"purpose": "for"}
 """Names of fields in messages, where Python needs another one for the attribute."""
@@ -82,7 +85,8 @@ F = TypeVar("F", bound="Fields")
 class Fields:
     """Fields of a release. `labeldp privatize --help` says what each of them means.
 
-    Numbers of the label grid are kept as text: 0.1 is exactly one tenth. `label_values` is a file, or the labels.
+    Numbers of the label grid are kept as text: 0.1 is exactly one tenth. `label_values` is a file, or the labels;
+    `label_classes` a file, or the classes; with several labels, those of each by its name.
     """
 
     label: Names
@@ -102,6 +106,8 @@ class Fields:
     label_max: Number | None = None
     label_step: Number | None = None
     label_values: str | Sequence[float] | None = None
+    label_classes: Classes | None = None
+    other_class: str | Mapping[str, Any] | None = None
     rounding: str | None = None
     epsilon: float | None = None
     delta: float | None = None
@@ -158,6 +164,11 @@ class Fields:
             raise FieldError(f"{{{missing}}} is missing")
         return cls(**found)
 
+    @property
+    def classes(self) -> dict[str, Any]:
+        """The fields of classes."""
+        return {name: getattr(self, name) for name in _CLASSES}
+
     @classmethod
     def of_keywords(cls: type[F], keywords: Mapping[str, Any], owner: str) -> F:
         """Takes the fields from the keyword arguments of a class of that name, as `of` does.
@@ -188,7 +199,11 @@ def _kinds(cls: type) -> dict[str, tuple[Any, ...]]:
 
 def _typed(name: str, value: Any, kinds: tuple[Any, ...]) -> Any:
     """The value as one of the types of its field; NumPy's numbers and paths become Python's own numbers and text."""
-    if str in kinds:
+    if name in _CLASSES and not isinstance(value, Mapping):
+        classes = _class_texts(value, kinds)
+        if classes is not None:
+            return classes
+    elif str in kinds:
         if isinstance(value, str | os.PathLike):
             return os.fspath(value)
         if float in kinds and isinstance(value, numbers.Real) and not isinstance(value, bool):
@@ -211,11 +226,28 @@ def _typed(name: str, value: Any, kinds: tuple[Any, ...]) -> Any:
             if all(map(_is_number if numeric else _is_name, items)):
                 return tuple(map(float, items)) if numeric else items
         wanted = "a file, or a list of numbers" if numeric else "text, or a list of texts"
+        if name in _CLASSES:
+            wanted = "a file, or a list of texts, integers or booleans"
     elif Mapping in kinds:
         wanted = "text, or a mapping"
     if name in _SECRET:
         raise FieldError(f"{{{name}}} must be {{wanted}}", wanted=wanted)
     raise FieldError(f"{{{_field(name)}}} must be {{wanted}}, not {{value}}", wanted=wanted, value=_quoted(value))
+
+
+def _class_texts(value: Any, kinds: tuple[Any, ...]) -> str | tuple[str, ...] | None:
+    """A class or several as text: integers in decimal digits, booleans as false and true; None for anything else."""
+    if Sequence not in kinds or not _is_sequence(value):
+        return os.fspath(value) if isinstance(value, os.PathLike) else _class_text(value)
+    texts = tuple(map(_class_text, value))
+    return None if None in texts else tuple(text for text in texts if text is not None)
+
+
+def _class_text(value: Any) -> str | None:
+    value = value.item() if hasattr(value, "item") else value
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, str | int) else None
 
 
 def _is_sequence(value: Any) -> bool:

@@ -18,21 +18,25 @@ import numpy as np
 from ...mechanisms.analysis.automatic import default_mechanism
 from ...mechanisms.center.linear_center import PLACES
 from ...mechanisms.core.budget import decimal_budget, split_budget
+from ...mechanisms.core.label_classes import LabelClasses
 from ...mechanisms.core.label_grid import DeclaredGrid, check_domain, label_grid, working_grid
-from ...mechanisms.core.losses import loss_named
-from ...mechanisms.registry import AUTO, MECHANISMS, default_rounding, mechanism_named
+from ...mechanisms.core.losses import ZERO_ONE, loss_named
+from ...mechanisms.registry import AUTO, CLASS_MECHANISMS, MECHANISMS, default_rounding, mechanism_named
 from ...mechanisms.release.center_release import CenterFeatures
 from ...mechanisms.release.label_column import LabelColumn
 from ...mechanisms.release.unit_bound import UnitBound
+from ...mechanisms.response.randomized_response import RandomizedResponse
+from ...mechanisms.response.rr_top_k import RRTopK
 from ...transforms.io.filesystems import open_input
 from ..errors import FieldError
 from ..ledger.spent_budget import Caps, Window
-from .fields import DEFAULT_LOSS, Fields
+from .fields import DEFAULT_LOSS, NO_CENTER, Fields
 from .mechanism_file import MechanismFile
 from .mechanism_spec import check_delta, read_parameters, takes_delta
 
 GRID = ("label_min", "label_max", "label_step")
 """Fields of the label grid."""
+_CENTERS = ("center", "center_column", "center_features", "center_groups")
 
 
 @dataclass(frozen=True)
@@ -138,6 +142,49 @@ def _given(field: str, value: float | None) -> float:
     return value
 
 
+def label_classes(fields: Fields) -> LabelClasses | None:
+    """Reads the public classes, from text with commas, a file or a sequence; None for a label that is a number."""
+    given, other = fields.label_classes, fields.other_class
+    if given is None:
+        if other is not None:
+            raise FieldError("{other_class} needs {label_classes}, the public classes")
+        return None
+    for name in (*GRID, "label_values", "rounding", *_CENTERS):
+        value = getattr(fields, name)
+        if value is not None and not (name == "center" and value == NO_CENTER):
+            raise FieldError(
+                f"{{{name}}} is for labels that are numbers, not classes of {{label_classes}}: leave it out"
+            )
+    if isinstance(given, Mapping) or isinstance(other, Mapping):
+        raise FieldError("{label_classes} and {other_class} have names of labels only if there are several")
+    path = f" {given}" if isinstance(given, str) and "," not in given else ""
+    try:
+        return LabelClasses.of(_class_list(given), other)
+    except ValueError as error:
+        if other is not None and str(error).endswith("is not listed"):
+            raise FieldError("{other_class} {other} is not one of {label_classes}", other=other) from None
+        raise FieldError("{label_classes}{path}: {error}", path=path, error=error) from None
+
+
+def _class_list(given: str | Sequence[str]) -> Sequence[str]:
+    """The classes of a list, of a text with commas, or of the lines of a file."""
+    if not isinstance(given, str):
+        return given
+    if "," in given:
+        return given.split(",")
+    try:
+        with open_input(given) as file:
+            text = file.read().decode()
+    except UnicodeError:
+        raise ValueError("the file is not text in UTF-8") from None
+    except Exception:
+        raise FieldError(
+            "{label_classes} {path} cannot be read: give the classes with commas, or a file of one class per line",
+            path=given,
+        ) from None
+    return text.removeprefix("\ufeff").splitlines()
+
+
 def label_domain(fields: Fields) -> np.ndarray:
     """Reads the public label domain, from a grid, a file or a sequence: k labels, strictly ascending, float64."""
     grid = [getattr(fields, name) for name in GRID]
@@ -147,7 +194,8 @@ def label_domain(fields: Fields) -> np.ndarray:
         return _label_values(fields.label_values)
     if any(bound is None for bound in grid):
         raise FieldError(
-            "the public label domain is missing: give {label_min}, {label_max} and {label_step}, or {label_values}"
+            "the public label domain is missing: give {label_min}, {label_max} and {label_step}, or {label_values}, or "
+            "for classes {label_classes}"
         )
     try:
         return label_grid(*map(str, grid))
@@ -181,6 +229,9 @@ def working_domain(fields: Fields, epsilon: float) -> tuple[tuple[float, ...], D
 
     `epsilon` is the budget of the label. The declared grid is None if all of it is used.
     """
+    classes = label_classes(fields)
+    if classes is not None:
+        return classes.domain, None
     domain = label_domain(fields)
     try:
         labels, declared = working_grid(domain, epsilon)
@@ -259,7 +310,10 @@ def _check_delta(fields: Fields, fitted: MechanismFile, unit: UnitBound | None) 
 
 
 def _mechanism(fields: Fields, fitted: MechanismFile | None, unit: UnitBound | None) -> MechanismChoice:
-    loss = fields.loss or DEFAULT_LOSS
+    classes = fields.label_classes is not None if fitted is None else fitted.classes is not None
+    if classes and fields.loss is not None:
+        raise FieldError("{loss} is for labels that are numbers; that of classes is zero_one: leave it out")
+    loss = ZERO_ONE.name if classes else fields.loss or DEFAULT_LOSS
     try:
         loss_named(loss)
     except ValueError as error:
@@ -268,6 +322,8 @@ def _mechanism(fields: Fields, fitted: MechanismFile | None, unit: UnitBound | N
         return MechanismChoice(fitted.randomizer.mechanism, loss, {"loss": loss}, fitted)
     if fields.purpose is not None and fields.mechanism is not None:
         raise FieldError("{for} chooses the mechanism: give {for} or {mechanism}")
+    if classes:
+        return _class_mechanism(fields, unit)
     name = fields.mechanism or default_mechanism(fields.purpose, loss)
     delta = fields.delta
     pure = name == AUTO or (name in MECHANISMS and not takes_delta(name))
@@ -296,6 +352,29 @@ def _mechanism(fields: Fields, fitted: MechanismFile | None, unit: UnitBound | N
     return MechanismChoice(name, loss, parameters)
 
 
+def _class_mechanism(fields: Fields, unit: UnitBound | None) -> MechanismChoice:
+    """Mechanism of classes: randomized response over all of them for models, over the likeliest for single labels."""
+    name = fields.mechanism
+    if name in (None, AUTO):
+        name = RRTopK.name if fields.purpose == "labels" else RandomizedResponse.name
+    if name not in CLASS_MECHANISMS:
+        raise FieldError(
+            "{mechanism} {name} is for labels that are numbers; classes take {known}",
+            name=name,
+            known=" or ".join(CLASS_MECHANISMS),
+        )
+    if fields.delta is not None and unit is None:
+        raise FieldError(
+            "{delta} is for mechanisms of (epsilon, delta)-DP, such as gaussian; {name} is pure DP", name=name
+        )
+    parameters = read_parameters(fields.mechanism_parameters, None)
+    try:
+        mechanism_named(name, **parameters)
+    except ValueError as error:
+        raise FieldError.at("mechanism", error) from None
+    return MechanismChoice(name, ZERO_ONE.name, parameters)
+
+
 def label_column(
     fields: Fields,
     domain: tuple[float, ...],
@@ -310,6 +389,7 @@ def label_column(
     The mechanism's name sets the default rounding; the mechanism file of `apply` sets rounding, center and groups.
     """
     label, groups = fields.label, None
+    classes = label_classes(fields) if fitted is None else fitted.classes
     if not isinstance(label, str) or not label:
         raise FieldError("{label} must be the name of one column, not {names!r}", names=label)
     if fields.id_column == label:
@@ -323,7 +403,8 @@ def label_column(
         named = "{center_column} must be" if fitted is None else "the center of {mechanism_file} must be"
         raise FieldError(f"{named} another column than {{label}}: the center is released as it is")
     try:
-        return LabelColumn(label, domain, fields.id_column, rounding, center, groups, unit, tuple(others), declared)
+        identity = label, domain, fields.id_column
+        return LabelColumn(*identity, rounding, center, groups, unit, tuple(others), declared, classes)
     except ValueError as error:
         if str(error).startswith("rounding must be"):
             raise FieldError.of(error) from None
@@ -393,6 +474,8 @@ def request_in_memory(command: str, source: str, label: Label) -> str:
         "LabelPrivatizer", command, source, column.name, column.domain, column.id_column, column.rounding,
         column.center, budget.epsilon, budget.prior_epsilon, label.mechanism.name, dict(label.mechanism.parameters),
     ]  # fmt: skip
+    if column.classes is not None:
+        asked.append({"classes": column.classes.request})
     if column.unit is not None:
         asked.append([*column.unit.request, "drop", column.unit.delta])
     if label.features is not None:

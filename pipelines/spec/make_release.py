@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -19,6 +19,8 @@ import pyarrow as pa
 from ...mechanisms.analysis.automatic import CANDIDATES, default_mechanism
 from ...mechanisms.analysis.planning import label_shares, split_exactly
 from ...mechanisms.registry import AUTO, Mechanism, mechanism_named
+from ...mechanisms.release.label_column import LabelColumn
+from ...transforms.class_values import check_class_type
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import absolute, read_text
 from ...transforms.io.hive_partitions import OutputPartitions, folder_of
@@ -40,7 +42,10 @@ _MOST_SHARDS = 99_999
 """Shard names have five digits."""
 _MOST_LABELS = 32
 _PER_LABEL = (*GRID, "label_values", "center_column")
-"""Fields that take one value for all labels, or one for each."""
+"""Fields that take one value for all labels, or one for each; not for those of classes."""
+_WITHOUT_NUMBERS: dict[str, Any] = dict.fromkeys(
+    (*_PER_LABEL, "rounding", "center", "center_features", "center_groups")
+)
 _PUBLIC = ("id_column", "unit_column", "center_features", "center_groups", "where")
 """Fields that name public columns, none of which may be a label."""
 
@@ -69,10 +74,11 @@ def make_release(command: str, fields: Fields, new_key: bool = False) -> Release
     labels = [make_label(part, fitted, [name for name in names if name != part.label]) for part in parts]
     validation = _validation(fields, names)
     target = _target(command, fields)
-    input = input_spec(parts[0]) if input is None else input
+    input = _with_classes(input_spec(parts[0]) if input is None else input, labels)
     schema = read_schema(input, names) if schema is None else schema
     for part, label in zip(parts, labels, strict=True):
         check_columns(_named_columns(part, label), input, schema)
+        _check_classes(label.column, input, schema)
     output = _output(fields, target, input)
     unsure = () if command == "fit" else unsure_columns(schema, input, names, output.format)
     return Release(
@@ -124,6 +130,23 @@ def _with_center(fields: Fields, label: Label, input: InputSpec, schema: pa.Sche
         column = dataclasses.replace(column, center=new_center(fields))
     unused = unused_columns(fields, column, features, schema)
     return dataclasses.replace(label, column=with_groups(fields, input, column), features=features, unused=unused)
+
+
+def _with_classes(input: InputSpec, labels: Sequence[Label]) -> InputSpec:
+    """The input with the classes of labels, as which the fields of CSV files are read."""
+    classes = {label.name: label.column.classes for label in labels if label.column.classes is not None}
+    return dataclasses.replace(input, format=dataclasses.replace(input.format, classes=classes)) if classes else input
+
+
+def _check_classes(column: LabelColumn, input: InputSpec, schema: pa.Schema) -> None:
+    """Checks that the column of a label can hold its classes, if the schema tells its type."""
+    place = schema.get_field_index(column.name)
+    if column.classes is None or place < 0:
+        return
+    try:
+        check_class_type(schema.field(place).type, column.classes, column.name, input.paths[0])
+    except InputError as error:
+        raise FieldError.at("label_classes", error) from None
 
 
 def _named_columns(fields: Fields, label: Label) -> dict[str, str | None]:
@@ -211,7 +234,11 @@ def _parts(command: str, fields: Fields, names: Sequence[str], input: InputSpec 
     epsilon = fields.epsilon or 0.0
     domains = [np.array(working_domain(part, epsilon)[0]) for part in parts]
     check_split(epsilon, fields.prior_epsilon)
-    shares = label_shares(epsilon, domains, _planned_mechanism(fields))
+    if any(part.label_classes is not None for part in parts):
+        # Errors of classes and of numbers cannot be compared.
+        shares = [Fraction(1, len(parts))] * len(parts)
+    else:
+        shares = label_shares(epsilon, domains, _planned_mechanism(fields))
     # A delta out of range is refused for each label.
     deltas: Sequence[float | None] = [fields.delta] * len(parts)
     if fields.delta is not None and 0 < fields.delta < 1:
@@ -252,21 +279,24 @@ def _check_several(command: str, fields: Fields, names: Sequence[str]) -> None:
 
 
 def _values_of_labels(fields: Fields, names: Sequence[str]) -> list[Fields]:
-    parts = [dataclasses.replace(fields, label=name) for name in names]
+    parts = [dataclasses.replace(fields, label=name, **_classes_of(fields, name, names)) for name in names]
+    numbers = [part for part in parts if part.label_classes is None]
     for field in _PER_LABEL:
         given = getattr(fields, field)
         if given is None or not isinstance(given, str):
             continue
         values = given.split(",")
-        if len(values) not in (1, len(names)):
+        if len(values) not in (1, len(numbers)):
             raise FieldError(
                 f"{{{field}}} {{given}}: give one value for all labels, or {{count}}, one for each",
                 given=given,
-                count=len(names),
+                count=len(numbers),
             )
-        each = values * (len(names) if len(values) == 1 else 1)
+        each = values * (len(numbers) if len(values) == 1 else 1)
         changed: list[dict[str, Any]] = [{field: value} for value in each]
-        parts = [dataclasses.replace(part, **change) for part, change in zip(parts, changed, strict=True)]
+        numbers = [dataclasses.replace(part, **change) for part, change in zip(numbers, changed, strict=True)]
+    found = {str(part.label): part for part in numbers}
+    parts = [found.get(str(part.label), dataclasses.replace(part, **_WITHOUT_NUMBERS)) for part in parts]
     centers = [part.center_column for part in parts if part.center_column is not None]
     if len({*centers, *names}) < len(centers) + len(names):
         raise FieldError(
@@ -275,6 +305,27 @@ def _values_of_labels(fields: Fields, names: Sequence[str]) -> list[Fields]:
             count=len(names),
         )
     return parts
+
+
+def _classes_of(fields: Fields, name: str, names: Sequence[str]) -> dict[str, Any]:
+    """The fields of the classes of one of several labels, which is a number if it is not named there."""
+    found = {}
+    for field, form in (("label_classes", "LABEL=CLASSES"), ("other_class", "LABEL=CLASS")):
+        given = getattr(fields, field)
+        if given is None or isinstance(given, Mapping):
+            named = dict(given or {})
+        else:
+            parts = [each.partition("=") for each in str(given).split(";")] if isinstance(given, str) else []
+            named = {label: text for label, _, text in parts}
+            if not parts or len(named) < len(parts) or not all(equals and text for _, equals, text in parts):
+                raise FieldError(
+                    f"{{{field}}}: with several labels give {form};..., each label of classes once", count=len(names)
+                )
+        unknown = next((label for label in named if label not in names), None)
+        if unknown is not None:
+            raise FieldError(f"{{{field}}} names {{unknown!r}}, which is not one of {{label}}", unknown=unknown)
+        found[field] = named.get(name)
+    return Fields.of({"label": name, **found}).classes
 
 
 def _planned_mechanism(fields: Fields) -> Mechanism:

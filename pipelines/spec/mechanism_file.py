@@ -17,6 +17,7 @@ from ...mechanisms.center.center_model import center_document
 from ...mechanisms.center.linear_center import LinearCenter
 from ...mechanisms.composition.unit_composition import optimal_delta
 from ...mechanisms.core.budget import MAX_EPSILON, BudgetSplit, check_epsilon, round_up
+from ...mechanisms.core.label_classes import LabelClasses
 from ...mechanisms.core.label_grid import MOST_LABELS, NEAREST, ROUNDINGS, DeclaredGrid
 from ...mechanisms.core.prior import Prior
 from ...mechanisms.core.randomizer import Randomizer
@@ -51,6 +52,7 @@ class MechanismFile:
         Epsilons are those of one record.
       unit_epsilon: Epsilon of all labels of a unit, with the unit's delta; None where epsilons of records add up.
       declared: The declared label grid, if the label domain is a coarser one that was chosen for it; else None.
+      classes: Classes whose places are the label domain; None for numbers.
     """
 
     randomizer: Randomizer
@@ -64,6 +66,7 @@ class MechanismFile:
     unit: UnitBound | None = None
     unit_epsilon: float | None = None
     declared: DeclaredGrid | None = None
+    classes: LabelClasses | None = None
 
     @classmethod
     def of_release(cls, randomizer: Randomizer, release: PriorRelease) -> MechanismFile:
@@ -72,7 +75,7 @@ class MechanismFile:
         prior = release.prior if center is None else center.mechanism_prior(randomizer)
         name = prior_release_name(release)
         noised = NoisedCounts(release.counts, release.records) if center is None else None
-        rest = (release.column, release.unit, release.unit_epsilon, release.declared)
+        rest = (release.column, release.unit, release.unit_epsilon, release.declared, release.classes)
         return cls(randomizer, prior, release.budget.prior, release.rounding, name, center, noised, *rest)
 
     @property
@@ -124,7 +127,9 @@ class MechanismFile:
         if self.unit is not None and self.unit_epsilon is not None:
             unit["unit"] |= {"epsilon": self.unit_epsilon, "delta": self.unit.delta}
         declared = {} if self.declared is None else {"declared_grid": asdict(self.declared)}
-        return self.randomizer.to_json(prior=released, rounding=self.rounding, **declared, **center, **unit) + "\n"
+        classes = {} if self.classes is None else {"classes": asdict(self.classes)}
+        extra = {**declared, **classes, **center, **unit}
+        return self.randomizer.to_json(prior=released, rounding=self.rounding, **extra) + "\n"
 
     @property
     def domain(self) -> tuple[float, ...]:
@@ -157,7 +162,13 @@ def read_mechanism_file(path: str) -> MechanismFile:
         label = prior.get("label")
         if label is not None and not isinstance(label, str):
             raise InputError(f"{path} cannot be used: its label is not a name")
-        rest = (label, *_stated_unit(document.get("unit"), randomizer), _stated_grid(document.get("declared_grid")))
+        classes = _stated_classes(document.get("classes"))
+        if classes is not None:
+            places = {*randomizer.outputs.tolist()} <= {*classes.domain}
+            if classes.domain != tuple(randomizer.labels.tolist()) or not places or center is not None:
+                raise InputError(f"{path} cannot be used: its labels and outputs are not the places of its classes")
+        unit, grid = _stated_unit(document.get("unit"), randomizer), _stated_grid(document.get("declared_grid"))
+        rest = (label, *unit, grid, classes)
         return MechanismFile(randomizer, found, epsilon, rounding, name, center, noised, *rest)
     except (KeyError, TypeError):
         raise InputError(f"{path} has no prior: it was not written by fit, solve or privatize") from None
@@ -199,6 +210,17 @@ def _stated_grid(stated: Any) -> DeclaredGrid | None:
         raise ValueError("the epsilon of its declared_grid is not a number")
     check_epsilon(epsilon)
     return DeclaredGrid(labels, epsilon)
+
+
+def _stated_classes(stated: Any) -> LabelClasses | None:
+    if stated is None:
+        return None
+    if not isinstance(stated, dict) or set(stated) != {"values", "other"}:
+        raise ValueError("its classes must have values and other")
+    values, other = stated["values"], stated["other"]
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values) or type(other) is not int:
+        raise ValueError("its classes are not texts, with the place of the other class")
+    return LabelClasses(tuple(values), other)
 
 
 def _check_stated(randomizer: Randomizer, centered: bool) -> None:
@@ -247,4 +269,6 @@ def prior_release_name(binding: NoiseBinding) -> str:
         noise.append([binding.groups.column, list(binding.groups.values)])
     if binding.unit is not None:
         noise.append({"unit": binding.unit.request})
+    if binding.classes is not None:
+        noise.append({"classes": binding.classes.request})
     return hashlib.blake2b(json.dumps(noise).encode(), digest_size=16, person=b"labeldp ledger").hexdigest()

@@ -194,4 +194,6 @@ def _label_request(release: Release, label: Label) -> str:
         asked.append({"unit": [*column.unit.request, "drop", column.unit.delta]})
     if column.others:
         asked.append({"with": column.others})
+    if column.classes is not None:
+        asked.append({"classes": column.classes.request})
     return request_hash(asked)

@@ -23,7 +23,17 @@ from .machine import check_extra
 
 _LIBRARIES = {"s3": "boto3", "gs": "google.cloud.storage"}
 _LISTED = ("input", "output")
-_PATHS = ("input", "output", "domain_file", "mechanism_file", "schema", "label_values", "noise_key_file", "ledger")
+_PATHS = (
+    "input",
+    "output",
+    "domain_file",
+    "mechanism_file",
+    "schema",
+    "label_values",
+    "label_classes",
+    "noise_key_file",
+    "ledger",
+)
 _SECRETS = ("s3_secret_access_key", "s3_session_token")
 
 

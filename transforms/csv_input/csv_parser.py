@@ -12,11 +12,13 @@ import pyarrow as pa
 import pyarrow.compute
 import pyarrow.csv as pa_csv
 
+from ...mechanisms.core.label_classes import LabelClasses
 from ..arrow_values import ENCODE_CLASSES
+from ..class_values import from_texts
 from ..errors import InputError
 from ..io.csv_blocks import column_names, row_ends
 from ..io.csv_dialect import Dialect
-from .csv_numbers import read_numbers, with_truth_numbers
+from .csv_numbers import MISSING, read_numbers, with_truth_numbers
 
 # Its functions are made when it is imported: type checkers do not know them.
 pc: Any = pyarrow.compute
@@ -38,11 +40,13 @@ class ColumnTypes:
       kinds: Type of each column.
       rounded: Columns declared float64, of which any decimal text becomes the nearest double.
       notes: Texts on columns of numbers that became text.
+      classes: Classes of private columns, as which their fields are read, whatever they are.
     """
 
     kinds: Mapping[str, pa.DataType]
     rounded: frozenset[str] = frozenset()
     notes: tuple[str, ...] = field(default=(), compare=False)
+    classes: Mapping[str, LabelClasses] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -65,17 +69,21 @@ class Parser:
 
         Raises InputError, which names the first row with an error.
         """
-        kinds = {name: pa.binary() if self._is_checked(name) else kind for name, kind in self.types.kinds.items()}
+        classes = self.types.classes
+        texts = {name for name in self.types.kinds if self._is_checked(name)} | set(classes)
+        kinds = {name: pa.binary() if name in texts else kind for name, kind in self.types.kinds.items()}
         try:
             table = self._read(rows, kinds)
         except (pa.ArrowException, OSError) as error:
             table = self._with_truth_values(rows, kinds)
             if table is None:
                 raise self._error(self._parse_problem(str(error), before)) from None
-        columns = [
-            self._numbers(name, column, before) if self._is_checked(name) else column
-            for name, column in zip(table.column_names, table.columns, strict=True)
-        ]
+        columns: list[Any] = []
+        for name, column in zip(table.column_names, table.columns, strict=True):
+            if name in classes:
+                columns.append(from_texts(one_array(column), MISSING, classes[name]))
+            else:
+                columns.append(self._numbers(name, column, before) if self._is_checked(name) else column)
         return pa.Table.from_arrays(columns, table.column_names)
 
     def _read(self, rows: bytes, kinds: Mapping[str, pa.DataType]) -> pa.Table:
@@ -103,6 +111,8 @@ class Parser:
 
     def _is_checked(self, name: str) -> bool:
         """Tells whether a column is numbers whose texts are looked at. Those of labels are not, unless marks differ."""
+        if name in self.types.classes:
+            return False
         return self.types.kinds.get(name) in NUMBERS and (name not in self.labels or self.dialect.marked)
 
     def _numbers(self, name: str, column: pa.ChunkedArray, before: int) -> pa.Array:

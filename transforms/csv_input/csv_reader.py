@@ -8,6 +8,7 @@ depends on the number of rows alone, never on sizes, which depend on labels.
 from __future__ import annotations
 
 import codecs
+import dataclasses
 import functools
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +17,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from ...mechanisms.core.label_classes import LabelClasses
 from ..batches import slice_rows
+from ..class_values import CSV_TYPES
 from ..errors import InputError, redact_errors, unreadable
 from ..io.csv_blocks import first_rows, row_ends, whole_row_blocks
 from ..io.csv_dialect import COMMA, Dialect
@@ -39,12 +42,14 @@ class CSVReader:
         labels: Sequence[str],
         declared: Mapping[str, str] | None,
         dialect: Dialect = COMMA,
+        classes: Mapping[str, LabelClasses] | None = None,
     ):
         """Prepares for a set of columns; None reads all.
 
-        `labels`, the private columns, are read as float64; `declared` gives the types of columns that cannot be
-        inferred from the first rows.
+        `labels`, the private columns, are read as float64, those of `classes` as classes; `declared` gives the types of
+        columns that cannot be inferred from the first rows.
         """
+        self._classes = classes or {}
         self._dialect = dialect
         self._columns = columns
         self._labels = labels
@@ -63,7 +68,10 @@ class CSVReader:
         column, or holds a value that is not of its column's type. The first such row counts.
         """
         if part.first not in self._types:
-            self._types[part.first] = find_types(part, self._columns, self._labels, self._declared, self._dialect)
+            types = find_types(part, self._columns, self._labels, self._declared, self._dialect)
+            classes = {name: each for name, each in self._classes.items() if name in types.kinds}
+            kinds = {**types.kinds, **{name: CSV_TYPES[each.kind] for name, each in classes.items()}}
+            self._types[part.first] = dataclasses.replace(types, kinds=kinds, classes=classes)
         types = self._types[part.first]
         check_no_clash(part.partitions, list(types.kinds), part.first)
         if part.parts == 1:

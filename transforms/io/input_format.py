@@ -9,6 +9,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from ...mechanisms.core.label_classes import LabelClasses
 from ..errors import InputError
 from .csv_blocks import has_rows
 from .csv_dialect import COMMA, Dialect
@@ -54,6 +55,7 @@ class Format:
       partitions: Whether folders named KEY=VALUE in the path of a file are columns of it (`find_partitions`).
       root: Folder below which such folders are columns; empty for all folders of a path.
       dialect: Delimiter, encoding, marks of numbers and columns of CSV files.
+      classes: Classes of private columns by name, as which CSV fields are read that have no types of their own.
     """
 
     name: str
@@ -61,6 +63,7 @@ class Format:
     partitions: bool = True
     dialect: Dialect = COMMA
     root: str = ""
+    classes: Mapping[str, LabelClasses] | None = None
 
     def __post_init__(self) -> None:
         """Checks the names. Raises ValueError if the format or a type is unknown."""

@@ -230,7 +230,7 @@ class FileReader:
             columns.append(where.column)
         if self.format.name == "parquet":
             return ParquetReader(columns or None)
-        return CSVReader(columns or None, self._labels, self.format.csv_types, self.format.dialect)
+        return CSVReader(columns or None, self._labels, self.format.csv_types, self.format.dialect, self.format.classes)
 
     @property
     def _all_columns(self) -> Sequence[str] | None:

@@ -19,7 +19,7 @@ from .example_decoder import ExampleDecoder, changed_type, undecodable
 from .example_encoder import encode_examples
 from .example_values import FoundValues, Values, content_offsets, decode_varints, find_values, varint, varint_sizes
 from .framing import PADDING, Frames, frame_headers
-from .wire import FLOAT, FOOTER_SIZE, INT64, join_texts, write_footers
+from .wire import BYTES, FLOAT, FOOTER_SIZE, INT64, join_texts, write_footers
 
 # The value of a map entry: Feature, FloatList, one packed float32 of 0.
 _FLOAT_VALUE = b"\x12\x08\x12\x06\x0a\x04" + bytes(4)
@@ -138,18 +138,20 @@ class FeatureSizes:
     def __call__(self, frames: Frames) -> np.ndarray:
         """Bytes of the features of each record, shape (n,), int64.
 
-        They are the same whatever numbers the record's labels are. Records that are no tf.Examples have their own size.
+        They are the same whatever the record's labels are. Records that are no tf.Examples have their own size.
         """
         found = find_values(frames.content, frames.starts, frames.stops, self._labels)
-        canonical = found.canonical
+        # Labels of several values have other sizes, too.
+        canonical = found.canonical & ~np.any([found.values[label].kinds < 0 for label in self._labels], axis=0)
         sizes = frames.stops - frames.starts
         contents = np.minimum(content_offsets(frames.octets, frames.starts), frames.stops)
         sizes[canonical] = (frames.stops - contents)[canonical]
         for label in self._labels:
             values = found.values[label]
-            integer = values.kinds == INT64
             # A float label takes the same bytes whatever its value.
-            sizes[integer] -= values.stops[integer] - _integer_entries(frames, label, values)[0]
+            for kind, entries_of in ((INT64, _integer_entries), (BYTES, _text_entries)):
+                varying = canonical & (values.kinds == kind)
+                sizes[varying] -= values.stops[varying] - entries_of(frames, label, values, varying)[0]
         for row in np.flatnonzero(~canonical).tolist():
             sizes[row] = self._size_alone(bytes(frames.content[frames.starts[row] : frames.stops[row]]))
         return sizes
@@ -172,7 +174,7 @@ def widen_integer_labels(frames: Frames, label: str, values: Values) -> tuple[Fr
     float32 in each of them, -1 for records without an integer label; shape (n,), int64.
     """
     chosen = values.kinds == INT64
-    entries, keys, features = _integer_entries(frames, label, values)
+    entries, keys, features = _integer_entries(frames, label, values, chosen)
     stops, record_starts, record_stops = values.stops[chosen], frames.starts[chosen], frames.stops[chosen]
     key_size = _key_size(label)
     first_entries = content_offsets(frames.octets, record_starts)
@@ -203,18 +205,32 @@ def widen_integer_labels(frames: Frames, label: str, values: Values) -> tuple[Fr
     return Frames(octets.tobytes() + bytes(PADDING), frames_bounds), label_offsets
 
 
-def _integer_entries(frames: Frames, label: str, values: Values) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+_EntryOffsets = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+def _integer_entries(frames: Frames, label: str, values: Values, chosen: np.ndarray) -> _EntryOffsets:
     """Finds the map entries of integer labels, each of which ends with its value.
 
-    Records with an integer label are canonical; `values` are the positions of the labels. Returns (entries, keys,
-    features): offset of each integer label's map entry, of the key in it and of the Feature after the key; shape (m,),
-    int64.
+    The chosen records, a mask, have an integer label and are canonical; `values` are the positions of the labels.
+    Returns (entries, keys, features): offset of each integer label's map entry, of the key in it and of the Feature
+    after the key; shape (m,), int64.
     """
-    chosen = values.kinds == INT64
     starts, stops = values.starts[chosen], values.stops[chosen]
     # The list's tag is three bytes before an unpacked varint, and four bytes before a packed one.
     packed = frames.octets[starts - 3] != INT64
-    features = starts - np.where(packed, 6, 5)
+    return _entries_before(label, starts - np.where(packed, 6, 5), stops)
+
+
+def _text_entries(frames: Frames, label: str, values: Values, chosen: np.ndarray) -> _EntryOffsets:
+    """Finds the map entries of labels that are one text, as `_integer_entries` does."""
+    features, stops = values.starts[chosen], values.stops[chosen]
+    # Before the text are the tags and lengths of its field, of the list and of the Feature.
+    for _ in range(3):
+        features = features - 1 - varint_sizes(stops - features)
+    return _entries_before(label, features, stops)
+
+
+def _entries_before(label: str, features: np.ndarray, stops: np.ndarray) -> _EntryOffsets:
     keys = features - _key_size(label)
     return keys - 1 - varint_sizes(stops - keys), keys, features
 

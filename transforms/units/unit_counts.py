@@ -16,7 +16,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from ...mechanisms.noise.keyed_words import Identities
 from ...mechanisms.release.unit_bound import unit_words
 from ..arrow_values import named_units, value_type
-from ..batches import LabelledBatch, label_values
+from ..batches import LabelledBatch, has_label
 from ..errors import InputError, redact_errors
 from ..noise_key_file import NoiseKeyFile
 
@@ -36,7 +36,7 @@ def units_of_records(
     Returns these records, their units, and the rows of the records with a usable label but without a unit. Raises
     InputError if a label or the unit column has the wrong type.
     """
-    usable = batch.keep(np.logical_and.reduce([np.isfinite(label_values(batch, label)) for label in labels]))
+    usable = batch.keep(np.logical_and.reduce([has_label(batch, label) for label in labels]))
     units, present = _unit_identities(usable, column)
     return usable.keep(present), units, usable.rows[~present]
 

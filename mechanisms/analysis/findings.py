@@ -1,0 +1,83 @@
+"""What is found out about a release for its user: verdict, debiasing, warnings; and how their numbers are written."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+LOSS = 0.1
+"""Labels serve a model if they add at most this share of the label variance to its error."""
+
+SMALL_MODEL = 10
+"""Least number of parameters of a model; below that, labels serve averages over groups of records."""
+
+Naming = Callable[[str], str]
+"""How parameters of a release are named in texts: as flags, unless another is given."""
+AS_FLAGS: Naming = "--{}".format
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Use that released labels can be put to.
+
+    Attributes:
+      level: "good" for training, "center" where the center is the model and labels add little, "small" models only,
+        "averages" only, "bias" that no number of records averages out, "none", or "unknown" where the number of records
+        is.
+      text: One line for a user.
+      proposals: What would make the labels good for training, each computed; empty if they are, or if nothing would.
+    """
+
+    level: str
+    text: str
+    proposals: tuple[str, ...] = ()
+
+    @property
+    def line(self) -> str:
+        """The text with the proposals."""
+        return f"{self.text}: {', or '.join(self.proposals)}" if self.proposals else self.text
+
+
+@dataclass(frozen=True)
+class Debiasing:
+    """Line that debiases released labels, or predictions learned from them.
+
+    In the formula to paste, `released` is a label or a prediction and `center` the center; None without a line. The
+    advice says when to use it, or why there is none.
+    """
+
+    formula: str | None
+    advice: str
+
+    @property
+    def line(self) -> str:
+        """Formula and advice."""
+        return self.advice if self.formula is None else f"{self.formula}, {self.advice}"
+
+
+@dataclass(frozen=True)
+class Warn:
+    """Warning: its name in release.json, and one line for a user, without the name of the label column."""
+
+    name: str
+    text: str
+
+
+def percent(share: float) -> str:
+    """Formats a share >= 0 of the label variance: percent with two significant digits; above 1, "more than all"."""
+    return f"{100 * share:.2g} %" if share < 0.995 else "more than all"
+
+
+def rounded_up(value: float) -> float:
+    """Rounds up to two significant digits."""
+    if value <= 0:
+        return 0
+    grain = 10.0 ** (math.floor(math.log10(value)) - 1)
+    rounded = math.ceil(value / grain - 1e-9) * grain
+    return int(rounded) if rounded >= 10 else round(rounded, 12)
+
+
+def rounded_down(value: int) -> int:
+    grain = 10 ** max(len(str(value)) - 2, 0)
+    return value // grain * grain

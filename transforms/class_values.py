@@ -1,0 +1,135 @@
+"""Values of columns of classes: the place of each record's class in the public list, and columns of drawn classes.
+
+A column holds text, integers, booleans, or floats, as integers with missing values among them become. Values that are
+not listed count as the other class, silently: neither an error nor a missing label may tell of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+
+from ..mechanisms.core.label_classes import BOOLEAN, INTEGER, TEXT, LabelClasses
+from .arrow_values import is_list, is_text, single_values, value_type
+from .errors import InputError
+
+# Its functions are made when it is imported: type checkers do not know them.
+pc: Any = pyarrow.compute
+
+CSV_TYPES = {INTEGER: pa.int64(), BOOLEAN: pa.bool_(), TEXT: pa.string()}
+"""Types of columns of classes from text that has no types, by the kind of the classes."""
+
+
+def check_class_type(kind: pa.DataType, classes: LabelClasses, label: str, source: str) -> None:
+    """Checks that a column can hold the classes.
+
+    Raises InputError, which names column and input file, if its type is none of classes, or not of these.
+    """
+    if not pa.types.is_null(kind):
+        _class_values(value_type(kind), classes, label, source)
+
+
+def _class_values(kind: pa.DataType, classes: LabelClasses, label: str, source: str) -> pa.Array:
+    """The classes in the order of their places, as values of a type without nulls."""
+    wanted = "text, integers or booleans"
+    if is_text(kind):
+        return pa.array([value.encode() for value in classes.values], pa.large_binary())
+    if pa.types.is_boolean(kind):
+        values, wanted = classes.booleans, "false and true"
+    elif pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        values, wanted = classes.integers, "integers of its type"
+    else:
+        values = None
+    if values is not None:
+        try:
+            found = pa.array(values, pa.float64() if pa.types.is_floating(kind) else kind)
+            if not pa.types.is_floating(kind) or [int(value) for value in found.to_pylist()] == [*values]:
+                return found
+        except (pa.ArrowInvalid, OverflowError):
+            pass
+    raise InputError(
+        f"{source}: label column {label!r} holds {kind}, and the classes of --label_classes are not {wanted}: list "
+        "those of the column, or name another column with --label"
+    )
+
+
+def class_places(column: pa.Array | None, classes: LabelClasses, label: str, source: str, rows: int) -> np.ndarray:
+    """Places of the classes of records, shape (rows,), float64.
+
+    They are NaN for records without a class: missing, several, an empty text or NaN. The column is flat or holds lists;
+    None for no column. Raises InputError as `check_class_type`.
+    """
+    places = np.full(rows, np.nan)
+    if column is None:
+        return places
+    values, present = single_values(column)
+    if not len(values):
+        if not pa.types.is_null(column.type):
+            check_class_type(column.type, classes, label, source)
+        return places
+    listed = _class_values(values.type, classes, label, source)
+    if is_text(values.type):
+        values = values.cast(pa.large_binary())
+        named = np.asarray(pc.binary_length(values)) > 0
+    elif pa.types.is_floating(values.type):
+        values = values.cast(pa.float64())
+        named = ~np.isnan(np.asarray(values))
+    else:
+        named = np.ones(len(values), bool)
+    found = pc.index_in(values, value_set=listed).fill_null(classes.other)
+    places[present] = np.where(named, np.asarray(found), np.nan)
+    return places
+
+
+def class_column(places: np.ndarray, kind: pa.DataType, classes: LabelClasses) -> pa.Array:
+    """Column of classes by their places, shape (n,), integers; of the type of a column that `class_places` has read.
+
+    Lists hold one class, and a dictionary becomes its values.
+    """
+    value = value_type(kind)
+    values = _class_values(value, classes, "", "")
+    if is_text(value):
+        wide = pa.large_binary() if pa.types.is_binary(value) or pa.types.is_large_binary(value) else pa.large_string()
+        found = values.cast(wide).take(pa.array(places)).cast(value)
+    else:
+        found = values.take(pa.array(places)).cast(value)
+    if not is_list(kind):
+        return found
+    large = pa.types.is_large_list(kind)
+    offsets = pa.array(np.arange(len(places) + 1, dtype=np.int64 if large else np.int32))
+    return (pa.LargeListArray if large else pa.ListArray).from_arrays(offsets, found)
+
+
+def from_texts(texts: pa.Array, missing: pa.Array, classes: LabelClasses) -> pa.Array:
+    """Column of classes from the fields of a file of text, of the type of `CSV_TYPES`.
+
+    Texts are binary, shape (n,). Null stands for those that are empty or one of `missing`, unless they are listed.
+    Integers may have a decimal point and zeros behind it, as columns with missing values are written, booleans any
+    case, and both spaces around them. A text that is no class becomes the other class.
+    """
+    encoded = texts.dictionary_encode()
+    spellings = {text.encode() for text in missing.to_pylist()}
+    places = [_place(text, classes, spellings) for text in encoded.dictionary.to_pylist()]
+    if not places:
+        return pa.nulls(len(texts), CSV_TYPES[classes.kind])
+    own = pa.array(places, pa.int64()).take(encoded.indices)
+    values = {INTEGER: classes.integers, BOOLEAN: classes.booleans}.get(classes.kind) or classes.values
+    return pa.array(values, CSV_TYPES[classes.kind]).take(own)
+
+
+def _place(text: bytes, classes: LabelClasses, missing: set[bytes]) -> int | None:
+    listed = {value.encode(): place for place, value in enumerate(classes.values)}
+    if text in listed:
+        return listed[text]
+    if text in missing:
+        return None
+    if classes.kind == TEXT:
+        return classes.other
+    plain = text.strip(b" \t").lower()
+    if classes.kind == INTEGER and b"." in plain:
+        whole, _, rest = plain.partition(b".")
+        plain = whole if not rest.strip(b"0") else plain
+    return listed.get(plain, classes.other)
