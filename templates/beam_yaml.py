@@ -520,7 +520,9 @@ class LabelDP(beam.PTransform):
         unit = self._column.unit
         needed += [] if unit is None else [unit.column]
         fields = row_fields(rows, *needed, *(() if features is None else features.columns))
-        batches: Any = rows | "Batch" >> RowsToBatches(id_column) | "Checkpoint" >> beam.Reshuffle()
+        label, classes = self._column.name, self._column.classes
+        to_batches = RowsToBatches(id_column, {} if classes is None else {label: classes})
+        batches: Any = rows | "Batch" >> to_batches | "Checkpoint" >> beam.Reshuffle()
         counts = None
         if unit is not None:
             batches, counts = batches | "BoundUnits" >> BoundUnitsById(self._column, self._key)
@@ -553,7 +555,7 @@ class LabelDP(beam.PTransform):
         released = privatized["batches"] | "ReleaseIfOfTheMechanism" >> beam.Map(
             _of_release, AsSingleton(fingerprint)
         ).with_output_types(LabelledBatch)
-        return {"rows": released | "Rows" >> BatchesToRows(fields, self._column.name), "release": release}
+        return {"rows": released | "Rows" >> BatchesToRows(fields, label, classes is not None), "release": release}
 
 
 def _fingerprint(release: Release) -> str:

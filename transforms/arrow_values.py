@@ -177,7 +177,7 @@ def _alone(column: pa.Array) -> pa.Array | None:
     return None if column.null_count or pa.types.is_null(column.type) else column
 
 
-ENCODE_CLASSES = "encode classes as numbers: --label_min 0 --label_max 1 needs 0 and 1"
+ENCODE_CLASSES = "declare classes: --label_classes A,B,..."
 """Advice for labels that are text."""
 
 

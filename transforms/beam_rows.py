@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import apache_beam as beam
@@ -14,8 +14,10 @@ from apache_beam.typehints.arrow_type_compatibility import arrow_schema_from_bea
 from apache_beam.typehints.row_type import RowTypeConstraint
 from apache_beam.typehints.schemas import named_tuple_to_schema
 
+from ..mechanisms.core.label_classes import LabelClasses
 from .arrow_values import plain_schema
 from .batches import LabelledBatch
+from .class_values import coded_classes
 from .errors import InputError, redact_errors
 
 _MOST_ROWS = 1 << 13
@@ -57,9 +59,11 @@ class RowsToBatches(beam.PTransform):
 
     Attributes:
       id_column: Field of unique ids.
+      classes: Classes of private fields by name, as which they are read.
     """
 
     id_column: str
+    classes: Mapping[str, LabelClasses] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -72,17 +76,21 @@ class RowsToBatches(beam.PTransform):
         return (
             rows
             | "Gather" >> beam.BatchElements(min_batch_size=1, max_batch_size=_MOST_ROWS)
-            | "ToArrow" >> beam.ParDo(_ToArrow(plain_schema(schema))).with_output_types(LabelledBatch)
+            | "ToArrow" >> beam.ParDo(_ToArrow(plain_schema(schema), self.classes)).with_output_types(LabelledBatch)
         )
 
 
 class _ToArrow(beam.DoFn):
-    def __init__(self, schema: pa.Schema):
+    def __init__(self, schema: pa.Schema, classes: Mapping[str, LabelClasses]):
         self._schema = schema
+        self._classes = classes
 
     @redact_errors("gathering rows")
     def process(self, rows: list[Any]) -> Iterator[LabelledBatch]:
         columns = [pa.array([getattr(row, field.name) for row in rows], field.type) for field in self._schema]
+        for place, name in enumerate(self._schema.names):
+            if name in self._classes:
+                columns[place] = coded_classes(columns[place], self._classes[name], name, _SOURCE)
         yield LabelledBatch.whole(
             _SOURCE, 0, pa.RecordBatch.from_arrays(columns, [field.name for field in self._schema])
         )
@@ -94,17 +102,19 @@ class BatchesToRows(beam.PTransform):
 
     Attributes:
       fields: Type of each field by name, as `row_fields` returns it for the original rows.
-      private: Name of the label field, which is float64 in the output.
+      private: Name of the label field, which is float64 in the output unless it holds classes.
+      classes: Whether it does, and keeps its type.
     """
 
     fields: dict[str, Any]
     private: str
+    classes: bool = False
 
     def __post_init__(self) -> None:
         super().__init__()
 
     def expand(self, batches: PCollection[LabelledBatch]) -> PCollection[Any]:
-        fields = {**self.fields, self.private: np.float64}
+        fields = self.fields if self.classes else {**self.fields, self.private: np.float64}
         kind = RowTypeConstraint.from_fields(list(fields.items()))
         return batches | "ToRows" >> beam.FlatMap(_rows).with_output_types(kind)
 

@@ -2,10 +2,14 @@
 
 A column holds text, integers, booleans, or floats, as integers with missing values among them become. Values that are
 not listed count as the other class, silently: neither an error nor a missing label may tell of them.
+
+Readers code classes as places in a dictionary of all of them. So elements of a job, whose sizes runners show, have
+sizes that do not depend on how long the text of a class is.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute
 
 from ..mechanisms.core.label_classes import BOOLEAN, INTEGER, TEXT, LabelClasses
-from .arrow_values import is_list, is_text, single_values, value_type
+from .arrow_values import is_list, is_string, is_text, single_values, value_type
 from .errors import InputError
 
 # Its functions are made when it is imported: type checkers do not know them.
@@ -56,15 +60,57 @@ def _class_values(kind: pa.DataType, classes: LabelClasses, label: str, source: 
     )
 
 
+def coded_classes(column: pa.Array, classes: LabelClasses, label: str, source: str) -> pa.Array:
+    """Codes a column of classes as a dictionary of all classes, of the type of its values; lists stay lists.
+
+    A record that has several values keeps two of them, which say nothing, so that it is still known as one. Raises
+    InputError as `check_class_type`.
+    """
+    kind = value_type(column.type)
+    if pa.types.is_null(kind):
+        return column
+    listed = _typed_classes(kind, classes, label, source)
+    places = class_places(column, classes, label, source, len(column))
+    missing = np.isnan(places)
+    codes = np.where(missing, 0, places).astype(np.int32)
+    if not is_list(column.type):
+        return pa.DictionaryArray.from_arrays(pa.array(codes, mask=missing), listed)
+    lengths = np.minimum(column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False), 2)
+    values = pa.DictionaryArray.from_arrays(
+        pa.array(np.repeat(codes, lengths), mask=np.repeat(missing, lengths)), listed
+    )
+    return _lists(column.type, np.append(0, np.cumsum(lengths)), values)
+
+
+def _lists(kind: pa.DataType, offsets: np.ndarray, values: pa.Array) -> pa.Array:
+    if pa.types.is_large_list(kind):
+        return pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), values)
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values)
+
+
+def _typed_classes(kind: pa.DataType, classes: LabelClasses, label: str, source: str) -> pa.Array:
+    """The classes as values of the type of a column's values; of views, as large text or bytes."""
+    listed = _class_values(kind, classes, label, source)
+    if not is_text(kind):
+        return listed.cast(kind)
+    if is_string(kind):
+        return listed.cast(pa.string() if pa.types.is_string(kind) else pa.large_string())
+    return listed.cast(pa.binary() if pa.types.is_binary(kind) else pa.large_binary())
+
+
 def class_places(column: pa.Array | None, classes: LabelClasses, label: str, source: str, rows: int) -> np.ndarray:
     """Places of the classes of records, shape (rows,), float64.
 
-    They are NaN for records without a class: missing, several, an empty text or NaN. The column is flat or holds lists;
-    None for no column. Raises InputError as `check_class_type`.
+    They are NaN for records without a class: missing, several, an empty text, NaN or infinite. The column is flat or
+    holds lists; None for no column. Raises InputError as `check_class_type`.
     """
     places = np.full(rows, np.nan)
     if column is None:
         return places
+    if pa.types.is_dictionary(column.type):
+        known = _typed_classes(value_type(column.type), classes, label, source)
+        if column.dictionary.equals(known):
+            return np.asarray(column.indices.cast(pa.float64()).fill_null(np.nan))
     values, present = single_values(column)
     if not len(values):
         if not pa.types.is_null(column.type):
@@ -76,7 +122,7 @@ def class_places(column: pa.Array | None, classes: LabelClasses, label: str, sou
         named = np.asarray(pc.binary_length(values)) > 0
     elif pa.types.is_floating(values.type):
         values = values.cast(pa.float64())
-        named = ~np.isnan(np.asarray(values))
+        named = np.isfinite(np.asarray(values))
     else:
         named = np.ones(len(values), bool)
     found = pc.index_in(values, value_set=listed).fill_null(classes.other)
@@ -89,18 +135,8 @@ def class_column(places: np.ndarray, kind: pa.DataType, classes: LabelClasses) -
 
     Lists hold one class, and a dictionary becomes its values.
     """
-    value = value_type(kind)
-    values = _class_values(value, classes, "", "")
-    if is_text(value):
-        wide = pa.large_binary() if pa.types.is_binary(value) or pa.types.is_large_binary(value) else pa.large_string()
-        found = values.cast(wide).take(pa.array(places)).cast(value)
-    else:
-        found = values.take(pa.array(places)).cast(value)
-    if not is_list(kind):
-        return found
-    large = pa.types.is_large_list(kind)
-    offsets = pa.array(np.arange(len(places) + 1, dtype=np.int64 if large else np.int32))
-    return (pa.LargeListArray if large else pa.ListArray).from_arrays(offsets, found)
+    found = _typed_classes(value_type(kind), classes, "", "").take(pa.array(places))
+    return _lists(kind, np.arange(len(places) + 1), found) if is_list(kind) else found
 
 
 def from_texts(texts: pa.Array, missing: pa.Array, classes: LabelClasses) -> pa.Array:
@@ -111,8 +147,9 @@ def from_texts(texts: pa.Array, missing: pa.Array, classes: LabelClasses) -> pa.
     case, and both spaces around them. A text that is no class becomes the other class.
     """
     encoded = texts.dictionary_encode()
-    spellings = {text.encode() for text in missing.to_pylist()}
-    places = [_place(text, classes, spellings) for text in encoded.dictionary.to_pylist()]
+    listed: dict[bytes, int | None] = {text.encode(): None for text in missing.to_pylist()}
+    listed |= {value.encode(): place for place, value in enumerate(classes.values)}
+    places = [_place(text, classes, listed) for text in encoded.dictionary.to_pylist()]
     if not places:
         return pa.nulls(len(texts), CSV_TYPES[classes.kind])
     own = pa.array(places, pa.int64()).take(encoded.indices)
@@ -120,12 +157,9 @@ def from_texts(texts: pa.Array, missing: pa.Array, classes: LabelClasses) -> pa.
     return pa.array(values, CSV_TYPES[classes.kind]).take(own)
 
 
-def _place(text: bytes, classes: LabelClasses, missing: set[bytes]) -> int | None:
-    listed = {value.encode(): place for place, value in enumerate(classes.values)}
+def _place(text: bytes, classes: LabelClasses, listed: Mapping[bytes, int | None]) -> int | None:
     if text in listed:
         return listed[text]
-    if text in missing:
-        return None
     if classes.kind == TEXT:
         return classes.other
     plain = text.strip(b" \t").lower()

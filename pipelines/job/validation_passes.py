@@ -12,10 +12,12 @@ from typing import Any
 
 import apache_beam as beam
 import numpy as np
+import pyarrow as pa
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from ...mechanisms.center.group_ranges import GroupRanges
+from ...transforms.arrow_values import value_type
 from ...transforms.batches import LabelledBatch
 from ...transforms.errors import InputError, named_file, redact_errors
 from ...transforms.io.filesystems import (
@@ -23,14 +25,20 @@ from ...transforms.io.filesystems import (
     create,
     delete_files,
     make_directory,
+    match,
     open_file,
     read_text,
     write_text,
 )
-from ...transforms.io.input_format import Format
+from ...transforms.io.input_format import Format, file_parts
 from ...transforms.progress_log import LOGGER
-from ...transforms.readers.file_reader import ReadRecordBatches
-from ...transforms.validation.tensorflow_libraries import parse_anomalies, with_center, with_privatized_label
+from ...transforms.readers.file_reader import FileReader, ReadRecordBatches
+from ...transforms.validation.tensorflow_libraries import (
+    parse_anomalies,
+    with_center,
+    with_privatized_classes,
+    with_privatized_label,
+)
 from ...transforms.validation.validate_examples import ValidateExamples, Validation
 from ..errors import one_line
 from ..publish.output_folder import DATA_NAME, VALIDATION_NAME, Staging
@@ -85,16 +93,17 @@ def check_output(
     """
     folder = FileSystems.join(staging.work, VALIDATION_NAME)
     schema = read_text(FileSystems.join(folder, SCHEMA_NAME))
-    for label, mechanism in mechanisms.items():
-        schema = _with_label(schema, label, mechanism)
-
     data, folders = FileSystems.join(staging.release, DATA_NAME), output.partitions.columns
     format = Format(output.format, partitions=bool(folders), root=data)
+    pattern = FileSystems.join(data, *("*" for _ in folders), "*")
+    for label, mechanism in mechanisms.items():
+        if mechanism.classes is None:
+            schema = _with_label(schema, label, mechanism)
+        else:
+            schema = with_privatized_classes(schema, label, mechanism.classes, _label_type(pattern, format, label))
 
     def wire(pipeline: beam.Pipeline) -> None:
-        batches: Any = pipeline | "ReadOutput" >> ReadRecordBatches(
-            FileSystems.join(data, *("*" for _ in folders), "*"), format
-        )
+        batches: Any = pipeline | "ReadOutput" >> ReadRecordBatches(pattern, format)
         found = batches | "ValidateOutput" >> ValidateExamples([], schema)
         _ = found | "WriteValidation" >> beam.Map(_write, folder, OUTPUT_STATISTICS_NAME)
 
@@ -111,6 +120,13 @@ def check_output(
                 complete_file(path, staging.work) as copy,
             ):
                 copy.write(file.read())
+
+
+def _label_type(pattern: str, format: Format, label: str) -> pa.DataType:
+    """Type of the values of a released label, in the first shard that has a record."""
+    reader = FileReader(format)
+    schemas = (reader.schema(part) for part in file_parts([*match(pattern)], format))
+    return value_type(next(schema.field(label).type for schema in schemas if label in schema.names))
 
 
 def _with_label(schema: str, label: str, mechanism: MechanismFile) -> str:

@@ -1,5 +1,6 @@
 """Two logs that differ in one label, of another width: equal batches, errors and Beam counters, for every format."""
 
+import dataclasses
 import functools
 import gzip
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from labeldp.mechanisms.core.label_classes import LabelClasses
 from labeldp.transforms import Format, InputError, LabelColumn, NoisyPrior, ReadRecordBatches
 from labeldp.transforms.batches import LabelledBatchCoder
 from labeldp.transforms.io.input_format import Equals, FilePart
@@ -116,6 +118,44 @@ def test_another_private_column_decides_nothing_either(tmp_path: Path, format: s
     assert seen[0] == seen[1]
     with pytest.raises(ValueError, match="where must not look at the label"):
         FileReader(Format(format), where=Equals("y", "9"), **private)
+
+
+@pytest.mark.parametrize("format", ["csv", "tfrecord", "parquet"])
+def test_texts_of_classes_decide_nothing(tmp_path: Path, format: str) -> None:
+    """Not even the sizes of encoded elements, where a class, or a text that is not listed, is longer than another."""
+    classes, sizes = LabelClasses(("a", "a class with a longer name")), []
+    for number, label in enumerate(("a", classes.values[1], "x" * 5000)):
+        values = [label if row == 7 else "a" for row in range(2000)]
+        table = pa.table({"x": np.arange(2000), "y": values})
+        path = tmp_path / f"{number}" / f"log.{format}"
+        path.parent.mkdir()
+        if format == "parquet":
+            pq.write_table(table, path)
+        elif format == "csv":
+            path.write_text("x,y\n" + "".join(f"{row},{value}\n" for row, value in enumerate(values)))
+        else:
+            pytest.importorskip("google_crc32c")
+            from labeldp.transforms.tfrecord.example_encoder import encode_examples
+
+            examples = encode_examples(table.to_batches()[0])
+            path.write_bytes(framing.frame(examples))
+            assert len({*example_columns.FeatureSizes("log", ["y"])(framing.Frames.of(examples)).tolist()[:7]}) == 1
+            bounds = example_columns.FeatureSizes("log", ["y"])(framing.Frames.of(examples))
+            assert bounds[7] == bounds[6]
+        reader = FileReader(Format(format, classes={"y": classes}), label_column="y")
+        coder = LabelledBatchCoder()
+        sizes.append(
+            [
+                (
+                    batch.start,
+                    batch.stop,
+                    len(coder.encode(dataclasses.replace(batch, source=""))),
+                    str(batch.batch.schema),
+                )
+                for batch in reader.read(FilePart(str(path), str(path)))
+            ]
+        )
+    assert sizes[0] == sizes[1] == sizes[2]
 
 
 @pytest.mark.parametrize("labels", [["y"], ["x", "y"], ["y", "x"]], ids=",".join)

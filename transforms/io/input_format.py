@@ -55,7 +55,7 @@ class Format:
       partitions: Whether folders named KEY=VALUE in the path of a file are columns of it (`find_partitions`).
       root: Folder below which such folders are columns; empty for all folders of a path.
       dialect: Delimiter, encoding, marks of numbers and columns of CSV files.
-      classes: Classes of private columns by name, as which CSV fields are read that have no types of their own.
+      classes: Classes of private columns by name, as which they are read.
     """
 
     name: str

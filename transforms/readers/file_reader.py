@@ -21,6 +21,7 @@ from apache_beam.pvalue import PBegin, PCollection
 
 from ..arrow_values import is_text, single_values
 from ..batches import Carried, LabelledBatch, carried_inputs
+from ..class_values import coded_classes
 from ..csv_input.csv_reader import CSVReader, csv_notes, csv_schema, split_csv
 from ..errors import InputError, redact_errors
 from ..io.filesystems import absolute, match
@@ -307,16 +308,30 @@ class FileReader:
                 encoded = found.encoded
                 if encoded is not None and self.encoded:
                     encoded = _with_features(encoded, only, self.folders)
-                yield LabelledBatch(part.path, start, stop, start + found.rows, whole, encoded=encoded)
+                coded = self._with_classes(whole, part.path)
+                yield LabelledBatch(part.path, start, stop, start + found.rows, coded, encoded=encoded)
                 start = stop
             return
         for batch in _regular(reader.read(part), self._labels):
             whole = with_partitions(batch, only)
             if dropped:
                 whole = whole.select([partition.name for partition in only])
-            labelled = LabelledBatch.whole(part.path, start, whole)
+            labelled = LabelledBatch.whole(part.path, start, self._with_classes(whole, part.path))
             start = labelled.stop
             yield labelled if where is None else labelled.keep(_matches(batch, where))
+
+    def _with_classes(self, batch: pa.RecordBatch, source: str) -> pa.RecordBatch:
+        """The batch with its columns of classes coded."""
+        coded = {
+            name: coded_classes(batch.column(name), classes, name, source)
+            for name, classes in (self.format.classes or {}).items()
+            if name in batch.schema.names
+        }
+        if not coded:
+            return batch
+        columns = [coded.get(name, column) for name, column in zip(batch.schema.names, batch.columns, strict=True)]
+        fields = [field.with_type(column.type) for field, column in zip(batch.schema, columns, strict=True)]
+        return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
 
 def with_partitions(batch: pa.RecordBatch, partitions: Sequence[Partition]) -> pa.RecordBatch:

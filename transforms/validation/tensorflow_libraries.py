@@ -14,6 +14,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+
+from ...mechanisms.core.label_classes import LabelClasses
+from ..arrow_values import is_text
 
 
 def import_quietly(name: str) -> Any:
@@ -102,6 +106,31 @@ def with_privatized_label(schema: str, label: str, outputs: np.ndarray) -> str:
     a Schema.
     """
     return _with_float(schema, label, outputs, "privatized: drawn at random under label differential privacy")
+
+
+def with_privatized_classes(schema: str, label: str, classes: LabelClasses, kind: pa.DataType) -> str:
+    """Adds a privatized label of classes to a schema: one of them per record.
+
+    `schema` is a text proto of Schema without the label, as is the result with it; `kind` is the type of the label's
+    values. Raises ValueError, which gives line and column, if the text is not a Schema.
+    """
+    parsed, types = parse_schema(schema), _module("schema")
+    feature = parsed.feature.add(name=label, type=types.INT)
+    feature.presence.min_fraction = 1
+    feature.presence.min_count = 1
+    feature.shape.dim.add(size=1)
+    if is_text(kind):
+        feature.type = types.BYTES
+        feature.string_domain.value.extend(classes.values)
+    elif pa.types.is_floating(kind):
+        feature.type = types.FLOAT
+        feature.float_domain.min, feature.float_domain.max = min(classes.integers or ()), max(classes.integers or ())
+    else:
+        numbers = [*map(int, (classes.booleans if pa.types.is_boolean(kind) else None) or classes.integers or ())]
+        feature.int_domain.min, feature.int_domain.max = min(numbers), max(numbers)
+        feature.int_domain.is_categorical = True
+    feature.annotation.comment.append("privatized: drawn at random under label differential privacy")
+    return to_text(parsed)
 
 
 def with_center(schema: str, name: str, labels: np.ndarray) -> str:

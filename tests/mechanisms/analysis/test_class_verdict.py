@@ -1,0 +1,124 @@
+"""Worth of released classes against Fisher information and trained models; verdicts, corrections and warnings."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from labeldp.mechanisms import Prior
+from labeldp.mechanisms.analysis.class_verdict import ClassUtility
+from labeldp.mechanisms.analysis.utility import ReleasedFacts
+from labeldp.mechanisms.analysis.verdict import debiasing, release_warnings, verdict
+from labeldp.mechanisms.core.label_classes import LabelClasses
+from labeldp.mechanisms.response.randomized_response import RandomizedResponse
+from labeldp.mechanisms.response.rr_top_k import RRTopK
+
+
+def prior_of(weights):
+    return Prior(np.arange(len(weights), dtype=float), np.array(weights, float))
+
+
+def facts_of(weights, epsilon, records=None, mechanism=None, prior_epsilon=0.1, other=0, features=None):
+    prior = prior_of(weights)
+    classes = LabelClasses(tuple("abcdefgh"[: len(weights)]), other)
+    randomizer = (mechanism or RandomizedResponse()).solve(prior, epsilon)
+    return ReleasedFacts(randomizer, prior, prior_epsilon, records, features, "zero_one", classes=classes)
+
+
+WEIGHTS = st.lists(st.integers(1, 50), min_size=2, max_size=6)
+
+
+@given(WEIGHTS, st.sampled_from([0.1, 1.0, 4.0]))
+def test_worth_is_the_mean_share_of_fisher_information(weights, epsilon):
+    """Mean of the eigenvalues of I(true)^-1 I(released) for the K - 1 free probabilities."""
+    moments = ClassUtility(RandomizedResponse().solve(prior_of(weights), epsilon), prior_of(weights))
+    p, chances = moments.prior.weights, moments.randomizer.probabilities()
+    basis = np.vstack([np.eye(len(p) - 1), -np.ones(len(p) - 1)])
+    true = basis.T @ np.diag(1 / p) @ basis
+    released = basis.T @ chances @ np.diag(1 / (p @ chances)) @ chances.T @ basis
+    expected = np.trace(np.linalg.solve(true, released)) / (len(p) - 1)
+    assert moments.worth == pytest.approx(expected, rel=1e-6)
+    assert 0 < moments.worth < 1
+
+
+def test_worth_at_the_ends():
+    assert ClassUtility(RandomizedResponse().solve(prior_of([1, 1, 1]), 30.0), prior_of([1, 1, 1])).worth > 0.9999
+    assert ClassUtility(RandomizedResponse().solve(prior_of([1, 1]), 1e-6), prior_of([1, 1])).worth < 1e-9
+    assert ClassUtility(RandomizedResponse().solve(prior_of([1, 0]), 1.0), prior_of([1, 0])).worth == 0
+
+
+def test_the_loss_of_a_model_is_what_a_trained_one_loses():
+    """Maximum likelihood of the shares of 40 groups, one parameter each, from labels of randomized response."""
+    random, groups, records, epsilon = np.random.default_rng(5), 40, 40_000, 1.5
+    facts = facts_of([0.7, 0.3], epsilon, records)
+    moments = ClassUtility(facts.randomizer, facts.prior)
+    chances = facts.randomizer.probabilities()
+    lost = []
+    for _ in range(60):
+        labels = random.random(records) < 0.3
+        drawn = np.where(labels, random.random(records) < chances[1, 1], random.random(records) < chances[0, 1])
+        shares = drawn.reshape(groups, -1).mean(axis=1)
+        found = np.clip((shares - chances[0, 1]) / (chances[1, 1] - chances[0, 1]), 1e-3, 1 - 1e-3)
+        lost.append(np.mean(0.3 * np.log(0.3 / found) + 0.7 * np.log(0.7 / (1 - found))))
+    expected = moments.loss(records / groups) * moments.entropy
+    # 2,400 losses of chi-squared form have a relative standard error of sqrt(2 / 2400).
+    assert np.mean(lost) == pytest.approx(expected, rel=0.15)
+
+
+def test_verdicts():
+    good = verdict(facts_of([0.6, 0.4], 3.0, 100_000))
+    assert good.level == "good"
+    assert "loses about" in good.text
+    small = verdict(facts_of([0.6, 0.4], 1.0, 2000))
+    assert small.level == "small"
+    assert small.proposals[0].startswith("raise --epsilon to about")
+    assert small.proposals[-1].startswith("release about")
+    assert verdict(facts_of([0.6, 0.4], 0.3, 600)).level == "averages"
+    assert verdict(facts_of([0.6, 0.4], 0.01, 200)).level == "none"
+    assert verdict(facts_of([1, 0], 1.0, 200)).level == "none"
+    assert verdict(facts_of([0.6, 0.4], 1.0)).level == "unknown"
+
+
+def test_the_proposed_epsilon_and_records_make_it_good():
+    poor = facts_of([0.6, 0.3, 0.1], 1.0, 5000)
+    epsilon, records = verdict(poor).proposals
+    number = float(epsilon.rsplit(" ", 1)[1])
+    assert verdict(facts_of([0.6, 0.3, 0.1], number - 0.1, 5000)).level == "good"
+    assert verdict(facts_of([0.6, 0.3, 0.1], 1.0, int(records.split()[2].replace(",", "")))).level == "good"
+
+
+def test_shares_are_corrected():
+    facts = facts_of([0.5, 0.3, 0.2], 1.0, 1000)
+    line = debiasing(facts).formula
+    assert line is not None
+    less, over = (float(text) for text in line.removeprefix("true share = (released share - ").split(") / "))
+    released = facts.prior.weights @ facts.randomizer.probabilities()
+    np.testing.assert_allclose((released - less) / over, facts.prior.weights, atol=1e-5)
+
+
+def test_classes_that_are_never_released():
+    facts = facts_of([0.9, 0.06, 0.04], 0.5, 1000, RRTopK())
+    assert debiasing(facts).formula is None
+    lost = next(warning for warning in release_warnings(facts) if warning.name == "lost_classes")
+    assert lost.text.startswith("'b', 'c': never released")
+    assert "--mechanism rr keeps" in lost.text
+
+
+@pytest.mark.parametrize(
+    ("weights", "other", "records", "expected"),
+    [
+        ([1, 0, 0], 0, 100_000, ["only_other_class"]),
+        ([0.998, 0.001, 0.001], 0, 100_000, ["only_other_class"]),
+        ([0.97, 0.03, 0], 0, 100_000, []),
+        ([0, 1, 0], 0, 100_000, []),
+        # The noise of the histogram could hide them.
+        ([1, 0, 0], 0, 1000, []),
+    ],
+)
+def test_the_warning_of_values_that_are_not_listed(weights, other, records, expected):
+    facts = facts_of(weights, 5.0, records, other=other)
+    assert [warning.name for warning in release_warnings(facts)] == expected
+
+
+def test_the_warning_of_single_labels():
+    assert [warning.name for warning in release_warnings(facts_of([1, 1, 1], 0.5, 10**6))] == ["label_error"]
+    assert release_warnings(facts_of([1, 1, 1], 2.0, 10**6)) == []

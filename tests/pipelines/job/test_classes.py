@@ -1,0 +1,300 @@
+"""`--label_classes` in whole jobs: types, formats, values that are not listed, several labels, units, fit and apply."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import labeldp
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+import pytest
+
+ROWS = 3000
+GRADES = ("poor", "fair", "good")
+RANDOM = np.random.default_rng(8)
+GRADE = RANDOM.choice(GRADES, ROWS, p=[0.2, 0.5, 0.3])
+CLICK = RANDOM.random(ROWS) < 0.3
+UNLISTED = "an unlisted grade of some length"
+
+
+def log_table() -> pa.Table:
+    """A log of classes of three types, of which some are missing or not listed, and a number."""
+    grades: list[str | None] = GRADE.tolist()
+    grades[5], grades[50], grades[500] = None, UNLISTED, UNLISTED
+    columns: dict[str, Any] = {
+        "x": np.arange(ROWS) / 7,
+        "grade": grades,
+        "click": CLICK.astype(np.int64),
+        "bought": CLICK,
+        "weeks": np.arange(ROWS) % 53,
+        "user": np.arange(ROWS) // 3,
+    }
+    return pa.table(columns)
+
+
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The log as log.parquet, log.csv and log.tfrecord."""
+    from labeldp.transforms.tfrecord.example_encoder import encode_examples
+    from labeldp.transforms.tfrecord.framing import frame
+
+    folder, table = tmp_path_factory.mktemp("logs"), log_table()
+    pq.write_table(table, folder / "log.parquet")
+    pa_csv.write_csv(table, folder / "log.csv")
+    records = encode_examples(table.combine_chunks().to_batches()[0], with_nulls=False)
+    (folder / "log.tfrecord").write_bytes(b"".join(frame([record]) for record in records))
+    return folder
+
+
+Release = Callable[..., pa.Table]
+
+
+@pytest.fixture
+def run(logs: Path, outputs: Path, key_file: Path, invoke: Any, command: Any) -> Callable[..., Any]:
+    """Function (output, kind="parquet", command="privatize", flag=value, ...) -> the outcome of the command."""
+
+    def call(place: str | None, kind: str = "parquet", name: str = "privatize", **flags: Any) -> Any:
+        standard: dict[str, Any] = {"input": logs / f"log.{kind}", "input_format": kind, "noise_key_file": key_file}
+        standard |= {"label": "grade", "max_unusable_fraction": 0.01, "output": place and outputs / place}
+        if name != "apply":
+            standard |= {"label_classes": ",".join(GRADES), "epsilon": 3, "mechanism": "rr"}
+        return invoke(command(name, standard | flags))
+
+    return call
+
+
+@pytest.fixture
+def released(run: Callable[..., Any], outputs: Path) -> Release:
+    """Function as `run` -> the released records."""
+
+    def call(output: str, *args: Any, **flags: Any) -> pa.Table:
+        run(output, *args, **{"output_format": "parquet"} | flags).ok()
+        return pq.read_table(outputs / output / "data")
+
+    return call
+
+
+def texts(column: pa.ChunkedArray) -> list[str]:
+    """Values of flat columns or lists of one, as text."""
+    values = [value[0] if isinstance(value, list) else value for value in column.to_pylist()]
+    return [value.decode() if isinstance(value, bytes) else str(value).lower() for value in values]
+
+
+@pytest.mark.parametrize(
+    ("kind", "label", "classes", "expected"),
+    [
+        ("parquet", "grade", "poor,fair,good", pa.string()),
+        ("csv", "grade", "poor,fair,good", pa.string()),
+        ("tfrecord", "grade", "poor,fair,good", pa.large_list(pa.large_binary())),
+        ("parquet", "click", "0,1", pa.int64()),
+        ("csv", "click", "0,1", pa.int64()),
+        ("tfrecord", "click", "0,1", pa.large_list(pa.int64())),
+        ("parquet", "bought", "false,true", pa.bool_()),
+        ("csv", "bought", "false,true", pa.bool_()),
+        ("parquet", "bought", "1,0", pa.bool_()),
+    ],
+)
+def test_classes_keep_their_type(
+    released: Release, outputs: Path, kind: str, label: str, classes: str, expected: pa.DataType
+) -> None:
+    if kind == "tfrecord":
+        pytest.importorskip("google_crc32c")
+    table, log = released("released", kind, label=label, label_classes=classes), log_table()
+    assert str(table.schema.field(label).type).replace("element", "item") == str(expected)
+    usable = [value is not None for value in log[label].to_pylist()]
+    assert table.num_rows == sum(usable)
+    # Other columns stay as they are, and so does the order of the records.
+    if kind != "tfrecord":
+        np.testing.assert_allclose(np.asarray(table["x"]), np.asarray(log["x"])[usable])
+    drawn, true = texts(table[label]), np.array(texts(log[label]))[usable]
+    assert set(drawn) == set(texts(pa.chunked_array([log[label].filter(pa.array(usable)).unique()]))) - {UNLISTED}
+    # Of epsilon 3, e^3 / (e^3 + K - 1) of the labels are kept: 0.90 of three, 0.95 of two classes.
+    assert np.mean(drawn == true) == pytest.approx(0.9 if label == "grade" else 0.95, abs=0.03)
+    manifest = json.loads((outputs / "released" / "release.json").read_text())
+    assert manifest["classes"] == {"values": classes.split(","), "other": 0}
+    assert manifest["expected_loss"].keys() == {"zero_one"}
+    assert UNLISTED not in (outputs / "released" / "release.json").read_text()
+
+
+def test_shards_of_tfrecords_have_the_kind_of_feature(
+    run: Callable[..., Any], outputs: Path, read_examples: Any
+) -> None:
+    pytest.importorskip("google_crc32c")
+    for label, classes, kind in (("grade", "poor,fair,good", bytes), ("click", "0,1", int)):
+        run(label, "tfrecord", label=label, label_classes=classes).ok()
+        (shard,) = (outputs / label / "data").iterdir()
+        found = read_examples(shard, {label: kind, "x": float})
+        values = {value.decode() if isinstance(value, bytes) else str(value) for value in found[label].tolist()}
+        assert values == set(classes.split(","))
+
+
+def test_a_file_of_classes_is_the_list(run: Callable[..., Any], released: Release, tmp_path: Path) -> None:
+    path = tmp_path / "grades.txt"
+    path.write_bytes(b"\xef\xbb\xbfpoor\r\nfair\ngood\n")
+    assert released("one", label_classes=path).equals(released("two"))
+    problem = run("three", label_classes=tmp_path / "none.txt").error
+    assert problem.endswith("cannot be read: give the classes with commas, or a file of one class per line")
+    path.write_bytes(b"poor\n\xff\n")
+    assert "the file is not text in UTF-8" in run("three", label_classes=path).error
+
+
+def test_values_that_are_not_listed_count_as_the_other_class(
+    released: Release, outputs: Path, logs: Path, tmp_path: Path
+) -> None:
+    """The release is, bit for bit, that of a log which has the other class there."""
+    log = log_table()
+    for other in ("poor", "good"):
+        tables = []
+        grades = [other if value == UNLISTED else value for value in log["grade"].to_pylist()]
+        # The same file name: without ids, it is the name of the records.
+        folder = tmp_path / other
+        folder.mkdir()
+        for listed in (log["grade"].to_pylist(), grades):
+            pq.write_table(log.set_column(1, "grade", pa.array(listed)), folder / "log.parquet")
+            name = f"{other}{len(list(outputs.iterdir()))}"
+            given = None if other == "poor" else other
+            tables.append(released(name, input=folder / "log.parquet", other_class=given))
+        assert tables[0].equals(tables[1])
+
+
+def test_two_lists_have_independent_noise(released: Release) -> None:
+    """Also where all places are equal: equal noise would tell exactly that no label is one that they differ in."""
+    one = texts(released("one", label="click", label_classes="0,1")["click"])
+    two = texts(released("two", label="click", label_classes="0,1,7")["click"])
+    other = texts(released("three", label="click", label_classes="0,1", other_class="1")["click"])
+    again = texts(released("four", label="click", label_classes="0,1")["click"])
+    assert one == again
+    true = CLICK.astype(int).astype(str)
+    errors = [np.array(drawn) != true for drawn in (one, two, other)]
+    for first, second in ((0, 1), (0, 2)):
+        both = np.mean(errors[first] & errors[second])
+        assert both == pytest.approx(np.mean(errors[first]) * np.mean(errors[second]), abs=0.012)
+
+
+def test_a_repetition_is_not_charged(run: Callable[..., Any], outputs: Path, entries: Any, spent: Any) -> None:
+    run("one").ok()
+    before = spent(outputs)
+    assert 2.99 < before <= 3
+    run("two").ok()
+    assert spent(outputs) == before
+    run("three", label_classes="poor,good,fair").ok()
+    assert spent(outputs) == 2 * before
+    assert len(entries(outputs)) == 3
+
+
+def test_fit_and_apply_are_privatize(run: Callable[..., Any], released: Release, outputs: Path, spent: Any) -> None:
+    whole = released("whole", ledger=outputs / "one.jsonl")
+    file = outputs / "m.json"
+    run(None, name="fit", mechanism_file=file).ok()
+    applied = released("applied", name="apply", mechanism_file=file)
+    assert applied.equals(whole)
+    assert 2.99 < spent(outputs) <= 3
+    problem = run("y", name="apply", mechanism_file=file, label_classes="a,b").error
+    assert "--label_classes is set by the mechanism file; leave it out" in problem
+    document = json.loads(file.read_text())
+    for member, change in (("classes", {"values": ["a", "b"], "other": 0}), ("outputs", [0.0, 1.0, 1.5])):
+        file.write_text(json.dumps(document | {member: change}))
+        assert run("z", name="apply", mechanism_file=file).code == 2
+
+
+def test_several_labels_of_classes_and_a_number(run: Callable[..., Any], released: Release, outputs: Path) -> None:
+    flags = {
+        "label": "grade,weeks,bought",
+        "label_classes": "grade=poor,fair,good;bought=false,true",
+        "label_min": 0, "label_max": 52, "label_step": 1, "mechanism": None,
+    }  # fmt: skip
+    table = released("released", **flags, other_class="grade=good")
+    assert [str(table.schema.field(name).type) for name in ("grade", "weeks", "bought")] == ["string", "double", "bool"]
+    whole = json.loads((outputs / "released" / "release.json").read_text())
+    assert [part["mechanism"] for part in whole["labels"]][::2] == ["rr", "rr"]
+    assert [part["epsilon"] for part in whole["labels"]] == [1.0, 1.0, 1.0]
+    grade = json.loads((outputs / "released" / "labels" / "grade" / "mechanism.json").read_text())
+    assert grade["classes"] == {"values": ["poor", "fair", "good"], "other": 2}
+    for wrong, problem in (
+        ({"label_classes": "poor,fair,good"}, "--label_classes: with several labels give LABEL=CLASSES;..."),
+        ({"label_classes": "grades=poor,fair"}, "--label_classes names 'grades', which is not one of --label"),
+        ({"other_class": "poor"}, "--other_class: with several labels give LABEL=CLASS;..."),
+        ({"label_max": "52,1,1"}, "--label_max 52,1,1: give one value for all labels, or 1, one for each"),
+    ):
+        assert problem in run("wrong", **flags | wrong).error
+
+
+def test_units(released: Release, outputs: Path) -> None:
+    table = released("released", unit_column="user", max_records_per_unit=2)
+    assert set(table["grade"].to_pylist()) == set(GRADES)
+    assert np.bincount(np.asarray(table["user"])).max() == 2
+    manifest = json.loads((outputs / "released" / "release.json").read_text())
+    assert manifest["unit"]["record_epsilon"] <= 1.5
+
+
+def test_labels_in_memory_are_those_of_the_command(released: Release, logs: Path, key_file: Path) -> None:
+    table, log = released("released"), log_table()
+    privatizer = labeldp.LabelPrivatizer(
+        epsilon=3, label="grade", label_classes=GRADES, noise_key_file=key_file, source=str(logs / "log.parquet"),
+        ledger=str(logs / "memory.jsonl"), max_unusable_fraction=0.01,
+    )  # fmt: skip
+    drawn = privatizer.fit_transform(log["grade"])
+    assert drawn.drop_null().to_pylist() == table["grade"].to_pylist()
+    assert privatizer.transform(log["grade"]).equals(drawn)
+
+
+@pytest.mark.parametrize(
+    ("flags", "problem"),
+    [
+        ({"label_classes": None}, "or for classes --label_classes"),
+        ({"label_classes": "a,a"}, "--label_classes: class 'a' is there twice"),
+        ({"label_classes": "a,,b"}, "--label_classes: a class must not be empty"),
+        ({"other_class": "bad"}, "--other_class bad is not one of --label_classes"),
+        ({"label_min": 0}, "--label_min is for labels that are numbers, not classes of --label_classes"),
+        ({"rounding": "randomized"}, "--rounding is for labels that are numbers"),
+        ({"center": "linear"}, "--center is for labels that are numbers"),
+        ({"center_column": "x"}, "--center_column is for labels that are numbers"),
+        ({"loss": "absolute"}, "--loss is for labels that are numbers; that of classes is zero_one"),
+        ({"mechanism": "unbiased"}, "--mechanism unbiased is for labels that are numbers; classes take rr or rr_top_k"),
+        ({"delta": 1e-6}, "--delta is for mechanisms of (epsilon, delta)-DP"),
+        ({"mechanism_parameters": "k=3"}, "mechanism rr has no parameter 'k'"),
+        ({"label": "click"}, "label column 'click' holds int64, and the classes of --label_classes are not integers"),
+        ({"label": "x"}, "label column 'x' holds double, and the classes of --label_classes are not integers"),
+        ({"label": "bought"}, "label column 'bought' holds bool, and the classes of --label_classes are not false"),
+    ],
+)
+def test_requests_that_are_refused(run: Callable[..., Any], outputs: Path, flags: dict[str, Any], problem: str) -> None:
+    outcome = run("released", **flags)
+    assert (outcome.code, list(outputs.iterdir())) == (2, [])
+    assert problem in outcome.error
+
+
+def test_classes_without_the_flag_are_refused_with_advice(run: Callable[..., Any]) -> None:
+    numbers = {"label_classes": None, "label_min": 0, "label_max": 2, "label_step": 1}
+    outcome = run("released", **numbers)
+    assert outcome.code == 1
+    assert "label column 'grade' holds string, not numbers" in outcome.error
+    assert "--label_classes" in outcome.error
+
+
+def test_the_purpose_chooses_the_mechanism(run: Callable[..., Any], outputs: Path) -> None:
+    for purpose, expected in (("models", "rr"), ("labels", "rr_top_k"), (None, "rr")):
+        run(str(purpose), mechanism=None, center="none", **{"for": purpose}).ok()
+        assert json.loads((outputs / str(purpose) / "release.json").read_text())["mechanism"] == expected
+
+
+def test_the_summary_names_the_classes(run: Callable[..., Any], outputs: Path) -> None:
+    out = run("released").ok().out
+    assert "classes    poor, fair, good; all other values count as poor\n" in out
+    assert "mechanism  rr: 3 classes to 3\n" in out
+    assert "largest bias" not in out
+
+
+def test_nothing_tells_of_a_value_that_is_not_listed(
+    run: Callable[..., Any], outputs: Path, tree: Any, tmp_path: Path
+) -> None:
+    """Neither output, nor log, nor any file has it; nor does a text that every record has."""
+    log = log_table()
+    path = tmp_path / "log.parquet"
+    pq.write_table(log.set_column(1, "grade", pa.array([UNLISTED] * ROWS)), path)
+    outcome = run("released", input=path).ok()
+    for content in [outcome.out.encode(), outcome.err.encode(), *tree(outputs).values()]:
+        assert UNLISTED.encode() not in content
