@@ -23,6 +23,7 @@ GRID = {"label": "y", "label_min": 0, "label_max": 10, "label_step": 0.5, "epsil
 LABELS = {"for": "labels"}
 CELLS = {"center": "cells", "mechanism": "auto", "center_features": "f,k", "input_format": "parquet"}
 LINEAR = {"center": "linear", "mechanism": "unbiased", "center_features": "f,k"}
+CLASSES = {"label_min": None, "label_max": None, "label_step": None}
 FORMATS = ("csv", "parquet", "tfrecord")
 
 
@@ -95,6 +96,13 @@ def _jobs() -> dict[str, tuple[str, dict[str, Any]]]:
         "units, linear": ("parquet", {**LINEAR, "unit_column": "user", "max_records_per_unit": 2}),
         "several labels": ("csv", {**two, **LABELS}),
         "several labels, linear": ("tfrecord", {**two, **LINEAR}),
+        "classes": ("csv", {**CLASSES, "label": "k", "label_classes": "red,green"}),
+        "classes, tfrecord": (
+            "tfrecord",
+            {**CLASSES, "label": "k", "label_classes": "red,green", "other_class": "green"},
+        ),
+        "classes, top": ("parquet", {**CLASSES, **LABELS, "label": "z", "label_classes": "4,3,2,1,0"}),
+        "classes and a number": ("parquet", {**LABELS, "label": "y,k", "label_classes": "k=blue,red,green"}),
         "cells": ("many", {**CELLS, "output_format": "tfrecord"}),
         "units, cells": ("many", {**CELLS, "unit_column": "user", "max_records_per_unit": 2}),
         "partitions": ("folders", {**LABELS, "partition_output": "part", "input_format": "parquet"}),

@@ -1,0 +1,23 @@
+"""On Flink, labels that are classes have the same bytes as on DirectRunner."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+def test_classes(tmp_path: Path, start: Any, on_flink: list[str], undisturbed: Any, tree: Any, charges: Any) -> None:
+    """Batches with coded classes pass between Java and Python; the drawn ones are text."""
+    random = np.random.default_rng(12)
+    for name in "ab":
+        rows = zip(random.normal(size=4000).round(3).tolist(), random.choice(["low", "mid", "high"], 4000), strict=True)
+        (tmp_path / f"{name}.csv").write_text("x,y\n" + "".join(f"{x},{label}\n" for x, label in rows))
+    numbers = dict.fromkeys(("label_min", "label_max", "label_step"))
+    flags = {"input": tmp_path / "*.csv", "input_format": "csv", "label_classes": "low,high", **numbers}
+    running = start(on_flink, **flags)
+    whole = undisturbed(**flags)
+    outcome = running.finish().ok()
+
+    assert tree(running.release) == whole
+    assert len(charges(running.outputs)) == 2
+    assert "classes    low, high; all other values count as low" in outcome.out
