@@ -16,7 +16,7 @@ from ..pipelines.flags.command_parser import CommandParser
 from ..pipelines.flags.job_flags import privatize_flags
 
 # A template has its own form for parameters.
-_NOT_OFFERED = ("help", "config", "dry_run")
+_NOT_OFFERED = ("help", "config", "dry_run", "if_exists", "result_json")
 # On Dataflow, files are objects in Cloud Storage. The kind selects the input field in the console.
 _KINDS = {
     "input": "GCS_READ_FILE",

@@ -177,7 +177,7 @@ def _alone(column: pa.Array) -> pa.Array | None:
     return None if column.null_count or pa.types.is_null(column.type) else column
 
 
-ENCODE_CLASSES = "declare classes: --label_classes A,B,..."
+ENCODE_CLASSES = "declare classes, in privatize and fit, with --label_classes A,B,..."
 """Advice for labels that are text."""
 
 

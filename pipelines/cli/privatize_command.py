@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import time
 from collections.abc import Sequence
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from ...transforms.errors import InputError
 from ...transforms.progress_log import LOGGER
+from ..errors import one_line
 from ..flags.arguments import log_to_stderr
 from ..job.job_graph import run_job
 from ..job.run_pipeline import describe_failure
@@ -17,7 +19,7 @@ from ..job.validation_passes import check_features, check_output, check_values
 from ..ledger.ledger import Ledger
 from ..publish.output_folder import publish_file, publish_folder, publishing, staging_folder
 from ..publish.protocol import charged, check_caps
-from ..publish.release_steps import charge_of, remove_segments, write_manifests
+from ..publish.release_steps import ReleasedLabel, charge_of, remove_segments, write_manifests
 from ..publish.signals import signals_as_interrupts
 from ..spec.fields import Fields
 from ..spec.input_spec import announce_csv_columns, read_schema
@@ -27,6 +29,7 @@ from ..spec.release import Release
 from ..spec.store_access import open_stores
 from .announcement import announce, announce_features, announce_readers, counted, warn_of_other_label
 from .dry_run import print_dry_run
+from .existing_release import RunResult, check_result, is_released, verify_existing
 from .exit_codes import names_of_flags, run_command
 
 
@@ -50,7 +53,16 @@ def _run(command: str, args: argparse.Namespace, runner_flags: Sequence[str]) ->
 
     def work() -> None:
         open_stores(vars(args), runner_flags)
-        release = make_release(command, Fields.of(vars(args)))
+        verify, result, started = args.if_exists == "verify", args.result_json, time.monotonic()
+        if result is not None:
+            check_result(result)
+        release = make_release(command, Fields.of(vars(args)), may_exist=verify)
+        if verify and is_released(release):
+            found = verify_existing(release)
+            print(f"verified   {one_line(found.output)}: the release of this request, charged before; its audit holds")
+            if result is not None:
+                found.write(result)
+            return
         input = release.input
         announce_csv_columns(input, release.private)
         if args.dry_run:
@@ -58,14 +70,16 @@ def _run(command: str, args: argparse.Namespace, runner_flags: Sequence[str]) ->
             return
         options = runner_options(runner_flags, input.format.name, input.file_size)
         with signals_as_interrupts():
-            _release(release, options)
+            released = _release(release, options)
+        if result is not None:
+            RunResult.of_run(release, released, time.monotonic() - started).write(result)
 
     # The text of an unforeseen exception could quote a label; its class and line cannot.
     prog, names = f"labeldp {command}", names_of_flags(args)
     return run_command(prog, work, (InputError,), "nothing is released", describe_failure, names)
 
 
-def _release(release: Release, options: PipelineOptions) -> None:
+def _release(release: Release, options: PipelineOptions) -> list[ReleasedLabel]:
     """Runs a job up to its release, which is charged after all checks and appears only once it is charged."""
     fit, target, ledger = release.command == "fit", release.output.target, Ledger(release.ledger)
     check_caps(ledger, release.name, release.budget, release.caps, release.unit, release.fitted)
@@ -95,3 +109,4 @@ def _release(release: Release, options: PipelineOptions) -> None:
             announce(release, released)
             if not fit:
                 announce_readers(release, released[0].result.binding)
+    return released

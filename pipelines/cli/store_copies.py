@@ -94,7 +94,7 @@ def _copies(args: argparse.Namespace, flags: Sequence[str], folder: Path) -> dic
         place.mkdir()
         try:
             release, label = _release_of(url.rstrip("/"))
-            local = _fetch(release, flag, getattr(args, "data", False), place)
+            local = fetch(release, flag, getattr(args, "data", False), place)
             if args.command == "report":
                 _fetch_ledger(release, local)
         except StoreError as error:
@@ -113,7 +113,7 @@ def _release_of(url: str) -> tuple[str, str]:
     return of_label[1], of_label[2]
 
 
-def _fetch(url: str, flag: str, data: bool, folder: Path) -> Path:
+def fetch(url: str, flag: str, data: bool, folder: Path) -> Path:
     """Fetches a file, or the documents of a release; shards whose records are not read become empty files."""
     from ...transforms.io.filesystems import store_of
 

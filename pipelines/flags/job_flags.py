@@ -29,6 +29,7 @@ _SET_BY_MECHANISM_FILE = (
     "prior_epsilon",
     "mechanism", "for", "mechanism_parameters", "loss", "center_column", "center", "center_features", "center_groups",
 )  # fmt: skip
+IF_EXISTS = ("fail", "verify")
 _NO_SHARDS = "is for privatize and apply; fit writes no shards"
 _NOT_TAKEN = {
     "privatize": {
@@ -102,6 +103,10 @@ def add_flags(parser: CommandParser, command: str) -> None:
     _output_flags(parser, command)
     runner_group(parser)
     add = parser.flag_group("Other")
+    add("--if_exists", choices=IF_EXISTS, default=IF_EXISTS[0], metavar="HOW",
+        help="what to do if the output is a release: fail; or verify that it is the one of this request, by ledger and "
+        "audit, and succeed without a charge, as retries of a scheduler need; default fail")  # fmt: skip
+    add("--result_json", metavar="FILE", help="write paths, epsilons, warnings and verdict of a run that succeeds")
     add("--dry_run", action=Switch, help="say what the job would do, and what it would charge; reads no label")
 
 

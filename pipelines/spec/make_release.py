@@ -50,8 +50,10 @@ _PUBLIC = ("id_column", "unit_column", "center_features", "center_groups", "wher
 """Fields that name public columns, none of which may be a label."""
 
 
-def make_release(command: str, fields: Fields, new_key: bool = False) -> Release:
+def make_release(command: str, fields: Fields, new_key: bool = False, may_exist: bool = False) -> Release:
     """Checks the fields of `privatize`, `fit` or `apply`, and finds the input files.
+
+    The output must be new, unless it `may_exist`, as a release.
 
     Creates the user's default noise key file if none is named, but not in a dry run; with `new_key` also a local file
     that is named. That is the last step: a request that is refused leaves no key.
@@ -73,7 +75,7 @@ def make_release(command: str, fields: Fields, new_key: bool = False) -> Release
     fitted = _fitted(str(fields.mechanism_file)) if command == "apply" else None
     labels = [make_label(part, fitted, [name for name in names if name != part.label]) for part in parts]
     validation = _validation(fields, names)
-    target = _target(command, fields)
+    target = _target(command, fields, may_exist)
     input = _with_classes(input_spec(parts[0]) if input is None else input, labels)
     schema = read_schema(input, names) if schema is None else schema
     for part, label in zip(parts, labels, strict=True):
@@ -176,10 +178,10 @@ def _validation(fields: Fields, labels: Sequence[str]) -> ValidationSpec | None:
         raise FieldError("{schema} {path}: {problem}", path=fields.schema, problem=error) from None
 
 
-def _target(command: str, fields: Fields) -> str:
+def _target(command: str, fields: Fields, may_exist: bool) -> str:
     field = "mechanism_file" if command == "fit" else "output"
     target = getattr(fields, field) or ""
-    check_target(field, target)
+    check_target(field, target, may_exist)
     return target if command == "fit" else absolute(target)
 
 

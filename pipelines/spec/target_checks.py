@@ -17,8 +17,8 @@ from .label_folders import MANIFEST_NAME
 from .machine import check_can_create, check_extra
 
 
-def check_target(field: str, target: str) -> None:
-    """Checks that an output can be created: it is new, or an empty folder.
+def check_target(field: str, target: str, may_exist: bool = False) -> None:
+    """Checks that an output can be created: it is new, or an empty folder, unless it may be a release.
 
     The field `output` takes a folder, others a file.
     """
@@ -32,10 +32,13 @@ def check_target(field: str, target: str) -> None:
     if set(target) & set("*?[]"):
         refuse(": Beam reads *, ?, [ and ] as a glob; name a path without them")
     folder = field == "output"
+    place = f"{target.rstrip('/')}/{MANIFEST_NAME}" if folder else target
+    if may_exist and (FileSystems.exists(place) if is_remote(target) and not is_store(target) else exists(place)):
+        return
     if is_store(target):
         try:
             # Leftovers of a killed run are removed when the next one begins, unless they are a release.
-            released = exists(f"{target.rstrip('/')}/{MANIFEST_NAME}" if folder else target)
+            released = exists(place)
             if released or (folder and not is_empty_folder(target) and not leftovers_exist(target)):
                 refuse(f" {'exists and is not empty' if folder else 'exists'}: name another, or delete it")
         except StoreError as error:

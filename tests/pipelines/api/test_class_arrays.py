@@ -1,6 +1,7 @@
 """Classes in memory: every kind of column comes back in its own kind and type, and requests in memory are checked."""
 
 import warnings
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,7 +22,12 @@ def privatizer(tmp_path):
     """Function (parameter=value, ...) -> a LabelPrivatizer of these tests."""
 
     def make(**parameters):
-        standard = {"epsilon": 4.0, "noise_key": bytes(32), "ledger": tmp_path / "ledger.jsonl", "source": "log"}
+        standard: dict[str, Any] = {
+            "epsilon": 4.0,
+            "noise_key": bytes(32),
+            "ledger": tmp_path / "ledger.jsonl",
+            "source": "log",
+        }
         return LabelPrivatizer(**(standard | {"label_classes": ["a", "b", "much longer"]} | parameters))
 
     return make

@@ -1,0 +1,153 @@
+"""`--if_exists verify`: a request whose release is there already, as a scheduler's retry after success finds it.
+
+The ledger tells that the release in the output is of this very request, and with which mechanism; the audit tells that
+it holds. The input is not read: to release changed records, name another output.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from ...mechanisms.analysis.utility import ReleasedFacts
+from ...mechanisms.analysis.verdict import release_warnings, verdict
+from ...mechanisms.core.budget import round_up
+from ...transforms.errors import InputError, StoreError
+from ...transforms.io.filesystems import FileSystems, exists, is_remote
+from ...transforms.stores.object_store import is_store
+from ..audit.audit_release import audit_path
+from ..errors import FieldError
+from ..ledger.ledger import Ledger
+from ..publish.manifest import manifest_facts, read_manifest
+from ..publish.release_steps import ReleasedLabel
+from ..spec.label_folders import MANIFEST_NAME
+from ..spec.machine import check_can_create, write_file
+from ..spec.mechanism_file import MECHANISM_NAME, read_mechanism_file
+from ..spec.release import Release
+from .store_copies import fetch
+
+
+def is_released(release: Release) -> bool:
+    """Tells whether the output of a request is a release, or for `fit` a mechanism file."""
+    target = release.output.target
+    return exists(target if release.command == "fit" else FileSystems.join(target, MANIFEST_NAME))
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """Result of a run for a scheduler: released and public facts alone.
+
+    Attributes:
+      output: Output folder, or mechanism file of `fit`.
+      verified: Whether the release was there already.
+      epsilon, certified_epsilon: Budget of all labels of a record or unit, and what was spent of it.
+      delta: Delta of the budget.
+      records, records_without_label: Numbers of released records, and of those that were left out.
+      labels: Warnings and verdict of each label.
+      seconds: Duration of the run.
+    """
+
+    output: str
+    verified: bool
+    epsilon: float
+    certified_epsilon: float
+    delta: float
+    records: int
+    records_without_label: int
+    labels: dict[str, dict[str, Any]]
+    seconds: float = 0.0
+
+    @classmethod
+    def of_run(cls, release: Release, released: Sequence[ReleasedLabel], seconds: float) -> RunResult:
+        """Result of a job that was published just now."""
+        binding, files = released[0].result.binding, [each.mechanism for each in released]
+        certified = sum((Fraction(file.total_epsilon(file.labels_certified[0])) for file in files), Fraction(0))
+        facts = {each.label.name: each.facts for each in released}
+        return cls(
+            release.output.target, False, release.budget.epsilon, round_up(certified), release.budget.delta,
+            binding.records, binding.unusable,
+            {name: _of_label(each, release.command) for name, each in facts.items()}, seconds,
+        )  # fmt: skip
+
+    def write(self, path: str) -> None:
+        """Writes the result as one JSON object, in one step. Raises InputError if the file cannot be written."""
+        try:
+            write_file(path, json.dumps(asdict(self), allow_nan=False) + "\n")
+        except OSError as error:
+            raise InputError(f"--result_json {path} cannot be written: {error.strerror}") from None
+
+
+def check_result(path: str) -> None:
+    """Checks that a result can be written, and removes that of an earlier run. Raises FieldError if not."""
+    if os.path.isdir(path):
+        raise FieldError("{result_json} {path} is a folder: name a file", path=path)
+    check_can_create("result_json", path)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+
+
+def _of_label(facts: ReleasedFacts, command: str) -> dict[str, Any]:
+    """What a label is for; of `fit`, which releases none yet, the mechanism alone."""
+    if command == "fit":
+        return {"mechanism": facts.randomizer.mechanism}
+    found = verdict(facts)
+    return {
+        "mechanism": facts.randomizer.mechanism,
+        "warnings": [warning.name for warning in release_warnings(facts)],
+        "verdict": {"level": found.level, "text": found.line},
+    }
+
+
+def verify_existing(release: Release) -> RunResult:
+    """Checks that the output holds the release of this request.
+
+    Raises InputError if the ledger has no run of this request with this output, or the audit of what is there fails.
+    """
+    target = release.output.target
+    runs = [run for run in Ledger(release.ledger).runs() if run["request"] == release.name]
+    of_output = [run for run in runs if run.get("output") == target]
+    if not of_output:
+        raise InputError(
+            f"{target} exists, but ledger {release.ledger} has no run of this request with this output: name another "
+            "output, or the ledger of that run"
+        )
+    with _local(target) as path:
+        audit = audit_path(str(path))
+        if audit.problems:
+            raise InputError(f"{target} exists, but its audit fails: {'; '.join(audit.problems)}")
+        fit = release.command == "fit"
+        places = [path] if fit else [path / folder / MECHANISM_NAME for folder in release.folders]
+        files = [read_mechanism_file(str(place)) for place in places]
+        if ",".join(file.randomizer.fingerprint.hex() for file in files) != of_output[-1].get("mechanism_fingerprint"):
+            raise InputError(f"{target} exists, but its mechanism is not the one that the ledger has: name another")
+        manifests = [None if fit else read_manifest(str(place.with_name(MANIFEST_NAME))) for place in places]
+        facts = [manifest_facts(file, manifest) for file, manifest in zip(files, manifests, strict=True)]
+    certified = sum((Fraction(file.total_epsilon(file.labels_certified[0])) for file in files), Fraction(0))
+    budget, first = release.budget, manifests[0]
+    return RunResult(
+        target, True, budget.epsilon, round_up(certified), budget.delta,
+        of_output[-1]["records"], 0 if first is None else first.records_without_label,
+        {label.name: _of_label(each, release.command) for label, each in zip(release.labels, facts, strict=True)},
+    )  # fmt: skip
+
+
+@contextlib.contextmanager
+def _local(target: str) -> Iterator[Path]:
+    """The release as local files; of one on an object store, its documents."""
+    if not is_remote(target):
+        yield Path(target)
+        return
+    if not is_store(target):
+        raise InputError(f"{target} exists: --if_exists verify reads local paths, s3:// and gs://")
+    with tempfile.TemporaryDirectory(prefix="labeldp-") as folder:
+        try:
+            yield fetch(target, "--output", False, Path(folder))
+        except StoreError as error:
+            raise InputError(f"{target} cannot be read: {error.reason}") from None
