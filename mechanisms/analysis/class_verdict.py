@@ -49,7 +49,7 @@ _STEPS_OF_EPSILON = 12  # by factors of sqrt(2)
 
 @dataclass(frozen=True)
 class ClassUtility:
-    """What released classes say about true ones, under a prior.
+    """Information of released classes about true ones, under a prior.
 
     Attributes:
       randomizer: Randomizer of K classes.

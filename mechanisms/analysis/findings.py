@@ -1,4 +1,4 @@
-"""What is found out about a release for its user: verdict, debiasing, warnings; and how their numbers are written."""
+"""Findings about a release for its user: verdict, debiasing and warnings; and the form of their numbers."""
 
 from __future__ import annotations
 

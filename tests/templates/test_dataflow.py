@@ -48,7 +48,7 @@ def test_parameters_are_flags_with_their_choices_and_defaults(document: dict[str
     flags = parser.flags()
     parameters = {parameter["name"]: parameter for parameter in document["parameters"]}
 
-    assert set(parameters) == set(flags) - {"help", "config", "dry_run"}
+    assert set(parameters) == set(flags) - {"help", "config", "dry_run", "if_exists", "result_json"}
     for name, parameter in parameters.items():
         choices = flags[name].choices
         assert [option["value"] for option in parameter.get("enumOptions", [])] == list(map(str, choices or []))
