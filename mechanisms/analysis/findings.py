@@ -79,5 +79,6 @@ def rounded_up(value: float) -> float:
 
 
 def rounded_down(value: int) -> int:
+    """Rounds down to two significant digits."""
     grain = 10 ** max(len(str(value)) - 2, 0)
     return value // grain * grain
