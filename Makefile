@@ -108,10 +108,17 @@ results: setup
 
 EXTRAS := tfrecord validation network evaluation accounting ledger completion aws gcp yaml dev
 
-# Renews requirements.lock from setup.py and the exceptions in pyproject.toml, with hashes, for Python 3.11.
+# Those of an image for jobs, which has no tests and no TensorFlow.
+JOB_EXTRAS := tfrecord ledger gcp aws
+COMPILE := --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
+	--custom-compile-command "make lock"
+
+# Renews requirements.lock from setup.py and the exceptions in pyproject.toml, with hashes, for Python 3.11, and the part of
+# it that a job needs.
 lock: setup
-	$(BIN)/uv pip compile -q --upgrade setup.py $(EXTRAS:%=--extra %) --python-version 3.11 --generate-hashes \
-		--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" -o requirements.lock
+	$(BIN)/uv pip compile -q --upgrade setup.py $(EXTRAS:%=--extra %) $(COMPILE) -o requirements.lock
+	$(BIN)/uv pip compile -q --upgrade setup.py $(JOB_EXTRAS:%=--extra %) $(COMPILE) --constraint requirements.lock \
+		-o templates/dataflow/requirements.lock
 
 clean:
 	rm -rf .venv .flink build $(DEMO_OUTPUT) transforms/tfrecord/_wire.*.so

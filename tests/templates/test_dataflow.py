@@ -2,10 +2,13 @@
 
 import json
 import re
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from google.protobuf import json_format
 
@@ -90,15 +93,70 @@ def test_scripts_say_how_they_are_used(templates: Path, script: str) -> None:
     assert done.stderr.startswith("usage: ")
 
 
-def test_the_image_has_what_the_lock_has(templates: Path) -> None:
-    """The base image and the lock must have the same Beam version, as workers and launcher must agree."""
-    dockerfile = (templates / "dataflow" / "Dockerfile").read_text()
-    lock = (templates.parent / "requirements.lock").read_text()
-    version = dockerfile.split("ARG BEAM_VERSION=")[1].splitlines()[0]
+@pytest.fixture(scope="module")
+def image(templates: Path) -> list[list[str]]:
+    """Lines of the Dockerfile, as their instruction and its argument."""
+    lines = (templates / "dataflow" / "Dockerfile").read_text().splitlines()
+    return [line.split(maxsplit=1) for line in lines if line and not line.startswith("#")]
 
-    assert re.search(rf"^apache-beam(\[\S+\])?=={re.escape(version)} ", lock, re.MULTILINE)
-    lines = [line.split() for line in dockerfile.splitlines() if line.startswith("COPY ") and "--from" not in line]
-    copied = {name for line in lines for name in line[1:-1]}
-    assert [name for name in copied if not (templates.parent / name).exists()] == []
+
+def test_the_image_has_what_the_locks_have(image: list[list[str]], templates: Path) -> None:
+    """The base image and the lock must have the same Beam version, as workers and launcher must agree."""
+    version = next(argument for name, argument in image if name == "ARG").removeprefix("BEAM_VERSION=")
+    locks = [templates.parent / "requirements.lock", templates / "dataflow" / "requirements.lock"]
+    whole, part = (dict(re.findall(r"^([a-z0-9._-]+)(?:\[\S+\])?==(\S+)", lock.read_text(), re.M)) for lock in locks)
+    assert part.items() <= whole.items()
+    assert part["apache-beam"] == version
+    # Neither tests nor TensorFlow.
+    assert not {"tensorflow", "pytest", "mkdocs-material", "matplotlib"} & part.keys()
+
+
+def test_the_build_takes_code_alone(image: list[list[str]], templates: Path) -> None:
+    copied = [argument.split()[:-1] for name, argument in image if name == "COPY" and "--from" not in argument]
+    names = {name for line in copied for name in line}
+    assert [name for name in names if not (templates.parent / name).exists()] == []
     # setup.py installs the packages in these folders.
-    assert copied >= {"labeldp", "mechanisms", "transforms", "pipelines", "templates", "setup.py", "README.md"}
+    assert names >= {"labeldp", "mechanisms", "transforms", "pipelines", "templates", "setup.py", "README.md"}
+    ignored = (templates.parent / ".dockerignore").read_text().splitlines()
+    assert ignored[1] == "*"
+    assert {name.partition("/")[0] for name in names} == {line[1:] for line in ignored if line.startswith("!")}
+
+
+def test_the_image_can_run_a_stage(image: list[list[str]], templates: Path, tmp_path: Path) -> None:
+    """The RUN lines, in an empty environment, where a stage that was pickled here is loaded outside of the sources."""
+    from apache_beam.internal import pickler
+    from labeldp.mechanisms import Prior
+    from labeldp.mechanisms.response.randomized_response import RandomizedResponse
+    from labeldp.transforms import LabelColumn, PrivatizeLabels, StreamBinding
+    from labeldp.transforms.noise_key_file import NoiseKeyFile
+
+    python, wheels = tmp_path / "image" / "bin" / "python", tmp_path / "wheels"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "image"], check=True, timeout=120)
+    wheels.mkdir()
+    (wheels / "requirements.lock").write_bytes((templates / "dataflow" / "requirements.lock").read_bytes())
+    uv = f"{Path(sys.executable).with_name('uv')} pip install -q --python {python}"
+    source = tmp_path / "source"
+    source.mkdir()
+    for name in ("labeldp", "mechanisms", "transforms", "pipelines", "templates"):
+        shutil.copytree(templates.parent / name, source / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(templates.parent / name, source)
+    commands = [argument for name, argument in image if name == "RUN"]
+    assert len(commands) == 3
+    # uv installs what pip does, in a tenth of the time; the wheel is built with what this environment has.
+    here = {
+        "pip install --no-cache-dir": uv,
+        "pip wheel --no-cache-dir": f"{sys.executable} -m pip wheel -q --no-build-isolation",
+        "python -c": f"{python} -c",
+        "/wheels": str(wheels),
+    }
+    for place, command in enumerate(commands):
+        for there, instead in here.items():
+            command = command.replace(there, instead)  # noqa: PLW2901
+        subprocess.run(command, shell=True, check=True, cwd=source if place == 0 else tmp_path, timeout=300)
+    randomizer = RandomizedResponse().solve(Prior(np.arange(2.0), np.ones(2)), 1.0)
+    stage = PrivatizeLabels(randomizer, StreamBinding("s"), LabelColumn("y", (0.0, 1.0), "id"), NoiseKeyFile("k"))
+    (tmp_path / "stage").write_bytes(pickler.dumps(stage))
+    load = "from apache_beam.internal import pickler; print(type(pickler.loads(open('stage', 'rb').read())))"
+    done = subprocess.run([python, "-c", load], check=True, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert "labeldp.transforms.privatize_labels.PrivatizeLabels" in done.stdout
