@@ -106,6 +106,8 @@ def add_flags(parser: CommandParser, command: str) -> None:
     add("--if_exists", choices=IF_EXISTS, default=IF_EXISTS[0], metavar="HOW",
         help="what to do if the output is a release: fail; or verify that it is the one of this request, by ledger and "
         "audit, and succeed without a charge, as retries of a scheduler need; default fail")  # fmt: skip
+    add("--wait_until_finish", action=Switch,
+        help="wait for the job and publish its release, the default; or submit it, for labeldp finish")  # fmt: skip
     add("--result_json", metavar="FILE", help="write paths, epsilons, warnings and verdict of a run that succeeds")
     add("--dry_run", action=Switch, help="say what the job would do, and what it would charge; reads no label")
 

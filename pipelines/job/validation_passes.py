@@ -42,8 +42,9 @@ from ...transforms.validation.tensorflow_libraries import (
 from ...transforms.validation.validate_examples import ValidateExamples, Validation
 from ..errors import one_line
 from ..publish.output_folder import DATA_NAME, VALIDATION_NAME, Staging
+from ..publish.request import Request
 from ..spec.mechanism_file import MechanismFile
-from ..spec.release import OutputSpec, Release
+from ..spec.release import Release
 from .run_pipeline import run_pipeline, run_single_threaded
 
 FEATURE_STATISTICS_NAME = "feature_stats.pb"
@@ -82,7 +83,7 @@ def check_features(release: Release, options: PipelineOptions, work: str) -> Non
 
 
 def check_output(
-    output: OutputSpec, mechanisms: Mapping[str, MechanismFile], options: PipelineOptions, staging: Staging
+    request: Request, mechanisms: Mapping[str, MechanismFile], options: PipelineOptions, staging: Staging
 ) -> None:
     """Validates the staged shards, writes their statistics and adds the privatized labels to the schema.
 
@@ -93,8 +94,8 @@ def check_output(
     """
     folder = FileSystems.join(staging.work, VALIDATION_NAME)
     schema = read_text(FileSystems.join(folder, SCHEMA_NAME))
-    data, folders = FileSystems.join(staging.release, DATA_NAME), output.partitions.columns
-    format = Format(output.format, partitions=bool(folders), root=data)
+    data, folders = FileSystems.join(staging.release, DATA_NAME), request.partitions
+    format = Format(request.output_format, partitions=bool(folders), root=data)
     pattern = FileSystems.join(data, *("*" for _ in folders), "*")
     for label, mechanism in mechanisms.items():
         if mechanism.classes is None:
@@ -117,7 +118,7 @@ def check_output(
             with (
                 named_file("writing", path),
                 open_file(FileSystems.join(folder, name)) as file,
-                complete_file(path, staging.work) as copy,
+                complete_file(path, staging.temp) as copy,
             ):
                 copy.write(file.read())
 

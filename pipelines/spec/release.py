@@ -149,7 +149,7 @@ class Release:
     @property
     def budget(self) -> Budget:
         """Budget of all labels of a record; without `prior_epsilon` where there are several."""
-        return whole_budget(self.labels)
+        return whole_budget([label.budget for label in self.labels])
 
     @property
     def name(self) -> str:
@@ -161,9 +161,8 @@ class Release:
         return own[0] if len(own) == 1 else request_hash(own)
 
 
-def whole_budget(labels: Sequence[Label]) -> Budget:
+def whole_budget(budgets: Sequence[Budget]) -> Budget:
     """Adds up the budgets of all labels of a record, rounded up."""
-    budgets = [label.budget for label in labels]
     if len(budgets) == 1:
         return budgets[0]
     epsilon, delta = (

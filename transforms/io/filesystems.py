@@ -365,7 +365,7 @@ def _object_of_run(path: str, temp: str) -> Iterator[tuple[ObjectStore, str, Lea
     """
     hold = LeaseHold.of_temporary(temp)
     # Files of one run are written from several folders in its temporary folder.
-    name = temp if hold is None else hold.run
+    name = temp if hold is None else hold.writer
     store, run = store_of(path), hashlib.blake2b(name.encode(), digest_size=16).hexdigest()
     try:
         yield store, run, hold
