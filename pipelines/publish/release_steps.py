@@ -94,7 +94,7 @@ def write_manifests(request: Request, released: Sequence[ReleasedLabel], staging
         document = _manifest(request, each)
         if folder:
             document["data"] = DATA_OF_LABEL
-        _write_json(document, staging.manifests, folder, MANIFEST_NAME)
+        _write_json(document, staging, folder, MANIFEST_NAME)
         documents.append(document)
         center = each.mechanism.center
         if center is not None and center.linear is not None:
@@ -104,12 +104,14 @@ def write_manifests(request: Request, released: Sequence[ReleasedLabel], staging
     if len(released) == 1:
         return (MANIFEST_NAME,)
     whole = labels_manifest(documents, folders, request.budget.epsilon)
-    _write_json(whole, staging.manifests, "", MANIFEST_NAME)
+    _write_json(whole, staging, "", MANIFEST_NAME)
     return *(f"{folder}/{MANIFEST_NAME}" for folder in folders), MANIFEST_NAME
 
 
-def _write_json(document: dict[str, Any], root: str, folder: str, name: str) -> None:
-    write_text(released_path(root, folder, name), json.dumps(document, indent=2) + "\n")
+def _write_json(document: dict[str, Any], staging: Staging, folder: str, name: str) -> None:
+    path = released_path(staging.manifests, folder, name)
+    # On a store, it is a temporary file.
+    write_text(path, json.dumps(document, indent=2) + "\n", staging.work if staging.lease is None else None)
 
 
 def _manifest(request: Request, released: ReleasedLabel) -> dict[str, Any]:

@@ -314,7 +314,9 @@ def write_text(path: str, text: str, temp: str | None = None) -> None:
         if is_store(path):
             store_of(path).write(path, text.encode())
             return
-        partial = f"{path}.{uuid.uuid4().hex}"
+        # In the temporary folder: what a killed process leaves there is not released.
+        beside = path if temp is None else FileSystems.join(temp, FileSystems.split(path)[1])
+        partial = f"{beside}.{uuid.uuid4().hex}"
         with create(partial) as file:
             file.write(text.encode())
         if is_remote(path):
