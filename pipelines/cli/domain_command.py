@@ -148,7 +148,7 @@ def _parse(args: argparse.Namespace) -> DomainRequest:
         clamped=args.clamped,
         target=args.domain_file,
         ledger=resolve_ledger(args.ledger, args.domain_file),
-        key=resolve_noise_key(args.noise_key_file, args.domain_file),
+        key=resolve_noise_key(args.noise_key_file, args.domain_file, mode=args.noise_key_mode),
     )
 
 

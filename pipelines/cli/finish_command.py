@@ -104,7 +104,7 @@ def _finish(args: argparse.Namespace, options: PipelineOptions) -> tuple[Run, li
 def _with_key(found: UnfinishedRun, args: argparse.Namespace) -> UnfinishedRun:
     if args.noise_key_file is None:
         return found
-    request = dataclasses.replace(found.run.request, key=noise_key_file(args.noise_key_file))
+    request = dataclasses.replace(found.run.request, key=noise_key_file(args.noise_key_file, args.noise_key_mode))
     return dataclasses.replace(found, run=dataclasses.replace(found.run, request=request))
 
 

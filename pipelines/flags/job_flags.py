@@ -12,6 +12,7 @@ from ..spec.fields import (
     CSV_TYPES,
     DEFAULT_LOSS,
     INPUT_FORMATS,
+    KEY_MODES,
     LOSSES,
     MECHANISM_LIST,
     MECHANISMS,
@@ -203,6 +204,14 @@ def budget_record_flags(add: Add) -> None:
     add("--noise_key_file", metavar="FILE",
         help="file with the 32-byte secret key, mode 0600; default: ~/.config/labeldp/noise.key, created if it does "
         "not exist")  # fmt: skip
+    key_mode_flag(add)
+
+
+def key_mode_flag(add: Add) -> None:
+    """Adds the flag of the permissions of the noise key file."""
+    add("--noise_key_mode", choices=KEY_MODES, metavar="WHO",
+        help="who may read --noise_key_file: owner; or group, a group of this process as well, mode 0440, as mounted "
+        "secrets of Kubernetes have it; default owner")  # fmt: skip
 
 
 def _mechanism_flags(parser: CommandParser) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..spec.fields import DEFAULT_DECIMAL, DEFAULT_DELIMITER, DEFAULT_ENCODING, INPUT_FORMATS
+from ..spec.fields import DEFAULT_DECIMAL, DEFAULT_DELIMITER, DEFAULT_ENCODING, INPUT_FORMATS, KEY_MODES
 from .command_parser import Add, CommandParser
 
 REPORT_NAME = "report.html"
@@ -96,6 +96,8 @@ def finish_flags(parser: CommandParser) -> None:
     add("--noise_key_file", metavar="FILE",
         help="file of the secret key of the run, which the results are checked with; default: the one that the run "
         "named")  # fmt: skip
+    add("--noise_key_mode", choices=KEY_MODES, metavar="WHO",
+        help="who may read --noise_key_file: owner, or group; default owner")  # fmt: skip
     add = parser.flag_group("Output")
     add("--result_json", metavar="FILE", help="write paths, epsilons, warnings and verdict of the release")
 

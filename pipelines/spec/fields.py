@@ -30,6 +30,8 @@ PARTITIONS = ("hive", "none")
 OUTPUT_FORMATS = ("tfrecord", "parquet")
 COMPRESSIONS = ("none", "gzip")
 ROUNDINGS = ("nearest", "randomized")
+KEY_MODES = ("owner", "group")
+"""Who may read the noise key file: its owner, or a group of the process as well."""
 LOSSES = ("squared", "absolute", "poisson")
 DEFAULT_LOSS = "squared"
 AUTO = "auto"
@@ -68,6 +70,7 @@ _CHOICES = {
     "center": CENTERS,
     "output_format": OUTPUT_FORMATS,
     "compression": COMPRESSIONS,
+    "noise_key_mode": KEY_MODES,
 }
 _KINDS = ((bool, "true or false"), (int, "a whole number"), (float, "a number"), (str, "text"))
 _SECRET = ("noise_key_file", "ledger")
@@ -118,6 +121,7 @@ class Fields:
     delta_cap: float | None = None
     cap_window: str | None = None
     noise_key_file: str | None = None
+    noise_key_mode: str | None = None
     unit_column: str | None = None
     max_records_per_unit: int | None = None
     purpose: str | None = None

@@ -92,7 +92,7 @@ def make_release(command: str, fields: Fields, new_key: bool = False, may_exist:
         output=output,
         validation=validation,
         ledger=resolve_ledger(fields.ledger, target),
-        key=resolve_noise_key(fields.noise_key_file, target, not fields.dry_run, new_key),
+        key=resolve_noise_key(fields.noise_key_file, target, not fields.dry_run, new_key, fields.noise_key_mode),
         unsure=unsure,
     )
 

@@ -137,6 +137,7 @@ def test_a_client_that_may_live_is_waited_for(
         found = renew(path)
         if path == url:
             renewals.append(path)
+            assert found is not None
             return found[0], f"{found[1]}-{len(renewals)}"
         return found
 
