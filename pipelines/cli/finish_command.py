@@ -18,7 +18,7 @@ from ..errors import UsageError, one_line
 from ..flags.arguments import log_to_stderr
 from ..job.run_pipeline import describe_failure
 from ..job.runner_options import runner_options
-from ..job.submitted_job import has_failed
+from ..job.submitted_job import state_of_job
 from ..publish.job_result import NeverReleased
 from ..publish.output_folder import Staging
 from ..publish.release_steps import ReleasedLabel
@@ -79,13 +79,17 @@ def _finish(args: argparse.Namespace, options: PipelineOptions) -> tuple[Run, li
             return None
         found = _with_key(found, args)
         try:
-            if has_failed(found.job):
+            state = state_of_job(found.job)
+            if state == "failed":
                 with claimed(found) as staging:
-                    _check_ended(found, staging)
-            elif is_complete(found) or is_published(found.run, found.staging):
+                    return _end_failed(found, staging)
+            complete = is_complete(found) or is_published(found.run, found.staging)
+            # A job that is running after its results may start again.
+            if complete and state != "running":
                 with claimed(found) as staging:
                     return _publish(found, staging, options)
-            reason = f"the results of its job are not all in {found.work}"
+            missing = "the job is still running" if complete else "the results of its job are not all there"
+            reason = f"{found.work}: {missing}"
         except RunBusy as busy:
             reason = str(busy)
         left = None if until is None else until - time.monotonic()
@@ -108,8 +112,8 @@ def _with_key(found: UnfinishedRun, args: argparse.Namespace) -> UnfinishedRun:
     return dataclasses.replace(found, run=dataclasses.replace(found.run, request=request))
 
 
-def _check_ended(found: UnfinishedRun, staging: Staging) -> None:
-    """Ends a run whose job has failed."""
+def _end_failed(found: UnfinishedRun, staging: Staging) -> None:
+    """Ends a run whose job has failed, unless it was published before."""
     if not is_published(found.run, staging):
         raise NeverReleased(
             f"the job {found.job.get('job_name')} has failed, as {found.job.get('flink_master')} says; nothing is "

@@ -139,7 +139,12 @@ def _parse(args: argparse.Namespace) -> _Request:
     named = {"label": args.label, "unit_column": args.unit_column}
     check_columns(named, input, read_schema(input, [args.label]))
     parameters = MODEL_PARAMETERS if args.features is None else args.features + 1
-    return _Request(input, resolve_noise_key(args.noise_key_file, _work_file(tempfile.gettempdir())), prior, parameters)
+    return _Request(
+        input,
+        resolve_noise_key(args.noise_key_file, _work_file(tempfile.gettempdir()), mode=args.noise_key_mode),
+        prior,
+        parameters,
+    )
 
 
 def _prior(args: argparse.Namespace, fields: Fields) -> PriorFile:

@@ -10,7 +10,7 @@ import json
 import time
 import urllib.request
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from apache_beam.options.pipeline_options import FlinkRunnerOptions, GoogleCloudOptions, PipelineOptions
 from apache_beam.runners.portability.flink_runner import MAGIC_HOST_NAMES
@@ -21,6 +21,7 @@ from .runner_options import runner_name
 _ANSWER_SECONDS = 5.0
 _END_SECONDS = 20.0
 _ACCEPT_SECONDS = 120.0
+JobState = Literal["running", "ended", "failed", "unknown"]
 _FAILED = ("FAILED", "CANCELED", "CANCELLED", "JOB_STATE_FAILED", "JOB_STATE_CANCELLED")
 
 
@@ -59,15 +60,16 @@ def wait_until_accepted(options: PipelineOptions, result: Any) -> None:
     raise StageError(f"Flink at {master} has not accepted the job; see the log of the JobManager for the reason")
 
 
-def has_failed(facts: Mapping[str, Any]) -> bool:
-    """Tells whether Flink says that a job has failed or was cancelled; False where that is not known."""
+def state_of_job(facts: Mapping[str, Any]) -> JobState:
+    """State of a job on Flink, as its REST interface tells; "unknown" for other runners, and if nothing answers."""
     master, name = facts.get("flink_master"), facts.get("job_name")
     if not isinstance(master, str) or not isinstance(name, str):
-        return False
+        return "unknown"
     with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
-        jobs = _jobs(_address(master), name)
-        return bool(jobs) and all(job["state"] in _FAILED for job in jobs)
-    return False
+        states = {str(job["state"]) for job in _jobs(_address(master), name)}
+        if states:
+            return "failed" if states <= {*_FAILED} else "ended" if states <= {"FINISHED", *_FAILED} else "running"
+    return "unknown"
 
 
 def _address(master: str) -> str:

@@ -28,7 +28,7 @@ def test_a_submitted_job(
     assert [path.name for path in outputs.iterdir()] == [staged()[0].name]
     early = finish()
     assert early.code == 1
-    assert f"the results of its job are not all in {staged()[0]}; waited for 0 s" in early.error
+    assert f"{staged()[0]}: the results of its job are not all there; waited for 0 s" in early.error
     run_job()
     again = submit(**flags)
     assert (again.code, "labeldp finish" in again.error) == (1, True)
@@ -79,7 +79,7 @@ def test_the_client_is_killed(
         while not (staged() and (staged()[0] / "submitted.json").exists()) and time.monotonic() < until:
             time.sleep(0.05)
         client.send_signal(signal.SIGKILL)
-    assert "not all in" in finish().error
+    assert "not all there" in finish().error
     __import__("detached_runner")
     run_job()
     finish(f"--result_json={tmp_path / 'result'}").ok()
@@ -118,7 +118,7 @@ def test_two_at_once(
 
 
 def test_a_job_that_has_failed(
-    submit: Any, finish: Any, outputs: Path, staged: Any, monkeypatch: pytest.MonkeyPatch
+    submit: Any, run_job: Any, finish: Any, outputs: Path, staged: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from labeldp.pipelines.job import submitted_job
 
@@ -127,7 +127,10 @@ def test_a_job_that_has_failed(
     path.write_text(json.dumps(json.loads(path.read_text()) | {"flink_master": "cluster:8081"}))
     name, state = json.loads(path.read_text())["job_name"], "RUNNING"
     monkeypatch.setattr(submitted_job, "_call", lambda *_: {"jobs": [{"name": name, "state": state}]})
-    assert "not all in" in finish().error
+    assert "not all there" in finish().error
+    run_job()
+    assert "the job is still running" in finish().error
+    (outputs / staged()[0] / "job_result_0.json").unlink()
     state = "FAILED"
     failed = finish()
     assert failed.code == 1
@@ -256,7 +259,7 @@ def test_a_job_that_starts_again_is_waited_for(submit: Any, run_job: Any, finish
     shard = next((staged()[0] / "release" / "data").iterdir())
     times = shard.stat()
     os.utime(shard, ns=(times.st_atime_ns, time.time_ns() + 10**9))
-    assert "not all in" in finish().error
+    assert "not all there" in finish().error
     os.utime(shard, ns=(times.st_atime_ns, times.st_mtime_ns))
     finish().ok()
 

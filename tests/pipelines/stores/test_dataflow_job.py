@@ -70,7 +70,7 @@ def test_the_launcher_returns_and_finish_publishes(
     assert "labeldp_ledger.jsonl" not in emulator.objects("out/")
 
     finish = ["finish", emulator.url("out/released"), "--timeout=0"]
-    assert "the results of its job are not all in" in invoke(finish).error
+    assert "the results of its job are not all there" in invoke(finish).error
     run_elsewhere(graph)
     invoke(finish).ok()
     found = emulator.objects("out/")

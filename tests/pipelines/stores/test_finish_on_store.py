@@ -59,7 +59,7 @@ def test_a_submitted_job(emulator: Any, on_store: Any, invoke: Any, run_job: Any
     assert {name.rpartition("/")[2] for name in emulator.objects("out/")} == {
         "lease.json", "request.json", "submitted.json",
     }  # fmt: skip
-    assert "not all in" in finish().error
+    assert "not all there" in finish().error
     refused = invoke(on_store())
     assert (refused.code, "run `labeldp finish` with this output" in refused.error) == (1, True)
     run_job()
