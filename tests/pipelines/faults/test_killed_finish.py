@@ -48,3 +48,40 @@ def test_killed_before_each_step(
         assert sorted(path.name for path in outputs.iterdir()) == ["labeldp_ledger.jsonl", "released"]
         published = steps[moment].startswith("shutil.rmtree") and moment == len(steps) - 1
         assert ("published before" in again.out) == published
+
+
+KILL_AT = """
+import os, signal
+
+
+def fault(step):
+    if step.startswith({event!r}) and {text!r} in step:
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize(
+    ("flags", "event", "text"),
+    [
+        ([], "open", "release.json."),
+        ([], "shutil.rmtree", "segments"),
+        ([], "os.remove", "ledger.jsonl.pending"),
+        ([], "os.rename", "release released"),
+        (["--validate"], "open", "release.json."),
+    ],
+)
+def test_a_command_that_was_killed_after_its_job(
+    flags: list[str], event: str, text: str, fork: Any, job: Any, reference: Any, outputs: Path, tree: Any,
+    spent: Any,
+) -> None:  # fmt: skip
+    """Also where the job ran in the process of the command; `finish` validates the output if the command was to."""
+    if flags:
+        pytest.importorskip("tensorflow_metadata", reason="the extra validation is not installed")
+    run = [*job(num_shards=2, epsilon_cap=1), *flags]
+    undisturbed = reference(run)
+    killed, steps = fork(run, KILL_AT.format(event=event, text=text))
+    assert killed.code == -signal.SIGKILL, steps
+    done, _ = fork(["finish", str(outputs / "released"), "--timeout=0"])
+    done.ok()
+    assert (tree(outputs / "released"), spent(outputs)) == undisturbed
+    assert sorted(path.name for path in outputs.iterdir()) == ["labeldp_ledger.jsonl", "released"]
