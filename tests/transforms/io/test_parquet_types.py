@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 from labeldp.transforms import InputError
 from labeldp.transforms.io.input_format import Format, file_parts
+from labeldp.transforms.readers.column_types import common_type, converted, read_type
 from labeldp.transforms.readers.file_reader import FileReader
-from labeldp.transforms.readers.parquet_reader import common_type, converted, read_type
 
 TEXT = [pa.string(), pa.large_string(), pa.string_view()]
 BINARY = [pa.binary(), pa.large_binary(), pa.binary_view()]
