@@ -15,6 +15,7 @@ from ..spec.fields import (
     LOSSES,
     MECHANISM_LIST,
     MECHANISMS,
+    MISSING_COLUMNS,
     OUTPUT_FORMATS,
     PARTITIONS,
     PURPOSES,
@@ -113,7 +114,9 @@ def add_flags(parser: CommandParser, command: str) -> None:
 def input_flags(parser: CommandParser) -> None:
     """Adds the flags that describe the input files and their records."""
     add = parser.flag_group("Input")
-    add("--input", metavar="GLOB", needed=True, help="input files; quote a glob, as in 'log-*.csv'")
+    add("--input", metavar="GLOB|TABLE", needed=True,
+        help="input files; quote a glob, as in 'log-*.csv'. Or a snapshot of a table, by default "
+        "the current one: iceberg://CATALOG/NAMESPACE.TABLE[@SNAPSHOT_ID] or delta://PATH[@VERSION]")  # fmt: skip
     add("--input_format", choices=INPUT_FORMATS, metavar="FORMAT", needed=True,
         help=f"format of the input files: {', '.join(INPUT_FORMATS)}")  # fmt: skip
     add("--csv_types", metavar="NAME=TYPE,...", help=f"column types, where CSV inference fails: {', '.join(CSV_TYPES)}")
@@ -121,6 +124,9 @@ def input_flags(parser: CommandParser) -> None:
     add("--partitions", choices=PARTITIONS, default=PARTITIONS[0], metavar="HOW",
         help="folders named KEY=VALUE in the paths of input files: hive makes columns of them, none ignores them; "
         "default hive")  # fmt: skip
+    add("--missing_columns", choices=MISSING_COLUMNS, default=MISSING_COLUMNS[0], metavar="HOW",
+        help="columns that only some of the Parquet files have: error, or null, which is their value in the others; "
+        "default error. Tables say it themselves")  # fmt: skip
     add("--where", metavar="NAME=VALUE", help="keep only records whose public feature NAME has this value")
     add("--id_column", metavar="NAME", help="column of unique record ids; default: identified by file and row")
     add("--max_unusable_fraction", type=float, default=0.001, metavar="F",

@@ -167,7 +167,7 @@ class LabelJob:
             return None
         ids = [features.id_column] if features.id_column else []
         read = ReadRecordBatches(
-            input.pattern, input.format, ids, input.where, column.name,
+            input.source, input.format, ids, input.where, column.name,
             other_labels=column.others, together=input.together, undecoded=features.names,
         )  # fmt: skip
         whole = dataclasses.replace(read, columns=[*column.private, *features.columns], undecoded=())
@@ -272,7 +272,7 @@ def bound_units(
         return None
     columns = [name for name in (*column.private, column.id_column, column.unit.column) if name is not None]
     batches = pipeline | "ReadUnits" >> ReadRecordBatches(
-        input.pattern, input.format, list(dict.fromkeys(columns)), input.where, column.name, other_labels=column.others
+        input.source, input.format, list(dict.fromkeys(columns)), input.where, column.name, other_labels=column.others
     )
     return batches | "BoundUnits" >> BoundUnits(column, key, input.groups(_BYTES_A_GROUP))
 
@@ -302,7 +302,7 @@ def _read_labels(
     # Where the rows of a CSV file begin takes as long to find as one pass gains.
     split = input.format.name != "csv" or reads_parts(release)
     read = ReadRecordBatches(
-        input.pattern, input.format, _columns(jobs, drawing=False), input.where, column.name,
+        input.source, input.format, _columns(jobs, drawing=False), input.where, column.name,
         other_labels=column.others, split=split, together=input.together,
     )  # fmt: skip
     carried = [each for job in jobs for each in job.carried(drawing=False)]
@@ -341,7 +341,7 @@ def _read_records(
         centers = [label.column.center for label in release.labels]
         columns += [center for center in centers if center is not None and center not in columns]
     read = ReadRecordBatches(
-        input.pattern, input.format, columns, input.where, column.name,
+        input.source, input.format, columns, input.where, column.name,
         encoded, output.partitions.names, column.others, reads_parts(release), input.together,
         shards=ranges if _parts_are_shards(release) else None,
     )  # fmt: skip

@@ -69,7 +69,7 @@ def check_features(release: Release, options: PipelineOptions, work: str) -> Non
 
     def wire(pipeline: beam.Pipeline) -> None:
         batches: Any = pipeline | "ReadFeatures" >> ReadRecordBatches(
-            input.pattern, input.format, where=input.where, label_column=labels[0], other_labels=labels[1:]
+            input.source, input.format, where=input.where, label_column=labels[0], other_labels=labels[1:]
         )
         found = batches | "ValidateFeatures" >> ValidateExamples(
             labels, schema, single_precision=release.output.format == "tfrecord"
@@ -193,7 +193,7 @@ def check_values(release: Release, options: PipelineOptions) -> None:
     input, labels = release.input, release.private
     LOGGER.info("checking the values of %s", one_line(", ".join(release.unsure)))
     read = ReadRecordBatches(
-        input.pattern, input.format, release.unsure, input.where, labels[0],
+        input.source, input.format, release.unsure, input.where, labels[0],
         other_labels=labels[1:], together=input.together,
     )  # fmt: skip
 

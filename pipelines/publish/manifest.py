@@ -63,7 +63,7 @@ def make_manifest(
     """Makes the document that release.json holds.
 
     `epsilon` is the budget of histogram and labels together. `details` are further keys: label, identity, where, loss,
-    features and warnings, and those that a command adds.
+    features and warnings, table for the input from one, and those that a command adds.
     """
     binding, randomizer, unit = result.binding, mechanism.randomizer, result.binding.unit
     certificate = randomizer.certificate()
@@ -343,7 +343,7 @@ def labels_manifest(documents: Sequence[dict[str, Any]], folders: Sequence[str],
         round_up(sum((Fraction(document[key]) for document in documents), Fraction(0)))
         for key in ("certified_epsilon", "delta", "certified_delta")
     )
-    shared = ("identity", "where", "records", "records_without_label", "shards", "versions")
+    shared = ("identity", "table", "where", "records", "records_without_label", "shards", "versions")
     return {
         "format": LABELS_FORMAT,
         "adjacency": LABELS_ADJACENCY if unit is None else LABELS_UNIT_ADJACENCY,
@@ -356,7 +356,7 @@ def labels_manifest(documents: Sequence[dict[str, Any]], folders: Sequence[str],
             for document, folder in zip(documents, folders, strict=True)
         ],
         **({} if unit is None else {"unit": {key: unit[key] for key in ("column", "max_records", "over_limit")}}),
-        **{key: first[key] for key in shared},
+        **{key: first[key] for key in shared if key in first},
     }
 
 

@@ -113,10 +113,11 @@ def _write_json(document: dict[str, Any], root: str, folder: str, name: str) -> 
 def _manifest(release: Release, released: ReleasedLabel) -> dict[str, Any]:
     """The manifest of one label."""
     label, result, mechanism, facts = released
-    where, validation = release.input.where, release.validation
+    where, validation, table = release.input.where, release.validation, release.input.table
     details: dict[str, Any] = {
         "label": label.name,
         "identity": label.column.id_column or "file and row",
+        **({} if table is None else {"table": table.statement}),
         "where": where and f"{where.column}={where.value}",
         "loss": facts.loss,
         "features": facts.features,

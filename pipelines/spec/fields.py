@@ -27,6 +27,9 @@ DEFAULT_ENCODING = "utf-8"
 DEFAULT_DECIMAL = "."
 PARTITIONS = ("hive", "none")
 """Treatment of folders named KEY=VALUE: columns of the records below them, or not."""
+MISSING_COLUMNS = ("error", "null")
+NULL_COLUMNS = "null"
+"""Value of `--missing_columns` for files of which some lack columns of others."""
 OUTPUT_FORMATS = ("tfrecord", "parquet")
 COMPRESSIONS = ("none", "gzip")
 ROUNDINGS = ("nearest", "randomized")
@@ -64,6 +67,7 @@ Number = str | float
 _CHOICES = {
     "input_format": INPUT_FORMATS,
     "partitions": PARTITIONS,
+    "missing_columns": MISSING_COLUMNS,
     "purpose": PURPOSES,
     "center": CENTERS,
     "output_format": OUTPUT_FORMATS,
@@ -99,6 +103,7 @@ class Fields:
     csv_thousands: str | None = None
     csv_columns: Names | None = None
     partitions: str = PARTITIONS[0]
+    missing_columns: str = MISSING_COLUMNS[0]
     where: str | None = None
     id_column: str | None = None
     max_unusable_fraction: float = 0.001

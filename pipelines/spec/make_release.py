@@ -210,6 +210,8 @@ def _partition_columns(fields: Fields, input: InputSpec) -> tuple[tuple[str, boo
     if not known:
         given = shown(fields.partition_output)
         problem = "{partition_output} {given}: the input has no partition columns, "
+        if input.table is not None:
+            raise FieldError(f"{problem}a table has none in the names of folders", given=given)
         if input.format.partitions:
             raise FieldError(f"{problem}no folder is named KEY=VALUE", given=given)
         raise FieldError(f"{problem}{{partitions}} none ignores them", given=given)

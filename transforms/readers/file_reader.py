@@ -29,6 +29,7 @@ from ..io.hive_partitions import Partition, check_no_clash
 from ..io.input_format import BATCH_ROWS, ENOUGH_FILES, Equals, FilePart, Format, file_parts
 from ..tfrecord.encoded_batches import EncodedRecords
 from .parquet_reader import ParquetReader, parquet_schema, split_parquet
+from .table_snapshot import TableSnapshot
 from .tfrecord_reader import TFRecordReader, split_tfrecord, tfrecord_schema
 
 # A batch ends early at the record with which its features reach this size.
@@ -48,7 +49,8 @@ class ReadRecordBatches(beam.PTransform):
     the path of a file give its records further columns, at the end.
 
     Attributes:
-      pattern: A path or glob, matched when the job runs. Compressed files are recognized by extension, such as .gz.
+      pattern: A path or glob, matched when the job runs; or a `TableSnapshot`, whose files are fixed. Compressed files
+        are recognized by extension, such as .gz.
       format: Format of the files.
       columns: Columns to read; None reads all.
       where: Filter on a public feature; needs `label_column`.
@@ -73,7 +75,7 @@ class ReadRecordBatches(beam.PTransform):
         rows of a shard may be in two parts.
     """
 
-    pattern: str
+    pattern: str | TableSnapshot
     format: Format
     columns: Sequence[str] | None = None
     where: Equals | None = None
@@ -96,7 +98,8 @@ class ReadRecordBatches(beam.PTransform):
         super().__init__()
         if self.together < 1:
             raise ValueError(f"together must be at least 1, not {self.together}")
-        self.pattern = absolute(self.pattern)
+        if isinstance(self.pattern, str):
+            self.pattern = absolute(self.pattern)
         self._reader = FileReader(
             self.format, self.columns, self.where, self.label_column, self.encoded, self.folders, self.other_labels,
             self.undecoded,
@@ -122,8 +125,10 @@ class ReadRecordBatches(beam.PTransform):
         ).with_output_types(LabelledBatch)
 
 
-def _matching_files(pattern: str, format: Format, together: int, splits: FileReader | None) -> list[_Run]:
-    files = file_parts(list(match(pattern)), format)
+def _matching_files(
+    pattern: str | TableSnapshot, format: Format, together: int, splits: FileReader | None
+) -> list[_Run]:
+    files = file_parts(list(match(pattern)), format) if isinstance(pattern, str) else pattern.parts()
     runs: list[_Run] = [tuple(files[start : start + together]) for start in range(0, len(files), together)]
     if splits is None or len(files) >= ENOUGH_FILES:
         return runs
@@ -154,7 +159,7 @@ class _ReadFiles(beam.DoFn):
         if self._shards is None or part.parts == 1:
             return part
         ranges = values[self._carried.index(self._shards)]
-        return dataclasses.replace(part, cuts=tuple(ranges.of_file(part.path, 0).cuts.tolist()))
+        return dataclasses.replace(part, cuts=tuple(ranges.of_file(part.source, 0).cuts.tolist()))
 
 
 @dataclass
@@ -230,7 +235,7 @@ class FileReader:
         if columns is not None and where is not None and where.column not in columns:
             columns.append(where.column)
         if self.format.name == "parquet":
-            return ParquetReader(columns or None)
+            return ParquetReader(columns or None, self.format.table, self._labels)
         return CSVReader(columns or None, self._labels, self.format.csv_types, self.format.dialect, self.format.classes)
 
     @property
@@ -258,6 +263,8 @@ class FileReader:
         return schema
 
     def _own_schema(self, part: FilePart) -> pa.Schema:
+        if self.format.table is not None:
+            return self.format.table.schema
         if self.format.name == "parquet":
             return parquet_schema(part.path)[0]
         if self.format.name == "csv":
@@ -309,14 +316,14 @@ class FileReader:
                 if encoded is not None and self.encoded:
                     encoded = _with_features(encoded, only, self.folders)
                 coded = self._with_classes(whole, part.path)
-                yield LabelledBatch(part.path, start, stop, start + found.rows, coded, encoded=encoded)
+                yield LabelledBatch(part.source, start, stop, start + found.rows, coded, encoded=encoded)
                 start = stop
             return
         for batch in _regular(reader.read(part), self._labels):
             whole = with_partitions(batch, only)
             if dropped:
                 whole = whole.select([partition.name for partition in only])
-            labelled = LabelledBatch.whole(part.path, start, self._with_classes(whole, part.path))
+            labelled = LabelledBatch.whole(part.source, start, self._with_classes(whole, part.path))
             start = labelled.stop
             yield labelled if where is None else labelled.keep(_matches(batch, where))
 

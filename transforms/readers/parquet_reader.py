@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +20,9 @@ from ..errors import InputError, redact_errors, unreadable
 from ..io.filesystems import is_remote, not_opened, open_input
 from ..io.hive_partitions import check_no_clash
 from ..io.input_format import BATCH_ROWS, FilePart, check_unique_columns, listed
+from ..io.table_columns import TableColumns
 from .column_types import common_type, converted, read_type
+from .table_layout import TableLayout
 
 # Values in a part: enough work for a worker. At most _MOST_PARTS parts a file, because each part adds segments to every
 # shard. The number of parts depends on the numbers of rows and columns alone, never on sizes, which depend on labels.
@@ -39,33 +42,31 @@ _CAST_BYTES = 1 << 30
 class ParquetReader:
     """Reads Parquet files, one after the other."""
 
-    def __init__(self, columns: Sequence[str] | None):
-        """Prepares for a set of columns; None reads all."""
-        self._columns = columns
+    def __init__(self, columns: Sequence[str] | None, table: TableColumns | None = None, private: Sequence[str] = ()):
+        """Prepares for a set of columns; None reads all.
+
+        `table` has the columns of the files, if these may have others; `private` are the labels.
+        """
+        self._columns, self._table, self._private = columns, table, private
 
     def first_row(self, part: FilePart) -> int:
         """Row of the file at which a part begins. Raises InputError if the file cannot be opened or is not Parquet."""
         if part.number == 0:
             return 0
-        with _open_arrow_file(part.path) as opened:
+        with _open_part(part) as opened:
             return _rows_of_part(_group_starts(_open_parquet_file(opened, part.path).metadata), part).start
 
     def read(self, part: FilePart) -> Iterator[pa.RecordBatch]:
         """Reads the records of one file or part in order, in pieces of any size, without metadata.
 
         Raises InputError if the file cannot be opened, is not Parquet or damaged, has another schema than the first
-        file, or lacks a column.
+        file or the table, or lacks a column.
         """
-        with _open_arrow_file(part.path) as file:
+        with _open_part(part) as file:
             parquet = _open_parquet_file(file, part.path)
             check_unique_columns(parquet.schema_arrow.names, part.path)
-            schema = leading = _read_schema(parquet.schema_arrow, part.files)
-            if part.first != part.path:
-                with _open_arrow_file(part.first) as file_of_schema:
-                    other = _open_parquet_file(file_of_schema, part.first).schema_arrow
-                    leading = _common_schema(schema, _read_schema(other, part.files), part)
-            check_no_clash(part.partitions, schema.names, part.path)
-            _check_columns(schema.names, self._columns or (), part.path)
+            layout = self._layout(parquet.schema_arrow, part)
+            check_no_clash(part.partitions, parquet.schema_arrow.names, part.path)
             starts = _group_starts(parquet.metadata)
             rows = _rows_of_part(starts, part)
             # A group may begin before the part, or end after it, by less than a batch.
@@ -73,18 +74,30 @@ class ParquetReader:
             if not rows:
                 return
             parquet = _with_wide_indices(parquet, file)
-            times = [name for name in _int96_columns(parquet.metadata) if name in (self._columns or schema.names)]
+            columns = None if layout.columns is None else list(layout.columns)
+            times = [name for name in _int96_columns(parquet.metadata) if columns is None or name in columns]
             try:
                 for groups in (range(first, stop - 1), range(stop - 1, stop)):
                     if groups:
                         if times:
                             _check_int96(file, parquet.metadata, groups, times, part.path)
-                        batches = parquet.iter_batches(BATCH_ROWS, row_groups=groups, columns=self._columns)
+                        batches = parquet.iter_batches(BATCH_ROWS, row_groups=groups, columns=columns)
                         found = _within(batches, starts[groups.start], starts[groups.stop], rows, part.path)
                         for batch in found:
-                            yield from _with_schema(batch, leading)
+                            yield from _pieces(layout, batch)
             except (pa.ArrowException, OSError) as error:
                 raise unreadable(part.path, error, _reason(error, _CORRUPT)) from None
+
+    def _layout(self, schema: pa.Schema, part: FilePart) -> _PlainLayout | TableLayout:
+        if self._table is not None:
+            return TableLayout.of(self._table, self._columns, schema, self._private, part)
+        own = leading = _read_schema(schema, part.files)
+        if part.first != part.path:
+            with _open_arrow_file(part.first) as file_of_schema:
+                other = _open_parquet_file(file_of_schema, part.first).schema_arrow
+                leading = _common_schema(own, _read_schema(other, part.files), part)
+        _check_columns(own.names, self._columns or (), part.path)
+        return _PlainLayout(self._columns, leading)
 
 
 def parquet_schema(path: str) -> tuple[pa.Schema, int]:
@@ -120,7 +133,7 @@ def split_parquet(file: FilePart) -> Iterator[FilePart]:
 
     Raises InputError if the file cannot be opened or is not Parquet.
     """
-    with _open_arrow_file(file.path) as opened:
+    with _open_part(file) as opened:
         metadata = _open_parquet_file(opened, file.path).metadata
     rows = max(_PART_VALUES // max(metadata.num_columns, 1), -(-metadata.num_rows // _MOST_PARTS), BATCH_ROWS)
     parts = max(-(-metadata.num_rows // rows), 1)
@@ -163,6 +176,18 @@ def _open_arrow_file(path: str) -> pa.NativeFile:
         return pa.PythonFile(open_input(path), "r") if is_remote(path) else pa.OSFile(path)
     except OSError as error:
         raise not_opened(path, error) from None
+
+
+def _open_part(part: FilePart) -> pa.NativeFile:
+    try:
+        return _open_arrow_file(part.path)
+    except InputError as error:
+        if not part.name:
+            raise
+        raise InputError(
+            f"{error}. The file belongs to the snapshot that is read: if that expired and its files were deleted, run "
+            "again with one that the table still has, and keep snapshots for longer than a job takes"
+        ) from None
 
 
 def _open_parquet_file(file: pa.NativeFile, path: str) -> pq.ParquetFile:
@@ -235,19 +260,29 @@ def _reason(error: BaseException, otherwise: str) -> str:
     return _ENCRYPTED if str(error).startswith(_NO_KEYS) else otherwise
 
 
-def _with_schema(batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The batch with types of the first file, whatever those of its own: one schema for all batches."""
-    fields = [schema.field(name) for name in batch.schema.names]
-    batch = plain_batch(batch.columns, plain_schema(batch.schema))
-    columns = batch.columns
-    if any(not column.type.equals(field.type) for column, field in zip(columns, fields, strict=True)):
-        if batch.nbytes > _CAST_BYTES and batch.num_rows > 1:
-            half = batch.num_rows // 2
-            for piece in (batch.slice(0, half), batch.slice(half)):
-                yield from _with_schema(piece, schema)
-            return
-        columns = [converted(column, field.type) for column, field in zip(columns, fields, strict=True)]
-    yield pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+@dataclass(frozen=True)
+class _PlainLayout:
+    """Columns of a file that are read, None for all, and the schema of the first file, in which they are given."""
+
+    columns: Sequence[str] | None
+    leading: pa.Schema
+
+    def batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The batch with types of the first file, whatever those of its own: one schema for all batches."""
+        fields = [self.leading.field(name) for name in batch.schema.names]
+        batch = plain_batch(batch.columns, plain_schema(batch.schema))
+        columns = [converted(column, field.type) for column, field in zip(batch.columns, fields, strict=True)]
+        return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+
+
+def _pieces(layout: _PlainLayout | TableLayout, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The batch in its layout, in pieces if it is too large to be converted at once."""
+    if batch.nbytes > _CAST_BYTES and batch.num_rows > 1:
+        half = batch.num_rows // 2
+        for piece in (batch.slice(0, half), batch.slice(half)):
+            yield from _pieces(layout, piece)
+        return
+    yield layout.batch(batch)
 
 
 def _check_columns(names: Sequence[str], wanted: Sequence[str], path: str) -> None:
