@@ -73,6 +73,7 @@ class Audit:
       certified_delta: As stated; 0 for pure DP.
       delta: For (epsilon, delta)-DP, the least float >= the true delta at certified_epsilon.
       center_line: Line of the report about the center; empty without one.
+      table_line: Line of the report about the table of the input; empty without one.
       records_per_unit: Largest number of records of a privacy unit, as stated. Epsilons and deltas of the mechanism are
         those of one record.
       unit_column: Column that names the unit, as stated; None for single records.
@@ -99,6 +100,7 @@ class Audit:
     certified_delta: float = 0.0
     delta: float = 0.0
     center_line: str = ""
+    table_line: str = ""
     records_per_unit: int = 1
     unit_column: str | None = None
     unit_labels: tuple[float, float] | None = None

@@ -25,6 +25,7 @@ from .manifest_audit import (
     whole_problems,
 )
 from .release_files import shard_problems
+from .table_statement import table_line, table_problems
 from .weight_runs import rounded_up
 
 RELEASE_FORMAT = "labeldp-release-1"
@@ -81,6 +82,7 @@ def _audit_release(folder: Path, manifest: dict[str, Any], data: bool) -> Audit:
         *budget_problems(release, mechanism, audit),
         *statement_problems(release, mechanism, audit),
         *unit_problems(release, mechanism, audit),
+        *table_problems(release),
         *shard_problems(release, shards),
         *_center_file_problems(folder / "center.json", mechanism),
     )
@@ -99,6 +101,7 @@ def _audit_release(folder: Path, manifest: dict[str, Any], data: bool) -> Audit:
         total_epsilon=float(manifest["epsilon"]),
         prior_epsilon=float(manifest["prior_epsilon"]),
         center_epsilon=float(center_epsilon(mechanism)),
+        table_line="" if problems else table_line(manifest),
         data_lines=lines,
     )
 
@@ -153,6 +156,7 @@ def audit_report(audit: Audit) -> str:
             f"bias         at most {audit.max_bias!r} in absolute value, over all labels",
             f"fingerprint  {audit.fingerprint}",
             *([audit.center_line] if audit.center_line else []),
+            *([audit.table_line] if audit.table_line else []),
             *([_unit_line(audit, audit.unit_column)] if audit.unit_column is not None else []),
         ]
     if audit.total_epsilon is not None and not audit.parts:
