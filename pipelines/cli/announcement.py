@@ -65,7 +65,7 @@ def announce_readers(release: Release, binding: NoiseBinding) -> None:
         return
     each = "the input file" if files == 1 else "each input file"
     enough = max(release.output.num_shards, ENOUGH_FILES * files)
-    split = all(splits(part, input.format.dialect.encoding) for part in input.parts)
+    split = input.format.name != "orc" and all(splits(part, input.format.dialect.encoding) for part in input.parts)
     if not (split and reads_parts(release, enough)):
         LOGGER.info("one worker read %s: of %d files or more, several can be read at a time", each, ENOUGH_FILES)
     elif not reads_parts(release):

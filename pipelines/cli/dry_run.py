@@ -17,6 +17,7 @@ from ...mechanisms.core.prior import Prior
 from ...mechanisms.registry import AUTO, Mechanism, mechanism_named
 from ...mechanisms.release.prior_release import EarlierMechanism, RefusedRelease, check_records, histogram_shares
 from ...transforms.io.filesystems import is_remote
+from ...transforms.readers.orc_reader import orc_schema
 from ...transforms.readers.parquet_reader import parquet_schema
 from ..errors import UsageError, one_line
 from ..ledger.ledger import Ledger
@@ -75,9 +76,10 @@ def _created(key: str) -> str:
 def _records(release: Release) -> int | None:
     """Number of records, if the footers of the files tell it."""
     paths = release.input.paths
-    if release.input.format.name != "parquet" or release.input.where is not None or len(paths) > _MOST_FOOTERS:
+    rows_of = {"parquet": parquet_schema, "orc": orc_schema}.get(release.input.format.name)
+    if rows_of is None or release.input.where is not None or len(paths) > _MOST_FOOTERS:
         return None
-    return sum(parquet_schema(path)[1] for path in paths)
+    return sum(rows_of(path)[1] for path in paths)
 
 
 def _input(release: Release, records: int | None) -> str:

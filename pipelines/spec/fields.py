@@ -20,7 +20,7 @@ from typing import Any, TypeVar, Union
 
 from ..errors import FieldError, did_you_mean, one_line
 
-INPUT_FORMATS = ("tfrecord", "parquet", "csv")
+INPUT_FORMATS = ("tfrecord", "parquet", "csv", "orc")
 CSV_TYPES = ("int64", "uint64", "float64", "string", "date", "timestamp")
 DEFAULT_DELIMITER = ","
 DEFAULT_ENCODING = "utf-8"

@@ -20,7 +20,7 @@ from .hive_partitions import Partition, find_partitions
 if TYPE_CHECKING:
     from .table_columns import TableColumns
 
-FORMATS = ("tfrecord", "parquet", "csv")
+FORMATS = ("tfrecord", "parquet", "csv", "orc")
 CSV_TYPES = ("int64", "uint64", "float64", "string", "date", "timestamp")
 BATCH_ROWS = 1 << 14
 SMALL_FILE_SIZE = 1 << 19
@@ -53,7 +53,7 @@ class Format:
     """Input file format.
 
     Attributes:
-      name: tfrecord, parquet or csv.
+      name: tfrecord, parquet, csv or orc.
       csv_types: Column name to one of `CSV_TYPES`, for CSV columns whose type cannot be inferred from the first
         65,536 rows. The types of other columns are inferred.
       partitions: Whether folders named KEY=VALUE in the path of a file are columns of it (`find_partitions`).

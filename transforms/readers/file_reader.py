@@ -1,4 +1,4 @@
-"""Reading of files into batches, whatever the format: TFRecord of tf.Example, Parquet and CSV.
+"""Reading of files into batches, whatever the format: TFRecord of tf.Example, Parquet, CSV and ORC.
 
 `ReadRecordBatches` finds the files and spreads them, and parts of large ones, over the workers. A `FileReader` reads
 one file or part after the other.
@@ -28,12 +28,15 @@ from ..io.filesystems import absolute, match
 from ..io.hive_partitions import Partition, check_no_clash
 from ..io.input_format import BATCH_ROWS, ENOUGH_FILES, Equals, FilePart, Format, file_parts
 from ..tfrecord.encoded_batches import EncodedRecords
+from .orc_reader import ORCReader, orc_schema
 from .parquet_reader import ParquetReader, parquet_schema, split_parquet
 from .table_snapshot import TableSnapshot
 from .tfrecord_reader import TFRecordReader, split_tfrecord, tfrecord_schema
 
 # A batch ends early at the record with which its features reach this size.
 _BATCH_BYTES = 32 << 20
+
+Reader = TFRecordReader | ParquetReader | CSVReader | ORCReader
 
 _Run = tuple[FilePart, ...]
 """Files, or one part of a file, that one worker reads one after the other."""
@@ -205,9 +208,9 @@ class FileReader:
         if self.where is not None and self.where.column in self._labels:
             raise ValueError("where must not look at the label: which records are released would depend on it")
         # By the names of partition columns, which are not read from the files.
-        self._readers: dict[tuple[str, ...], TFRecordReader | ParquetReader | CSVReader] = {}
+        self._readers: dict[tuple[str, ...], Reader] = {}
 
-    def _reader(self, partitions: Sequence[Partition]) -> TFRecordReader | ParquetReader | CSVReader:
+    def _reader(self, partitions: Sequence[Partition]) -> Reader:
         """Reader of the files that have these partition columns."""
         names = tuple(partition.name for partition in partitions)
         for label in self._labels:
@@ -220,7 +223,7 @@ class FileReader:
             self._readers[names] = self._format_reader(names)
         return self._readers[names]
 
-    def _format_reader(self, partitions: tuple[str, ...]) -> TFRecordReader | ParquetReader | CSVReader:
+    def _format_reader(self, partitions: tuple[str, ...]) -> Reader:
         tfrecord, where = self.format.name == "tfrecord", self._own_filter(partitions)
         names = self.columns if tfrecord else self._all_columns
         columns = None if names is None else [name for name in names if name not in partitions]
@@ -236,6 +239,8 @@ class FileReader:
             columns.append(where.column)
         if self.format.name == "parquet":
             return ParquetReader(columns or None, self.format.table, self._labels)
+        if self.format.name == "orc":
+            return ORCReader(columns or None)
         return CSVReader(columns or None, self._labels, self.format.csv_types, self.format.dialect, self.format.classes)
 
     @property
@@ -249,9 +254,9 @@ class FileReader:
     def schema(self, part: FilePart) -> pa.Schema:
         """Finds the columns of a file without reading a label.
 
-        They are those of the footer for Parquet, those of the header line with types of the first rows for CSV, and
-        those of the first 1,024 records for TFRecord. Of CSV and TFRecord, the label has the type null. The columns of
-        the file's folders come last; a file without columns has none of these either. Raises InputError if the file
+        They are those of the footer for Parquet and ORC, those of the header line with types of the first rows for CSV,
+        and those of the first 1,024 records for TFRecord. Of CSV and TFRecord, the label has the type null. The columns
+        of the file's folders come last; a file without columns has none of these either. Raises InputError if the file
         cannot be read, or has a column of the name of a folder.
         """
         schema = self._own_schema(part)
@@ -267,6 +272,8 @@ class FileReader:
             return self.format.table.schema
         if self.format.name == "parquet":
             return parquet_schema(part.path)[0]
+        if self.format.name == "orc":
+            return orc_schema(part.path)[0]
         if self.format.name == "csv":
             return csv_schema(part, self._labels, self.format.csv_types, self.format.dialect)
         return tfrecord_schema(part.path, self._labels)
@@ -286,6 +293,9 @@ class FileReader:
 
         Raises InputError if the file cannot be read.
         """
+        if self.format.name == "orc":
+            # Where its stripes begin depends on the bytes of labels.
+            return iter([file])
         if self.format.name == "csv":
             return split_csv(file, self._labels, self.format.dialect)
         return split_parquet(file) if self.format.name == "parquet" else split_tfrecord(file)

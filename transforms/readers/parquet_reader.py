@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..arrow_values import plain_batch, plain_schema
 from ..batches import slice_rows
 from ..errors import InputError, redact_errors, unreadable
-from ..io.filesystems import is_remote, not_opened, open_input
 from ..io.hive_partitions import check_no_clash
-from ..io.input_format import BATCH_ROWS, FilePart, check_unique_columns, listed
+from ..io.input_format import BATCH_ROWS, FilePart, check_unique_columns
 from ..io.table_columns import TableColumns
-from .column_types import common_type, converted, read_type
+from .arrow_files import PlainLayout, open_arrow_file, open_part, pieces, read_schema
 from .table_layout import TableLayout
 
 # Values in a part: enough work for a worker. At most _MOST_PARTS parts a file, because each part adds segments to every
@@ -35,8 +32,6 @@ _ENCRYPTED = "the Parquet file is encrypted, and labeldp takes no keys of column
 _NO_KEYS = ("Could not read encrypted metadata", "Cannot decrypt ColumnMetadata")
 # Nanoseconds reach from 1677 to 2262, and Arrow lets other years overflow.
 _INT96_UNIT = "us"
-# A cast to 32-bit offsets needs less than 2 GiB of text.
-_CAST_BYTES = 1 << 30
 
 
 class ParquetReader:
@@ -53,7 +48,7 @@ class ParquetReader:
         """Row of the file at which a part begins. Raises InputError if the file cannot be opened or is not Parquet."""
         if part.number == 0:
             return 0
-        with _open_part(part) as opened:
+        with open_part(part) as opened:
             return _rows_of_part(_group_starts(_open_parquet_file(opened, part.path).metadata), part).start
 
     def read(self, part: FilePart) -> Iterator[pa.RecordBatch]:
@@ -62,7 +57,7 @@ class ParquetReader:
         Raises InputError if the file cannot be opened, is not Parquet or damaged, has another schema than the first
         file or the table, or lacks a column.
         """
-        with _open_part(part) as file:
+        with open_part(part) as file:
             parquet = _open_parquet_file(file, part.path)
             check_unique_columns(parquet.schema_arrow.names, part.path)
             layout = self._layout(parquet.schema_arrow, part)
@@ -84,20 +79,19 @@ class ParquetReader:
                         batches = parquet.iter_batches(BATCH_ROWS, row_groups=groups, columns=columns)
                         found = _within(batches, starts[groups.start], starts[groups.stop], rows, part.path)
                         for batch in found:
-                            yield from _pieces(layout, batch)
+                            yield from pieces(layout, batch)
             except (pa.ArrowException, OSError) as error:
                 raise unreadable(part.path, error, _reason(error, _CORRUPT)) from None
 
-    def _layout(self, schema: pa.Schema, part: FilePart) -> _PlainLayout | TableLayout:
+    def _layout(self, schema: pa.Schema, part: FilePart) -> PlainLayout | TableLayout:
         if self._table is not None:
             return TableLayout.of(self._table, self._columns, schema, self._private, part)
-        own = leading = _read_schema(schema, part.files)
-        if part.first != part.path:
-            with _open_arrow_file(part.first) as file_of_schema:
-                other = _open_parquet_file(file_of_schema, part.first).schema_arrow
-                leading = _common_schema(own, _read_schema(other, part.files), part)
-        _check_columns(own.names, self._columns or (), part.path)
-        return _PlainLayout(self._columns, leading)
+        return PlainLayout.of(self._columns, schema, part, _arrow_schema)
+
+
+def _arrow_schema(path: str) -> pa.Schema:
+    with open_arrow_file(path) as file:
+        return _open_parquet_file(file, path).schema_arrow
 
 
 def parquet_schema(path: str) -> tuple[pa.Schema, int]:
@@ -106,9 +100,9 @@ def parquet_schema(path: str) -> tuple[pa.Schema, int]:
     No value is read. The types are those that the columns are read with. Raises InputError if the file cannot be opened
     or is not Parquet.
     """
-    with _open_arrow_file(path) as file:
+    with open_arrow_file(path) as file:
         parquet = _open_parquet_file(file, path)
-        return _read_schema(parquet.schema_arrow, 1), parquet.metadata.num_rows
+        return read_schema(parquet.schema_arrow, 1), parquet.metadata.num_rows
 
 
 def int96_columns(path: str) -> list[str]:
@@ -116,7 +110,7 @@ def int96_columns(path: str) -> list[str]:
 
     No other type can hold some of these. Raises InputError if the file cannot be opened or is not Parquet.
     """
-    with _open_arrow_file(path) as file:
+    with open_arrow_file(path) as file:
         return _int96_columns(_open_parquet_file(file, path).metadata)
 
 
@@ -133,7 +127,7 @@ def split_parquet(file: FilePart) -> Iterator[FilePart]:
 
     Raises InputError if the file cannot be opened or is not Parquet.
     """
-    with _open_part(file) as opened:
+    with open_part(file) as opened:
         metadata = _open_parquet_file(opened, file.path).metadata
     rows = max(_PART_VALUES // max(metadata.num_columns, 1), -(-metadata.num_rows // _MOST_PARTS), BATCH_ROWS)
     parts = max(-(-metadata.num_rows // rows), 1)
@@ -168,26 +162,6 @@ def _within(batches: Iterator[pa.RecordBatch], row: int, end: int, rows: range, 
     # Arrow reads a column with too few values as if there were fewer records.
     if row != end:
         raise InputError(f"{path}: {_CORRUPT}")
-
-
-def _open_arrow_file(path: str) -> pa.NativeFile:
-    """Opens a file; local ones without Python, so that Arrow reads them faster."""
-    try:
-        return pa.PythonFile(open_input(path), "r") if is_remote(path) else pa.OSFile(path)
-    except OSError as error:
-        raise not_opened(path, error) from None
-
-
-def _open_part(part: FilePart) -> pa.NativeFile:
-    try:
-        return _open_arrow_file(part.path)
-    except InputError as error:
-        if not part.name:
-            raise
-        raise InputError(
-            f"{error}. The file belongs to the snapshot that is read: if that expired and its files were deleted, run "
-            "again with one that the table still has, and keep snapshots for longer than a job takes"
-        ) from None
 
 
 def _open_parquet_file(file: pa.NativeFile, path: str) -> pq.ParquetFile:
@@ -258,65 +232,3 @@ def _are_exact(micros: pa.Array, nanos: pa.Array, seconds: pa.Array) -> bool:
 
 def _reason(error: BaseException, otherwise: str) -> str:
     return _ENCRYPTED if str(error).startswith(_NO_KEYS) else otherwise
-
-
-@dataclass(frozen=True)
-class _PlainLayout:
-    """Columns of a file that are read, None for all, and the schema of the first file, in which they are given."""
-
-    columns: Sequence[str] | None
-    leading: pa.Schema
-
-    def batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch with types of the first file, whatever those of its own: one schema for all batches."""
-        fields = [self.leading.field(name) for name in batch.schema.names]
-        batch = plain_batch(batch.columns, plain_schema(batch.schema))
-        columns = [converted(column, field.type) for column, field in zip(batch.columns, fields, strict=True)]
-        return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
-
-
-def _pieces(layout: _PlainLayout | TableLayout, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """The batch in its layout, in pieces if it is too large to be converted at once."""
-    if batch.nbytes > _CAST_BYTES and batch.num_rows > 1:
-        half = batch.num_rows // 2
-        for piece in (batch.slice(0, half), batch.slice(half)):
-            yield from _pieces(layout, piece)
-        return
-    yield layout.batch(batch)
-
-
-def _check_columns(names: Sequence[str], wanted: Sequence[str], path: str) -> None:
-    for name in wanted:
-        if name not in names:
-            raise InputError(f"{path}: there is no column {name!r}; it has: {listed(names)}")
-
-
-def _read_schema(schema: pa.Schema, files: int) -> pa.Schema:
-    """Schema of a file, without metadata, with the types as which its columns are read."""
-    return pa.schema([field.with_type(read_type(field.type, files)) for field in plain_schema(schema)])
-
-
-def _common_schema(schema: pa.Schema, first: pa.Schema, part: FilePart) -> pa.Schema:
-    """Schema with which a file is read: that of the first file, with nulls where this file allows them.
-
-    Refuses a file with other columns, or with a type that does not hold the same values.
-    """
-    if schema.equals(first):
-        return first
-    fields = []
-    for field in schema:
-        if first.get_field_index(field.name) < 0:
-            raise InputError(f"{part.path}: column {field.name!r} is not in {part.first}: all files need one schema")
-        leading = first.field(field.name)
-        kind = common_type(field.type, leading.type)
-        if kind is None:
-            raise InputError(
-                f"{part.path}: column {field.name!r} holds {field.type}, but {leading.type} in {part.first}: "
-                "all files need one schema"
-            )
-        fields.append(leading.with_type(kind).with_nullable(field.nullable))
-    if schema.names != first.names:
-        raise InputError(
-            f"{part.path}: the schema is not that of {part.first}: all files need the same columns in the same order"
-        )
-    return pa.schema(fields)

@@ -191,9 +191,8 @@ def readable_type(kind: pa.DataType) -> pa.DataType:
 
 
 def local_path(location: str) -> str:
-    """Path of a location in a table's metadata: that of a file: URL, any other as it is, without a slash at its end."""
-    match = re.match(r"file:(?://)?(?=/)", location)
-    path = location[match.end() :] if match else location
+    """Path of a location in metadata, without a slash at its end: that of a file: URL; s3: for s3a: and s3n:."""
+    path = re.sub(r"^file:(?://)?(?=/)", "", re.sub(r"^s3[an]://", "s3://", location))
     return path.rstrip("/") if is_remote(path) else f"/{path.strip('/')}" if path.startswith("/") else path
 
 

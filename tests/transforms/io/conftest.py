@@ -32,11 +32,15 @@ def write() -> Callable[[Path, str, dict[str, list[Any]]], str]:
     import pyarrow.parquet as pq
     from labeldp.transforms.tfrecord.example_encoder import encode_examples
     from labeldp.transforms.tfrecord.framing import frame
+    from pyarrow import orc
 
     def make(path: Path, format: str, columns: dict[str, list[Any]]) -> str:
         path.parent.mkdir(parents=True, exist_ok=True)
         if format == "parquet":
             pq.write_table(pa.table(columns), str(path))
+            return str(path)
+        if format == "orc":
+            orc.write_table(pa.table(columns), str(path))
             return str(path)
         if format == "csv":
             rows = [columns, *zip(*columns.values(), strict=True)]
