@@ -259,4 +259,5 @@ def _output(release: Release) -> str:
     if output.partitions.columns:
         folders = counted(len(output.partitions.folders), "folder")
         shards += f" in each of {folders}, {'/'.join(f'{name}=...' for name in output.partitions.names)}"
-    return one_line(f"{output.target}: {shards}{compression}")
+    table = "" if output.table is None else f", added to {output.table.format}://{output.table.table}"
+    return one_line(f"{output.target}: {shards}{compression}{table}")

@@ -18,6 +18,7 @@ from ..job.runner_options import runner_options
 from ..job.validation_passes import check_features, check_output, check_values
 from ..ledger.ledger import Ledger
 from ..publish.output_folder import publish_file, publish_folder, publishing, staging_folder
+from ..publish.output_table import commit_to_table
 from ..publish.protocol import charged, check_caps
 from ..publish.release_steps import ReleasedLabel, charge_of, remove_segments, write_manifests
 from ..publish.signals import signals_as_interrupts
@@ -60,6 +61,7 @@ def _run(command: str, args: argparse.Namespace, runner_flags: Sequence[str]) ->
         if verify and is_released(release):
             found = verify_existing(release)
             print(f"verified   {one_line(found.output)}: the release of this request, charged before; its audit holds")
+            _add_to_table(release)
             if result is not None:
                 found.write(result)
             return
@@ -71,12 +73,20 @@ def _run(command: str, args: argparse.Namespace, runner_flags: Sequence[str]) ->
         options = runner_options(runner_flags, input.format.name, input.file_size)
         with signals_as_interrupts():
             released = _release(release, options)
+            _add_to_table(release)
         if result is not None:
             RunResult.of_run(release, released, time.monotonic() - started).write(result)
 
     # The text of an unforeseen exception could quote a label; its class and line cannot.
     prog, names = f"labeldp {command}", names_of_flags(args)
     return run_command(prog, work, (InputError,), "nothing is released", describe_failure, names)
+
+
+def _add_to_table(release: Release) -> None:
+    table, target = release.output.table, release.output.target
+    if table is not None:
+        added = commit_to_table(table, target)
+        print(f"table      {one_line(f'{table.format}://{table.table}')} {'has' if added else 'had'} the shards")
 
 
 def _release(release: Release, options: PipelineOptions) -> list[ReleasedLabel]:

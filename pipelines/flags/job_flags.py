@@ -41,6 +41,7 @@ _NOT_TAKEN = {
         "num_shards": f"--num_shards {_NO_SHARDS}",
         "compression": f"--compression {_NO_SHARDS}",
         "partition_output": f"--partition_output {_NO_SHARDS}",
+        "output_table": f"--output_table {_NO_SHARDS}",
         "validate": "--validate requires --output, which fit does not take; use --schema to check the features",
     },
     "apply": {
@@ -248,6 +249,9 @@ def _center_flags(parser: CommandParser) -> None:
 def _output_flags(parser: CommandParser, command: str) -> None:
     add = parser.flag_group("Output")
     add("--output", metavar="DIR", needed=True, help="output folder; must be new or empty")
+    add("--output_table", metavar="TABLE",
+        help="add the shards to a table, in one commit after the charge: iceberg://CATALOG/NAMESPACE.TABLE, or "
+        "delta://PATH, which gets copies")  # fmt: skip
     if command == "fit":
         add("--mechanism_file", metavar="FILE", needed=True, help="the mechanism file to write; must be new")
     elif command == "privatize":

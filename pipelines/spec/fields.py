@@ -135,6 +135,7 @@ class Fields:
     center_features: Names | None = None
     center_groups: str | None = None
     output: str | None = None
+    output_table: str | None = None
     output_format: str | None = None
     num_shards: int | None = None
     partition_output: Names | None = None

@@ -36,6 +36,7 @@ from .label import GRID, Label, check_split, make_label, read_caps, read_unusabl
 from .machine import check_extra, check_tfrecord
 from .mechanism_file import MechanismFile, read_mechanism_file
 from .release import InputSpec, OutputSpec, Release, ValidationSpec
+from .table_input import output_table
 from .target_checks import check_target, resolve_ledger, resolve_noise_key
 
 _MOST_SHARDS = 99_999
@@ -199,7 +200,8 @@ def _output(fields: Fields, target: str, input: InputSpec) -> OutputSpec:
     files = Counter(folder_of(path, columns) for path in input.paths)
     num_shards = fields.num_shards or max(files.values())
     partitions = OutputPartitions(columns, tuple(sorted(files)))
-    return OutputSpec(target, output_format(fields), num_shards, fields.compression, partitions)
+    table = output_table(fields, output_format(fields))
+    return OutputSpec(target, output_format(fields), num_shards, fields.compression, partitions, table)
 
 
 def _partition_columns(fields: Fields, input: InputSpec) -> tuple[tuple[str, bool], ...]:

@@ -17,7 +17,7 @@ from ...transforms.io.hive_partitions import ONE_FOLDER, OutputPartitions
 from ...transforms.io.input_format import SMALL_FILE_SIZE, Equals, FilePart, Format
 from ...transforms.noise_binding import Threshold
 from ...transforms.noise_key_file import NoiseKeyFile
-from ...transforms.readers.table_snapshot import TableSnapshot
+from ...transforms.readers.table_snapshot import TableSnapshot, TableUrl
 from ..ledger.spent_budget import Caps
 from .label import Budget, Label, request_hash
 from .label_folders import label_folders
@@ -94,6 +94,7 @@ class OutputSpec:
       num_shards: Number of shards, of each folder if there are several.
       compression: Compression of the shards: none or gzip.
       partitions: Folders of the shards, by partition columns of the input.
+      table: Table to which the shards are added; None for none.
     """
 
     target: str
@@ -101,6 +102,7 @@ class OutputSpec:
     num_shards: int
     compression: str
     partitions: OutputPartitions = ONE_FOLDER
+    table: TableUrl | None = None
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Input from a table, of which one snapshot is pinned when a job is requested, and from files with missing columns.
+"""Tables that a job reads, of which one snapshot is pinned, or adds its shards to; and files with missing columns.
 
 Functions raise FieldError if a field is wrong or a table cannot be read.
 """
@@ -59,6 +59,34 @@ def _snapshot(url: TableUrl) -> TableSnapshot:
     from ...transforms.readers.delta_table import delta_snapshot
 
     return delta_snapshot(url)
+
+
+def output_table(fields: Fields, format: str) -> TableUrl | None:
+    """Reads `output_table`, the table to which the shards of the output are added; None without it."""
+    if fields.output_table is None:
+        return None
+    try:
+        url = TableUrl.parse(fields.output_table)
+    except InputError as error:
+        raise FieldError("{output_table} {problem}", problem=one_line(str(error))) from None
+    check_extra(f"--output_table {url.format}://", url.format, _MODULES[url.format])
+    if url.format == "iceberg":
+        _check_catalog(url)
+    if url.snapshot is not None:
+        raise FieldError("{output_table} {table}: a snapshot cannot be written to", table=fields.output_table)
+    if format != "parquet" or fields.partition_output is not None:
+        raise FieldError("{output_table} takes shards of {output_format} parquet, without {partition_output}")
+    return url
+
+
+def _check_catalog(url: TableUrl) -> None:
+    """Checks that the catalog is known, before a job is charged whose shards it is to have."""
+    from ...transforms.readers.iceberg_table import open_catalog
+
+    try:
+        open_catalog(url.table, f"iceberg://{url.table}")
+    except InputError as error:
+        raise FieldError("{output_table} {problem}", problem=one_line(str(error))) from None
 
 
 def check_not_ordered(table: TableSnapshot, label: str) -> None:

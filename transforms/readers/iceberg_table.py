@@ -55,7 +55,7 @@ def iceberg_snapshot(url: TableUrl) -> TableSnapshot:
 
 def _snapshot(url: TableUrl, what: str) -> TableSnapshot:
     table = _load(url, what)
-    _check_properties(table.metadata.properties, what)
+    check_properties(table.metadata.properties, what)
     snapshot = table.current_snapshot() if url.snapshot is None else table.snapshot_by_id(url.snapshot)
     if snapshot is None:
         problem = "has no data yet" if url.snapshot is None else "is no snapshot of the table, or one that expired"
@@ -77,11 +77,15 @@ def _snapshot(url: TableUrl, what: str) -> TableSnapshot:
     )
 
 
-def _load(url: TableUrl, what: str) -> Any:
-    from pyiceberg.catalog import load_catalog
-    from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+def open_catalog(text: str, what: str) -> tuple[Any, str]:
+    """Opens the catalog of CATALOG/NAMESPACE.TABLE; returns it, and the name of the table in it.
 
-    name, _, table = url.table.partition("/")
+    Tables that it loads choose neither code nor stores. Raises InputError, which begins with `what`, if there is no
+    such catalog; its `load_table` raises one for a table that names code.
+    """
+    from pyiceberg.catalog import load_catalog
+
+    name, _, table = text.partition("/")
     try:
         catalog: Any = load_catalog(name)
     except ValueError:
@@ -95,13 +99,21 @@ def _load(url: TableUrl, what: str) -> Any:
         return load_file_io(properties, location)
 
     catalog._load_file_io = checked
+    return catalog, table
+
+
+def _load(url: TableUrl, what: str) -> Any:
+    from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+
+    catalog, name = open_catalog(url.table, what)
     try:
-        return catalog.load_table(table)
+        return catalog.load_table(name)
     except (NoSuchTableError, NoSuchNamespaceError):
-        raise InputError(f"{what}: the catalog {name} has no table {table}") from None
+        raise InputError(f"{what}: the catalog {url.table.partition('/')[0]} has no table {name}") from None
 
 
-def _check_properties(properties: Mapping[str, str], what: str) -> None:
+def check_properties(properties: Mapping[str, str], what: str) -> None:
+    """Checks that a table's properties choose neither code nor stores. Raises InputError, which begins with `what`."""
     for name in properties:
         if name.startswith(_OF_CATALOG):
             raise InputError(

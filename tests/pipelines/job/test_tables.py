@@ -282,3 +282,18 @@ def test_missing_columns_need_parquet_and_one_type(job, invoke, tmp_path):
     pq.write_table(records(0).set_column(1, "f", pa.array(["x"] * ROWS)), tmp_path / "b.parquet")
     outcome = invoke(job(**flags(f"{tmp_path}/*.parquet"), missing_columns="null"))
     assert "b.parquet: column 'f' holds string, but double in" in outcome.error
+
+
+def test_privatize_files_and_the_plan_of_units_take_a_table(invoke, outputs, delta, key_file):
+    import apache_beam as beam
+    from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+    from labeldp import PrivatizeFiles
+
+    grid: dict[str, Any] = {"label_min": 0, "label_max": 4, "label_step": 1}
+    asked: dict[str, Any] = {"label": "y", "epsilon": 1.0, "noise_key_file": str(key_file), **grid}
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        _ = pipeline | PrivatizeFiles(input=f"delta://{delta}", output=str(outputs / "released"), **asked)
+    assert manifest(outputs / "released")["table"]["name"] == "events"
+    own = {"input": f"delta://{delta}", "input_format": "parquet", "label": "y", "unit_column": "m", "epsilon": 1}
+    argv = ["plan", "--units", *(f"--{name}={value}" for name, value in (own | grid).items())]
+    assert invoke([*argv, f"--noise_key_file={key_file}"]).ok()
