@@ -20,7 +20,8 @@ from .table_snapshot import TableFile, TableSnapshot, TableUrl, name_in_table, r
 
 _READABLE = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", "deletionVectors"}
 """Features of a table that change no data file, or are checked here."""
-_PLAIN_PROTOCOL, _FEATURE_PROTOCOL = 1, 3
+# Version 2 added column mapping, and version 3 a list of features.
+_LAST_PROTOCOL = 3
 _REWRITE = "rewrite the table without it, or export it to Parquet files"
 
 
@@ -80,7 +81,7 @@ def _check_features(table: Any, what: str) -> None:
             f"{what} has column mapping: names in its files are other ones, and labeldp does not know them; {_REWRITE}"
         )
     unknown = sorted(features - _READABLE)
-    if unknown or protocol.min_reader_version not in (_PLAIN_PROTOCOL, _FEATURE_PROTOCOL):
+    if unknown or protocol.min_reader_version > _LAST_PROTOCOL:
         name = f"the feature {unknown[0]}" if unknown else f"the reader version {protocol.min_reader_version}"
         raise InputError(f"{what} needs {name}, which labeldp does not know: {_REWRITE}")
     if _has_deletions(table):

@@ -295,7 +295,12 @@ def test_features_of_delta_tables_that_change_files_are_refused(delta):
         if "metaData" in action:
             action["metaData"]["configuration"] = {"delta.columnMapping.mode": "name"}
 
+    def of_version_2(action: dict[str, Any]) -> None:
+        if "protocol" in action:
+            action["protocol"] = {"minReaderVersion": 2, "minWriterVersion": 5}
+
     folder = delta(FIRST)
+    assert records(snapshot(rewritten(folder, of_version_2))) == FIRST.to_pylist()
     with pytest.raises(InputError, match=r"typeWidening|cannot be read"):
         snapshot(rewritten(folder, with_feature("typeWidening")))
     with pytest.raises(InputError, match="column mapping"):
