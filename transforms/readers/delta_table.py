@@ -84,19 +84,22 @@ def _check_features(table: Any, what: str) -> None:
     if unknown or protocol.min_reader_version > _LAST_PROTOCOL:
         name = f"the feature {unknown[0]}" if unknown else f"the reader version {protocol.min_reader_version}"
         raise InputError(f"{what} needs {name}, which labeldp does not know: {_REWRITE}")
-    if _has_deletions(table):
+    if any(batch.num_rows for batch in _deletions(table, what)):
         raise InputError(
             f"{what} has deletion vectors, which labeldp does not apply: deleted records would be released. Run REORG "
             "TABLE ... APPLY (PURGE) on it, or export it to Parquet files"
         )
 
 
-def _has_deletions(table: Any) -> bool:
-    """Tells whether a file has deleted records; also if the list of these cannot be read."""
+def _deletions(table: Any, what: str) -> Iterator[pa.RecordBatch]:
+    """Files with deleted records."""
     try:
-        return any(batch.num_rows for batch in pa.RecordBatchReader.from_stream(table.deletion_vectors()))
-    except Exception:
-        return True
+        yield from pa.RecordBatchReader.from_stream(table.deletion_vectors())
+    except Exception as error:
+        raise InputError(
+            f"{what} cannot be read ({describe(error)}): it has deletion vectors that are damaged or missing, which "
+            f"labeldp would not apply either; {_REWRITE}"
+        ) from None
 
 
 def _files(table: Any, columns: TableColumns, partitioned: list[str], folder: str, what: str) -> Iterator[TableFile]:

@@ -148,7 +148,7 @@ def name_in_table(path: str, folder: str, what: str) -> str:
     name = path[len(folder) + 1 :] if path.startswith(f"{folder}/") else ""
     if not name or any(part in ("", ".", "..") for part in name.split("/")):
         raise InputError(
-            f"{what} names the data file {path}, which does not lie below the table's folder {folder}: such a path may "
+            f"{what} names the file {path}, which does not lie below the table's folder {folder}: such a path may "
             "lead to any file, so it is not read. Copy the data into the table, or export it to Parquet files"
         )
     return name

@@ -1,10 +1,6 @@
 """Snapshots of Iceberg and Delta tables that their own libraries write, and their records as labeldp reads them."""
 
 import datetime
-import importlib
-import json
-import shutil
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,65 +8,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from labeldp.transforms import InputError
-from labeldp.transforms.io.input_format import Format
-from labeldp.transforms.readers.file_reader import FileReader
-from labeldp.transforms.readers.table_snapshot import TableSnapshot, TableUrl, is_table
+from labeldp.transforms.readers.table_snapshot import TableUrl, is_table
 
 FIRST = pa.table({"x": [1.0, 2.0, 3.0], "y": [1, 2, 3], "m": ["a", "a", "b c"]})
-
-
-@pytest.fixture
-def iceberg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A catalog cat of pyiceberg, in SQLite, with the namespace n."""
-    catalogs = pytest.importorskip("pyiceberg.catalog")
-    uri = f"sqlite:///{tmp_path}/catalog.db"
-    monkeypatch.setenv("PYICEBERG_CATALOG__CAT__URI", uri)
-    # It reads its configuration when it is imported.
-    monkeypatch.setattr(catalogs, "_ENV_CONFIG", importlib.import_module("pyiceberg.utils.config").Config())
-    catalog = catalogs.load_catalog("cat", type="sql", uri=uri, warehouse=f"file://{tmp_path}/warehouse")
-    catalog.create_namespace("n")
-    yield catalog
-    catalog.close()
-
-
-@pytest.fixture
-def delta(tmp_path: Path) -> Callable[..., str]:
-    """Function (table, ...) that appends to a Delta table, and gives its folder."""
-    deltalake = pytest.importorskip("deltalake")
-    folder = str(tmp_path / "events")
-
-    def append(table: pa.Table, **options: Any) -> str:
-        deltalake.write_deltalake(folder, table, mode="append", schema_mode="merge", **options)
-        return folder
-
-    return append
-
-
-def snapshot(text: str) -> TableSnapshot:
-    url = TableUrl.parse(text)
-    if url.format == "iceberg":
-        from labeldp.transforms.readers.iceberg_table import iceberg_snapshot
-
-        return iceberg_snapshot(url)
-    from labeldp.transforms.readers.delta_table import delta_snapshot
-
-    return delta_snapshot(url)
-
-
-def records(found: TableSnapshot, columns: list[str] | None = None, label: str = "y") -> list[dict[str, Any]]:
-    """Records of all files, in order, after a check that all batches have one schema."""
-    reader = FileReader(Format("parquet", partitions=False, table=found.columns), columns, label_column=label)
-    batches = [batch for part in found.parts() for batch in reader.read(part)]
-    assert len({batch.batch.schema for batch in batches}) == 1
-    assert all(batch.source.startswith(f"{found.format}:{found.table_id}/") for batch in batches)
-    return [row for batch in batches for row in batch.batch.to_pylist()]
 
 
 def rows(*columns: list[Any], names: str) -> list[dict[str, Any]]:
     return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
 
 
-def test_a_pinned_version_of_a_delta_table_does_not_change(delta):
+def test_a_pinned_version_of_a_delta_table_does_not_change(delta, snapshot, records):
     folder = delta(FIRST)
     before = snapshot(f"delta://{folder}@0")
     assert snapshot(f"delta://{folder}") == before
@@ -82,7 +29,7 @@ def test_a_pinned_version_of_a_delta_table_does_not_change(delta):
     assert len(records(snapshot(f"delta://{folder}"))) == 5
 
 
-def test_a_glob_would_read_what_was_deleted_from_a_delta_table(delta):
+def test_a_glob_would_read_what_was_deleted_from_a_delta_table(delta, snapshot, records):
     from deltalake import DeltaTable
 
     folder = delta(FIRST)
@@ -92,7 +39,7 @@ def test_a_glob_would_read_what_was_deleted_from_a_delta_table(delta):
     assert len(list(Path(folder).glob("*.parquet"))) == 2
 
 
-def test_delta_partitions_are_columns_in_the_order_of_the_table(delta):
+def test_delta_partitions_are_columns_in_the_order_of_the_table(delta, snapshot, records):
     folder = delta(FIRST.append_column("n", pa.array([1, 2, None], pa.int32())), partition_by=["m", "n"])
     found = snapshot(f"delta://{folder}")
     assert found.columns.schema.names == ["x", "y", "m", "n"]
@@ -103,7 +50,7 @@ def test_delta_partitions_are_columns_in_the_order_of_the_table(delta):
     assert len(records(found, ["n"])) == 3
 
 
-def test_files_before_a_delta_column_was_added_have_nulls(delta):
+def test_files_before_a_delta_column_was_added_have_nulls(delta, snapshot, records):
     delta(FIRST.slice(0, 1))
     folder = delta(FIRST.slice(1, 1).append_column("z", pa.array([7])))
     found = sorted(records(snapshot(f"delta://{folder}")), key=lambda row: row["y"])
@@ -113,7 +60,7 @@ def test_files_before_a_delta_column_was_added_have_nulls(delta):
     assert {row["z"] for row in records(snapshot(f"delta://{folder}"), ["z"], label="z")} == {None, 7}
 
 
-def test_iceberg_columns_are_found_by_field_id(iceberg):
+def test_iceberg_columns_are_found_by_field_id(iceberg, snapshot, records):
     from pyiceberg.types import DoubleType, LongType
 
     table = iceberg.create_table("n.t", pa.schema([("x", pa.float32()), ("y", pa.int32()), ("m", pa.string())]))
@@ -138,7 +85,7 @@ def test_iceberg_columns_are_found_by_field_id(iceberg):
     assert records(snapshot(f"iceberg://cat/n.t@{old}")) == FIRST.to_pylist()
 
 
-def test_a_dropped_iceberg_column_that_is_added_again_is_another_one(iceberg):
+def test_a_dropped_iceberg_column_that_is_added_again_is_another_one(iceberg, snapshot, records):
     from pyiceberg.types import DoubleType
 
     table = iceberg.create_table("n.t", FIRST.schema)
@@ -150,7 +97,7 @@ def test_a_dropped_iceberg_column_that_is_added_again_is_another_one(iceberg):
     assert [row["x"] for row in records(snapshot("iceberg://cat/n.t"))] == [None] * 3
 
 
-def test_a_pinned_snapshot_of_an_iceberg_table_does_not_change(iceberg):
+def test_a_pinned_snapshot_of_an_iceberg_table_does_not_change(iceberg, snapshot, records):
     table = iceberg.create_table("n.t", FIRST.schema)
     table.append(FIRST)
     before = snapshot("iceberg://cat/n.t")
@@ -162,7 +109,7 @@ def test_a_pinned_snapshot_of_an_iceberg_table_does_not_change(iceberg):
     assert records(snapshot(before.url)) == FIRST.to_pylist()
 
 
-def test_partitions_of_iceberg_tables_in_the_files_and_beside_them(iceberg, tmp_path):
+def test_partitions_of_iceberg_tables_in_the_files_and_beside_them(iceberg, tmp_path, snapshot, records):
     table = iceberg.create_table("n.t", FIRST.schema)
     with table.update_spec() as change:
         change.add_identity("m")
@@ -177,7 +124,7 @@ def test_partitions_of_iceberg_tables_in_the_files_and_beside_them(iceberg, tmp_
     assert sorted(records(found), key=lambda row: row["y"]) == FIRST.to_pylist()
 
 
-def test_a_sorted_iceberg_table_is_ordered_by_the_column(iceberg):
+def test_a_sorted_iceberg_table_is_ordered_by_the_column(iceberg, snapshot):
     from pyiceberg.transforms import IdentityTransform
 
     table = iceberg.create_table("n.t", FIRST.schema)
@@ -188,7 +135,7 @@ def test_a_sorted_iceberg_table_is_ordered_by_the_column(iceberg):
     assert snapshot("iceberg://cat/n.t").ordered_by == {"y"}
 
 
-def test_files_without_field_ids_are_read_by_the_names_that_the_table_states(iceberg, tmp_path):
+def test_files_without_field_ids_are_read_by_the_names_that_the_table_states(iceberg, tmp_path, snapshot, records):
     table = iceberg.create_table("n.t", FIRST.schema)
     path = tmp_path / "warehouse" / "n" / "t" / "data" / "other.parquet"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -204,7 +151,7 @@ def test_files_without_field_ids_are_read_by_the_names_that_the_table_states(ice
         records(snapshot("iceberg://cat/n.t"))
 
 
-def test_times_nested_columns_and_categories(iceberg, delta):
+def test_times_nested_columns_and_categories(iceberg, delta, snapshot, records):
     schema = pa.schema(
         [
             ("y", pa.int64()),
@@ -229,7 +176,7 @@ def test_times_nested_columns_and_categories(iceberg, delta):
         assert records(snapshot(url)) == table.to_pylist()
 
 
-def test_changed_fields_within_an_iceberg_column_are_refused(iceberg):
+def test_changed_fields_within_an_iceberg_column_are_refused(iceberg, snapshot, records):
     from pyiceberg.types import LongType
 
     schema = pa.schema([("y", pa.int64()), ("s", pa.struct([("a", pa.int64())]))])
@@ -243,7 +190,7 @@ def test_changed_fields_within_an_iceberg_column_are_refused(iceberg):
         records(found)
 
 
-def test_a_file_that_is_gone_is_an_error(delta):
+def test_a_file_that_is_gone_is_an_error(delta, snapshot, records):
     found = snapshot(f"delta://{delta(FIRST)}")
     (part,) = found.parts()
     Path(part.path).unlink()
@@ -251,142 +198,7 @@ def test_a_file_that_is_gone_is_an_error(delta):
         records(found)
 
 
-def log_of(folder: str) -> Path:
-    return Path(folder, "_delta_log", "00000000000000000000.json")
-
-
-def rewritten(folder: str, change: Callable[[dict[str, Any]], None]) -> str:
-    """The Delta table with every action of its first commit changed."""
-    actions = [json.loads(line) for line in log_of(folder).read_text().splitlines()]
-    for action in actions:
-        change(action)
-    log_of(folder).write_text("\n".join(map(json.dumps, actions)))
-    return f"delta://{folder}"
-
-
-def with_feature(name: str) -> Callable[[dict[str, Any]], None]:
-    def change(action: dict[str, Any]) -> None:
-        if "protocol" in action:
-            action["protocol"] = {
-                "minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": [name], "writerFeatures": [name],
-            }  # fmt: skip
-
-    return change
-
-
-def test_deletion_vectors_of_a_delta_table_are_refused(delta):
-    def change(action: dict[str, Any]) -> None:
-        with_feature("deletionVectors")(action)
-        if "add" in action:
-            action["add"]["deletionVector"] = {
-                "storageType": "u", "pathOrInlineDv": "ab^-aqEH.-t@S}K{vb[*k^", "offset": 1, "sizeInBytes": 36,
-                "cardinality": 1,
-            }  # fmt: skip
-
-    folder = delta(FIRST)
-    plain = rewritten(folder, with_feature("deletionVectors"))
-    assert records(snapshot(plain)) == FIRST.to_pylist()
-    with pytest.raises(InputError, match=r"events has deletion vectors.*PURGE"):
-        snapshot(rewritten(folder, change))
-
-
-def test_features_of_delta_tables_that_change_files_are_refused(delta):
-    def mapped(action: dict[str, Any]) -> None:
-        if "metaData" in action:
-            action["metaData"]["configuration"] = {"delta.columnMapping.mode": "name"}
-
-    def of_version_2(action: dict[str, Any]) -> None:
-        if "protocol" in action:
-            action["protocol"] = {"minReaderVersion": 2, "minWriterVersion": 5}
-
-    folder = delta(FIRST)
-    assert records(snapshot(rewritten(folder, of_version_2))) == FIRST.to_pylist()
-    with pytest.raises(InputError, match=r"typeWidening|cannot be read"):
-        snapshot(rewritten(folder, with_feature("typeWidening")))
-    with pytest.raises(InputError, match="column mapping"):
-        snapshot(rewritten(folder, mapped))
-
-
-@pytest.mark.parametrize(
-    "path", ["../secret.parquet", "a/../../secret.parquet", "%2E%2E/secret.parquet", "/secret.parquet", "./a.parquet",
-             "a//b.parquet", "s3://bucket/secret.parquet", "file:///secret.parquet"]
-)  # fmt: skip
-def test_paths_that_leave_a_delta_table_are_refused(delta, path):
-    def change(action: dict[str, Any]) -> None:
-        if "add" in action:
-            action["add"]["path"] = path
-
-    with pytest.raises(InputError, match=r"delta://.*(does not lie below the table's folder|cannot be read)"):
-        snapshot(rewritten(delta(FIRST), change))
-
-
-def test_two_columns_of_a_delta_file_in_other_capitals_are_no_column_of_nulls(delta):
-    found = snapshot(f"delta://{delta(FIRST)}")
-    (part,) = found.parts()
-    pq.write_table(FIRST.rename_columns(["X", "y", "m"]), part.path)
-    with pytest.raises(InputError, match="'X' has other capitals than 'x'"):
-        records(found)
-
-
-@pytest.mark.parametrize("name", ["s3.endpoint", "py-io-impl", "client.region"])
-def test_an_iceberg_table_must_not_say_where_credentials_go(iceberg, name):
-    table = iceberg.create_table("n.t", FIRST.schema)
-    table.append(FIRST)
-    path = Path(table.metadata_location.removeprefix("file://"))
-    document = json.loads(path.read_text())
-    # pyiceberg imports the class that py-io-impl names, and calls it.
-    path.write_text(json.dumps({**document, "properties": {name: "os.system"}}))
-    with pytest.raises(InputError, match=f"sets the property {name}, which only a catalog may"):
-        snapshot("iceberg://cat/n.t")
-
-
-def test_files_outside_of_an_iceberg_table_are_refused(iceberg, tmp_path):
-    table = iceberg.create_table("n.t", FIRST.schema)
-    path = tmp_path / "elsewhere.parquet"
-    pq.write_table(FIRST, path)
-    table.add_files([f"file://{path}"])
-    with pytest.raises(InputError, match=r"n\.t names the data file .*elsewhere.parquet, which does not lie below"):
-        snapshot("iceberg://cat/n.t")
-
-
-def test_a_data_file_that_is_there_twice_is_refused(iceberg, tmp_path):
-    table = iceberg.create_table("n.t", FIRST.schema)
-    table.append(FIRST)
-    (part,) = snapshot("iceberg://cat/n.t").parts()
-    plain = tmp_path / "warehouse" / "n" / "t" / "data" / "other.parquet"
-    shutil.copy(part.path, plain)
-    pq.write_table(FIRST, plain)
-    table.add_files([f"file://{plain}"])
-    table.add_files([f"file://{plain}"], check_duplicate_files=False)
-    with pytest.raises(InputError, match=r"names the data file data/other.parquet twice"):
-        snapshot("iceberg://cat/n.t")
-
-
-@pytest.mark.parametrize(
-    ("content", "format", "named"),
-    [("POSITION_DELETES", "PARQUET", "position deletes"), ("EQUALITY_DELETES", "PARQUET", "equality deletes"),
-     ("POSITION_DELETES", "PUFFIN", "deletion vectors"), ("DATA", "ORC", "format ORC")],
-)  # fmt: skip
-def test_deletes_and_other_formats_of_iceberg_are_refused(iceberg, monkeypatch, content, format, named):
-    """pyiceberg writes none of them, so the entries of its manifests are changed as they are read."""
-    from pyiceberg import manifest
-
-    iceberg.create_table("n.t", FIRST.schema).append(FIRST)
-    real = manifest.ManifestFile.fetch_manifest_entry
-
-    def fetch(self: Any, io: Any, discard_deleted: bool = True) -> Any:
-        entries = real(self, io, discard_deleted)
-        for entry in entries:
-            entry.data_file._data[0] = manifest.DataFileContent[content]
-            entry.data_file._data[2] = manifest.FileFormat[format]
-        return entries
-
-    monkeypatch.setattr(manifest.ManifestFile, "fetch_manifest_entry", fetch)
-    with pytest.raises(InputError, match=rf"iceberg://cat/n\.t .*{named}"):
-        snapshot("iceberg://cat/n.t")
-
-
-def test_what_is_no_table_or_snapshot_is_named(iceberg, delta, tmp_path):
+def test_what_is_no_table_or_snapshot_is_named(iceberg, delta, tmp_path, snapshot):
     table = iceberg.create_table("n.t", FIRST.schema)
     folder = delta(FIRST)
     for text, problem in [
