@@ -107,6 +107,11 @@ class ClassUtility:
 
 def class_verdict(facts: ReleasedFacts, naming: Naming) -> Verdict:
     """Judges released classes by the log loss of a model with corrected losses."""
+    if facts.drawn_from_center:
+        text = (
+            "the center is the model: released classes are drawn from its probabilities, which are beside them. Train "
+        )
+        return Verdict("center", f"{text}on the probabilities, and judge models by them, or by randomized response")
     moments, parameters = ClassUtility(facts.randomizer, facts.prior), MODEL_PARAMETERS
     parameters = max(parameters, (facts.features or 0) + 1)
     needed = moments.records_per_parameter(LOSS)
@@ -156,6 +161,8 @@ def _proposals(facts: ReleasedFacts, moments: ClassUtility, parameters: int, nam
 def class_debiasing(facts: ReleasedFacts) -> Debiasing:
     """Formula that corrects shares of released classes; models are corrected by their losses."""
     randomizer, models = facts.randomizer, "models with the losses of labeldp.training"
+    if facts.drawn_from_center:
+        return Debiasing(None, "needs none: the mean probability of a class is its share as the center knows it")
     if len(randomizer.outputs) < len(randomizer.labels):
         return Debiasing(None, f"shares cannot be corrected, because some classes are never released; {models}")
     own, other = (
@@ -168,6 +175,8 @@ def class_warnings(facts: ReleasedFacts, naming: Naming) -> Iterator[Warn]:
     """Finds what a user of released classes should look at, in a fixed order."""
     assert facts.classes is not None
     moments, values = ClassUtility(facts.randomizer, facts.prior), facts.classes.values
+    if facts.drawn_from_center:
+        return
     if _only_other(facts):
         yield Warn(
             "only_other_class",

@@ -256,6 +256,7 @@ class ReleasedFacts:
       center: Center of the labels; None without one.
       records_per_unit: Largest number of records of a privacy unit. Epsilons are those of one record.
       classes: Classes of the label, of which the labels of the randomizer are the places; None for numbers.
+      drawn_from_center: Whether classes were drawn from a center, and the randomizer says nothing of them.
     """
 
     randomizer: Randomizer
@@ -267,6 +268,7 @@ class ReleasedFacts:
     center: CenterFacts | None = None
     records_per_unit: int = 1
     classes: LabelClasses | None = None
+    drawn_from_center: bool = False
 
     @cached_property
     def utility(self) -> Utility:

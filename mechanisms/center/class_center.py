@@ -141,13 +141,18 @@ def design_class_cells(
     if spent < MIN_EPSILON:
         return None
     shares = linear.shares if linear.sums else released_shares(counts, budget.counts)
-    spread = float(np.add.reduce(shares * (1 - shares))) / len(shares)
-    records, sampled = int(counts.sum()), len(next(iter(sample.values())))
-    most = min(int(records * spread * float(spent) / _CELL), MOST_CELLS, sampled // _SAMPLED_IN_CELL)
+    sampled = len(next(iter(sample.values())))
+    most = min(most_cells(int(counts.sum()), shares, float(spent)), MOST_CELLS, sampled // _SAMPLED_IN_CELL)
     if most < LEAST_CELLS:
         return None
     found = choose_class_partition(sample, linear, most)
     return ClassCellDesign(found, float(spent)) if len(found.partition.tree.leaves) >= LEAST_CELLS else None
+
+
+def most_cells(records: int, shares: np.ndarray, epsilon: float) -> int:
+    """Number of cells that noise allows, for classes of these shares, shape (K,), and the budget of their counts."""
+    spread = float(np.add.reduce(shares * (1 - shares))) / len(shares)
+    return int(records * spread * epsilon / _CELL)
 
 
 @dataclass(frozen=True, eq=False)

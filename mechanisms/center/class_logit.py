@@ -45,7 +45,7 @@ LARGEST_LOGIT_COEFFICIENT = 1 << 24
 """Largest coefficient: rows times coefficients stay below 2^53."""
 
 # A-priori variance of the linear part of a logit.
-_SIGNAL = 1.0
+_SIGNAL = 3.0
 # The same of the constant of a logit.
 _CONSTANT = 1e4
 _STRENGTHS = geomspace(1e-3, 30.0, 40)
@@ -78,7 +78,7 @@ class LogitDesign:
 def design_logit(sample: Columns, records: int, shares: np.ndarray, epsilon: float) -> LogitDesign | None:
     """Chooses rows from a public sample of features and released shares of the classes; None without any feature.
 
-    A priori, logits have a linear part of variance 1, and the share of a component in it is that in the variance of the
+    A priori, logits have a linear part of variance 3, and the share of a component in it is that in the variance of the
     features. The number of components is the one that leaves the least of it unknown; if that is nearly all, no sums
     are released, and all components are kept for the cells. `epsilon` is the budget of the sums, >= 0.
     """
@@ -142,9 +142,7 @@ def class_sums(rows: np.ndarray, indices: np.ndarray, classes: int) -> np.ndarra
     return np.stack(sums, axis=1)
 
 
-def noised_class_sums(
-    sums: np.ndarray, norm: int, epsilon: float, noise_key: bytes
-) -> tuple[tuple[int, ...], ...]:
+def noised_class_sums(sums: np.ndarray, norm: int, epsilon: float, noise_key: bytes) -> tuple[tuple[int, ...], ...]:
     """Releases class sums under label DP: adds noise of sum 0 and of scale norm / epsilon to each coordinate.
 
     The raw sums of all records are those of `class_sums`. `norm` bounds the L1 norm of a row. The noise key, 32 bytes,

@@ -566,7 +566,7 @@ class LabelPrivatizer:
             f"{binding.digest:064x}",
             f"LabelPrivatizer: {request.source}",
             entries,
-            mechanism.randomizer.fingerprint.hex(),
+            mechanism.drawn_by,
             solved=fitted,
         )
         with _python_errors(InputError), charged(Ledger(_ledger_place(self.ledger)), charge, request.caps):

@@ -29,9 +29,9 @@ from ...transforms.noise_binding import Threshold
 from ...transforms.validation.tensorflow_libraries import without_features
 from ..errors import FieldError, did_you_mean
 from .center_fields import center_features, unused_columns, with_groups
-from .feature_choice import check_center, is_asked_for, new_center
+from .feature_choice import check_center, class_features, is_asked_for, makes_class_center, new_center
 from .fields import DEFAULT_LOSS, Fields, names_of, shown
-from .input_spec import check_columns, check_no_folder, input_spec, read_schema, unsure_columns
+from .input_spec import check_columns, check_no_folder, first_schema, input_spec, read_schema, unsure_columns
 from .label import GRID, Label, check_split, make_label, read_caps, read_unusable_fraction, working_domain
 from .machine import check_extra, check_tfrecord
 from .mechanism_file import MechanismFile, read_mechanism_file
@@ -117,7 +117,7 @@ def _with_center(fields: Fields, label: Label, input: InputSpec, schema: pa.Sche
     """Finds the features of a linear center, or checks those of a fitted one, and reads the groups."""
     column, fitted = label.column, label.mechanism.fitted
     if fitted is not None:
-        linear = None if fitted.center is None else fitted.center.linear
+        linear = fitted.linear
         if linear is not None and column.name in linear.design.map.columns:
             # A function of the label would be released without noise.
             raise FieldError(
@@ -126,6 +126,15 @@ def _with_center(fields: Fields, label: Label, input: InputSpec, schema: pa.Sche
                 name=column.name,
             )
         return label
+    if column.classes is not None:
+        check_center(fields)
+        if not makes_class_center(fields, column):
+            return label
+        found = schema if fields.dry_run else first_schema(input, column)
+        where = None if input.where is None else input.where.column
+        label = class_features(fields, label, found, input.paths[0], " in its first records", where)
+        unused = unused_columns(fields, label.column, label.features, schema)
+        return dataclasses.replace(label, unused=unused)
     # A dry run reads no label, so it finds the features in the schema instead of the first records.
     features = center_features(fields, input, column, label.mechanism.name, schema if fields.dry_run else None)
     if features is not None and column.center is None:
@@ -154,6 +163,9 @@ def _check_classes(column: LabelColumn, input: InputSpec, schema: pa.Schema) -> 
 def _named_columns(fields: Fields, label: Label) -> dict[str, str | None]:
     """Columns of the input by the fields that name them, without the features of a linear center."""
     fitted = label.mechanism.fitted
+    if label.column.classes is not None:
+        # The column of a center is new.
+        return {"label": label.name, "id_column": fields.id_column, "unit_column": fields.unit_column}
     named = {"label": label.name, "id_column": fields.id_column, "unit_column": fields.unit_column}
     center = None if fitted is None else fitted.center
     if center is not None and center.linear is None:
