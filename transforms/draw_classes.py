@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from apache_beam.pvalue import PCollection, TaggedOutput
 
-from ..mechanisms.center.class_center import ClassCenter, draw_classes
+from ..mechanisms.center.class_center import PROBABILITY_UNIT, ClassCenter, draw_classes
 from ..mechanisms.center.class_model import center_fingerprint
 from ..mechanisms.noise.keyed_words import words
 from ..mechanisms.release.bound_noise import NoiseBinding
@@ -47,7 +47,8 @@ class DrawClasses(beam.PTransform):
     fingerprint of the center. As `PrivatizeLabels`, the job fails with InputError if the input changed between its
     passes, or not all classes were drawn from one center.
 
-    The column of probabilities has a list of K integers for each record, multiples of 1 / 65,536 that add up to 1.
+    The column of probabilities has a list of K floats for each record: multiples of 1 / 65,536, which float32 holds
+    exactly, that add up to 1.
 
     Attributes:
       center: Exactly one ClassCenter, as a PCollection or carried by the batches.
@@ -103,7 +104,8 @@ def _with_probabilities(batch: LabelledBatch, probabilities: np.ndarray, column:
         )
     records, classes = probabilities.shape
     offsets = pa.array(np.arange(records + 1, dtype=np.int32) * np.int32(classes))
-    lists = pa.ListArray.from_arrays(offsets, pa.array(probabilities.ravel().astype(np.int32)))
+    shares = (probabilities.ravel() / PROBABILITY_UNIT).astype(np.float32)
+    lists = pa.ListArray.from_arrays(offsets, pa.array(shares))
     schema = batch.batch.schema.append(pa.field(name, lists.type))
     return dataclasses.replace(batch, batch=pa.RecordBatch.from_arrays([*batch.batch.columns, lists], schema=schema))
 

@@ -87,8 +87,8 @@ class ClassModel:
     def predict(self, columns: Mapping[str, Iterable[Any]]) -> np.ndarray:
         """Predicts the probabilities of the classes.
 
-        For records of the release, 65,536 times them are the column of probabilities; where features are float32, as in
-        TFRecords, up to rounding.
+        For records of the release, they are the column of probabilities; where features are float32, as in TFRecords,
+        up to rounding.
 
         Args:
           columns: Features of n records by name, as for `CenterModel.predict`.

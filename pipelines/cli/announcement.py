@@ -46,6 +46,8 @@ def describe_features(label: Label) -> str:
     names = label.features.names
     unused = [f"{name} ({reason})" for name, reason in label.unused.items()]
     kind = "linear, with cells where they pay" if label.features.cells else "linear"
+    if label.column.classes is not None:
+        kind = "probabilities of the classes"
     text = f"{kind}, from {counted(len(names), 'feature')}: {_first_columns(names)}"
     return f"{text}; not from {_first_columns(unused)}" if unused else text
 

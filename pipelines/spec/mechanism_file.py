@@ -111,6 +111,13 @@ class MechanismFile:
         return None if self.center is None else self.center.linear
 
     @property
+    def center_column(self) -> str | None:
+        """Column of the center, or of the probabilities of classes; None without a center."""
+        if self.class_center is not None:
+            return self.class_center.column
+        return None if self.center is None else self.center.column
+
+    @property
     def center_model(self) -> CenterModel | ClassModel | None:
         """The center as a model of its own, which center.json holds; None without one that was made of features."""
         if self.class_center is not None and self.classes is not None:
