@@ -96,13 +96,21 @@ def release_class_sums(
     """
     if not design.epsilon:
         return LinearClasses.fit(design, ())
+    sums = np.array(summary.sums, object).reshape(design.map.size, design.classes)
+    key = class_sums_key(summary, column, design, secret)
+    return LinearClasses.fit(design, noised_class_sums(sums, design.map.norm, design.epsilon, key))
+
+
+def class_sums_key(summary: MomentSummary, column: LabelColumn, design: LogitDesign, secret: bytes) -> bytes:
+    """Derives the noise key of class sums: 32 bytes; it must not be shown.
+
+    As in `moments_key`, it is bound to the labels and the rows of all records, to the request and to the raw sums.
+    """
     bound_to: list[Any] = [
         _hex(summary.digest), _hex(summary.rows), list(summary.sums), *_request(column), design.epsilon.hex(),
         design.map.norm,
     ]  # fmt: skip
-    key = keyed_hash(secret, b"labeldp classes", json.dumps(["class sums", *bound_to]).encode())
-    sums = np.array(summary.sums, object).reshape(design.map.size, design.classes)
-    return LinearClasses.fit(design, noised_class_sums(sums, design.map.norm, design.epsilon, key))
+    return keyed_hash(secret, b"labeldp classes", json.dumps(["class sums", *bound_to]).encode())
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,13 +176,23 @@ def release_class_cells(
     secret: bytes,
 ) -> ReleasedClassCells:
     """Releases the counts of the cells of a raw summary of the whole input; it spends the epsilon of the design."""
+    key = class_cells_key(summary, column, linear, design, secret)
+    return ReleasedClassCells.fit(design, linear, noised_class_counts(summary.counts, design.epsilon, key))
+
+
+def class_cells_key(
+    summary: ClassCellSummary, column: LabelColumn, linear: LinearClasses, design: ClassCellDesign, secret: bytes
+) -> bytes:
+    """Derives the noise key of the counts of cells: 32 bytes; it must not be shown.
+
+    It is bound to the labels and cells of all records, to the request, the released sums and the raw counts.
+    """
     counts = keyed_hash(secret, b"labeldp tables", summary.counts.astype("<i8").tobytes()).hex()
     bound_to: list[Any] = [
         _hex(summary.digest), _hex(summary.places), counts, *_request(column), design.epsilon.hex(),
         [list(each) for each in linear.sums],
     ]  # fmt: skip
-    key = keyed_hash(secret, b"labeldp classes", json.dumps(["cells", *bound_to]).encode())
-    return ReleasedClassCells.fit(design, linear, noised_class_counts(summary.counts, design.epsilon, key))
+    return keyed_hash(secret, b"labeldp classes", json.dumps(["cells", *bound_to]).encode())
 
 
 def _request(column: LabelColumn) -> list[Any]:
