@@ -127,9 +127,7 @@ def column_codes(
     return found
 
 
-def feature_codes(
-    columns: Sequence[CodedColumn], encoders: Sequence[Encoder], features: MappedColumns
-) -> np.ndarray:
+def feature_codes(columns: Sequence[CodedColumn], encoders: Sequence[Encoder], features: MappedColumns) -> np.ndarray:
     """Codes of the columns of features of n records, shape (n, d), uint8."""
     found = np.empty((len(next(iter(features.values()))), len(columns)), np.uint8)
     # A category has several columns.

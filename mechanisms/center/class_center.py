@@ -3,8 +3,8 @@
 The labels enter three times, each with noise of sum 0 over the classes (see `sum_zero_laplace`):
 
 1. counts of the classes, a changed label moves 1: scale 1 / epsilon_0;
-2. class sums of the rows of a linear center (`class_logit`), a changed label moves a row of norm A: scale A / epsilon_1.
-   They are left out where noise would exceed what they say;
+2. class sums of the rows of a linear center (`class_logit`), a changed label moves a row of norm A: scale A /
+   epsilon_1. They are left out where noise would exceed what they say;
 3. counts of the classes in each cell of a partition of the features, a changed label moves 1 within one cell, which
    features alone decide: scale 1 / epsilon_2, whatever the number of cells. All cells are released, empty ones too.
 
@@ -130,6 +130,11 @@ class ClassCellDesign:
         return 1 / Fraction(self.epsilon)
 
 
+def cells_epsilon(linear: LinearClasses, budget: ClassBudget) -> float:
+    """Budget of the counts of the cells: their part, and that of the class sums where they are left out."""
+    return float(Fraction(budget.cells) + (0 if linear.sums else Fraction(budget.sums)))
+
+
 def design_class_cells(
     sample: Columns, linear: LinearClasses, counts: np.ndarray, budget: ClassBudget
 ) -> ClassCellDesign | None:
@@ -137,17 +142,17 @@ def design_class_cells(
 
     `counts` are the noised counts of the classes, shape (K,).
     """
-    spent = Fraction(budget.cells) + (0 if linear.sums else Fraction(budget.sums))
+    spent = cells_epsilon(linear, budget)
     if spent < MIN_EPSILON:
         return None
     shares = linear.shares if linear.sums else released_shares(counts, budget.counts)
     spread = float(np.add.reduce(shares * (1 - shares))) / len(shares)
     records, sampled = int(counts.sum()), len(next(iter(sample.values())))
-    most = min(int(records * spread * float(spent) / _CELL), MOST_CELLS, sampled // _SAMPLED_IN_CELL)
+    most = min(int(records * spread * spent / _CELL), MOST_CELLS, sampled // _SAMPLED_IN_CELL)
     if most < LEAST_CELLS:
         return None
     found = choose_class_partition(sample, linear, most)
-    return ClassCellDesign(found, float(spent)) if len(found.partition.tree.leaves) >= LEAST_CELLS else None
+    return ClassCellDesign(found, spent) if len(found.partition.tree.leaves) >= LEAST_CELLS else None
 
 
 @dataclass(frozen=True, eq=False)

@@ -43,6 +43,8 @@ _SHRINKAGE, _DAMPING = 1 / 1000, 0.1
 # Standard errors from 0 that the gain on the cells held out must have.
 _SIGNIFICANT = 1.0
 _TINY = 1e-12
+# Information about a leaf that halves it.
+_PRIOR = 1.0
 # Records whose leaves are looked up at a time.
 _BLOCK = 1 << 13
 
@@ -227,6 +229,7 @@ class _Boosting:
         totals = np.add.reduce(curvature, axis=0) + _TINY
         weight = np.add.reduce(curvature / totals, axis=1) / len(totals)
         sketches = self._sketches(gradient / np.sqrt(totals), tree)
+        shrinkage = _SHRINKAGE + _PRIOR * len(totals) / float(np.add.reduce(totals))
         leaf = np.zeros(len(gradient), np.int64)
         for level in range(DEPTH):
             best = -np.inf
@@ -236,7 +239,7 @@ class _Boosting:
                 gain = np.zeros(CODES - 1)
                 for each in sketches:
                     first = np.cumsum(np.bincount(place, each, size).reshape(-1, CODES), axis=1)
-                    gain += gain_of_cuts(first, second, _SHRINKAGE)
+                    gain += gain_of_cuts(first, second, shrinkage)
                 cut = int(np.argmax(gain))
                 if gain[cut] > best:
                     best, columns[level], cuts[level] = float(gain[cut]), column, cut + 1
@@ -258,9 +261,7 @@ class _Boosting:
         chosen = every[hashed(every, 1 + level + DEPTH * (tree + _SIZES[-1] * self._fold)) % 2 == 0]
         return (chosen if len(chosen) else every).tolist()
 
-    def _values(
-        self, leaf: np.ndarray, gradient: np.ndarray, slopes: np.ndarray, curvature: np.ndarray
-    ) -> np.ndarray:
+    def _values(self, leaf: np.ndarray, gradient: np.ndarray, slopes: np.ndarray, curvature: np.ndarray) -> np.ndarray:
         """Newton's step of each leaf and class, where the curvature is that of the cells' counts."""
         size, cells = 1 << DEPTH, len(self._targets.counts)
         place = self._targets.cells * size + leaf
@@ -270,5 +271,5 @@ class _Boosting:
             parts = np.bincount(place, slopes[:, one], cells * size).reshape(cells, size)
             whole = np.add.reduce(self._inverse[:, one, None] * parts**2, axis=0)
             own = np.bincount(leaf, curvature[:, one], size)
-            found[:, one] = slope / (whole + _DAMPING * own + _SHRINKAGE * np.add.reduce(own) + _TINY)
+            found[:, one] = slope / (whole + _DAMPING * own + _SHRINKAGE * np.add.reduce(own) + _PRIOR)
         return found
