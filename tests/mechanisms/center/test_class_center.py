@@ -12,6 +12,7 @@ from hypothesis.extra import numpy as arrays
 from labeldp.mechanisms.center.class_center import (
     PROBABILITY_UNIT,
     ClassCenter,
+    center_pays,
     coded_probabilities,
     design_classes,
     draw_classes,
@@ -19,7 +20,7 @@ from labeldp.mechanisms.center.class_center import (
     released_shares,
     split_class_budget,
 )
-from labeldp.mechanisms.center.class_logit import LOGIT_UNIT, MOST_CLASSES
+from labeldp.mechanisms.center.class_logit import LOGIT_UNIT, MOST_CLASSES, class_sums
 
 from .class_logs import KEYS, ClassLog, class_log, excess
 
@@ -96,8 +97,6 @@ def test_the_release_is_a_function_of_the_set_of_the_sample_not_of_its_order(log
 
 
 def test_a_change_of_one_label_moves_a_row_within_its_norm_and_one_within_a_cell(log: ClassLog, center: ClassCenter):
-    from labeldp.mechanisms.center.class_logit import class_sums
-
     rows = center.linear.rows(log.columns)
     changed = log.classes.copy()
     changed[5] = (changed[5] + 1) % 3
@@ -123,6 +122,22 @@ def test_draws_have_the_probabilities_exactly():
     words = (np.arange(PROBABILITY_UNIT, dtype=np.uint64) << np.uint64(48)) + np.uint64(12_345)
     drawn = draw_classes(np.repeat(probabilities, PROBABILITY_UNIT, axis=0), words)
     assert np.bincount(drawn, minlength=3).tolist() == [1, 65_000, 535]
+
+
+@pytest.mark.parametrize(
+    ("shares", "epsilon", "pays"),
+    [
+        ([0.5, 0.5], 1.0, True),
+        ([0.5, 0.5], 2.0, False),
+        ([0.98, 0.02], 4.0, True),
+        ([0.2] * 5, 1.0, True),
+        ([0.2] * 5, 2.0, False),
+        ([0.1] * 10, 2.0, True),
+        ([0.05] * 20, 4.0, True),
+    ],
+)
+def test_a_center_pays_for_rare_classes_and_small_epsilons(shares, epsilon, pays):
+    assert center_pays(np.array(shares), epsilon) == pays
 
 
 def test_too_many_classes_are_refused_and_one_has_no_center(log: ClassLog):

@@ -14,7 +14,7 @@ from .class_logs import ClassLog, class_log
 
 @pytest.fixture(scope="module")
 def log() -> ClassLog:
-    return class_log(1)
+    return class_log(1, linear=1.0, other=3.0)
 
 
 @pytest.fixture(scope="module")
