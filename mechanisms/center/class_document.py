@@ -26,7 +26,7 @@ from .cell_document import (
 from .cell_partition import CODES, MOST_CELLS, MOST_COLUMNS
 from .cell_trees import DEPTH
 from .center_model import MOST_RECORDS, read_row_map, row_map_document
-from .class_center import ClassBudget, ClassCellDesign, ClassCenter, ReleasedClassCells
+from .class_center import ClassBudget, ClassCellDesign, ClassCenter, ReleasedClassCells, cells_epsilon
 from .class_logit import (
     COARSE,
     LARGEST_LOGIT_COEFFICIENT,
@@ -103,7 +103,9 @@ def read_class_center(document: object) -> ClassCenter:
     linear = _linear(found["linear"], len(counts))
     if sum(counts.tolist()) != linear.design.records:
         raise ValueError("the counts of the classes do not add up to the number of records")
-    cells = None if found["cells"] is None else _cells(found["cells"], linear)
+    if linear.design.epsilon not in (0.0, budget.sums):
+        raise ValueError("the linear center has another epsilon than its part of the budget")
+    cells = None if found["cells"] is None else _cells(found["cells"], linear, budget)
     return ClassCenter(budget, counts, linear, cells)
 
 
@@ -132,7 +134,7 @@ def _linear(document: object, classes: int) -> LinearClasses:
     return linear
 
 
-def _cells(document: object, linear: LinearClasses) -> ReleasedClassCells:
+def _cells(document: object, linear: LinearClasses, budget: ClassBudget) -> ReleasedClassCells:
     found = read_object(document, _CELLS, "cells of the center")
     design, classes = linear.design, linear.design.classes
     features = tuple(
@@ -152,6 +154,8 @@ def _cells(document: object, linear: LinearClasses) -> ReleasedClassCells:
         raise ValueError("a cell of the center has no record of the sample")
     sample = ClassSample(ClassPartition(features, others, tree), codes, rows)
     epsilon = read_real(found["epsilon"], "epsilon", MIN_EPSILON, MAX_EPSILON)
+    if epsilon != cells_epsilon(linear, budget):
+        raise ValueError("the cells of the center have another epsilon than their part of the budget")
     counts = np.array(_matrix(found["counts"], "counts", size, classes, _MOST_COUNT // MOST_CELLS), np.int64)
     totals = counts.sum(axis=1)
     if (totals < 0).any() or int(totals.sum()) != design.records:

@@ -1,9 +1,9 @@
 """Linear center of classes: logits of K classes from features, by coefficients that follow from exactly noised sums.
 
-The labels enter through the class sums S_c = sum of a(x) over the records of class c alone, where a(x) is the integer row
-of the record's public features (see `feature_rows`), of an L1 norm of at most A. A changed label moves a(x) from one
-class to another, and for each coordinate the sums of all classes add up to a public number. So noise of sum 0 over the
-classes and of scale A / epsilon on each coordinate satisfies epsilon-label DP (see `sum_zero_laplace`).
+The labels enter through the class sums S_c = sum of a(x) over the records of class c alone, where a(x) is the integer
+row of the record's public features (see `feature_rows`), of an L1 norm of at most A. A changed label moves a(x) from
+one class to another, and for each coordinate the sums of all classes add up to a public number. So noise of sum 0 over
+the classes and of scale A / epsilon on each coordinate satisfies epsilon-label DP (see `sum_zero_laplace`).
 
 The coefficients W are those of a multinomial logit. Its likelihood depends on the labels through S alone:
 
@@ -11,12 +11,13 @@ The coefficients W are those of a multinomial logit. Its likelihood depends on t
 
 The first sum is public; it is taken over a sample, whose mean the sums are shifted to. The ridge of a class with the
 share p is (1 + V / h) / variance, where h = n p (1 - p) is about the curvature of the first term and V the variance of
-the noise: it is the best linear estimate for coefficients of this variance a priori. The variance itself is the one that
-is most likely to give the sums.
+the noise: it is the best linear estimate for coefficients of this variance a priori. The variance itself is the one
+that is most likely to give the sums.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 from fractions import Fraction
@@ -138,7 +139,7 @@ def class_sums(rows: np.ndarray, indices: np.ndarray, classes: int) -> np.ndarra
     """
     order = np.argsort(indices, kind="stable")
     ends = np.searchsorted(indices[order], np.arange(classes + 1))
-    sums = [rows[order[a:b]].sum(axis=0) for a, b in zip(ends[:-1], ends[1:], strict=True)]
+    sums = [rows[order[a:b]].sum(axis=0) for a, b in itertools.pairwise(ends)]
     return np.stack(sums, axis=1)
 
 
@@ -196,7 +197,7 @@ class LinearClasses:
         return floored_shares(counts, design.records, _noise_variance(design))
 
     def logits(self, rows: np.ndarray) -> np.ndarray:
-        """Logits of records with rows of shape (n, m + 1), int64, in multiples of 1 / LOGIT_UNIT; shape (n, K), int64."""
+        """Logits of n records in multiples of 1 / LOGIT_UNIT, shape (n, K), from rows of shape (n, m + 1); int64."""
         # Terms and sums are integers below 2^53, so BLAS adds them exactly.
         with one_blas_thread():
             found = rows.astype(np.float64) @ self.coefficients.astype(np.float64)

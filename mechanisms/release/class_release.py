@@ -18,7 +18,7 @@ from ..center.class_center import (
     ClassBudget,
     ClassCellDesign,
     ReleasedClassCells,
-    most_cells,
+    cell_size,
     noised_class_counts,
     split_class_budget,
 )
@@ -62,7 +62,7 @@ def release_class_counts(summary: LabelSummary, column: LabelColumn, epsilon: fl
     """
     parts = class_budget(epsilon)
     classes = len(column.domain)
-    if most_cells(summary.records, np.full(classes, 1 / classes), parts.sums + parts.cells) < LEAST_CELLS:
+    if summary.records < LEAST_CELLS * cell_size(np.full(classes, 1 / classes), parts.sums + parts.cells):
         # Records and epsilon are public: whatever the labels are, their center would know the shares alone.
         raise RefusedRelease(
             f"{summary.records:,} records are too few for a center of {classes} classes at this epsilon: raise "

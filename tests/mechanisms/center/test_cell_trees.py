@@ -79,5 +79,5 @@ def test_the_fewest_cells_of_records_that_are_alike_give_no_trees():
 
 def test_all_folds_are_held_out_once():
     places = np.arange(1000)
-    folds = cell_trees._hashed(places, 7) % FOLDS
+    folds = cell_trees.hashed(places, 7) % FOLDS
     assert np.bincount(folds.astype(int)).min() > 250
