@@ -43,8 +43,8 @@ def doubled_rows(X: Any, z: Any, release: Release, predictions: Any = None) -> D
     keep the copies of a record together: no early stopping or resampling by rows.
 
     With predictions, weights are the posterior p_c P[c, z] / sum over k of p_k P[k, z] of the true class: the step of
-    expectation maximization. Training, predicting and weighting again, some ten times from the prior of the channel,
-    maximizes the likelihood of the released classes, with weights of at least 0.
+    expectation maximization. Training, predicting and weighting again, from the prior of the channel on, maximizes the
+    likelihood of the released classes, with weights of at least 0.
 
     Args:
       X: Features of n records: an array, a sparse matrix of rows, or a pandas DataFrame.
