@@ -149,38 +149,55 @@ def test_boosted_trees_learn_probabilities(
     assert found.mean(axis=0) == pytest.approx(np.bincount(places) / len(places), abs=0.02)
 
 
+@pytest.mark.parametrize("several", [False, True], ids=["2 classes", "5 classes"])
 @pytest.mark.parametrize("library", ["lightgbm", "xgboost"])
-def test_early_stopping_in_the_library(made_classes: Any, draw: Any, library: str) -> None:
+def test_early_stopping_in_the_library(made_classes: Any, draw: Any, library: str, several: bool) -> None:
     module: Any = pytest.importorskip(library, reason=f"{library} is not installed")
-    randomizer, release = made_classes("rr", 1, TWO)
-    x, _, places = conversions(20_000)
+    randomizer, release = made_classes("rr", 1, FIVE if several else TWO)
+    x, _, places = grades(20_000) if several else conversions(20_000)
     z = draw(randomizer, places, np.random.default_rng(5)).astype(int)
     kept = np.arange(len(z)) % 2 == 0
-    function = objective(library, "forward", release)
-    stop = evaluation(library, z[kept], release)
-    base = np.full(10_000, start_scores(z, release)[0])
+    function, stop = objective(library, "forward", release), evaluation(library, z[kept], release)
+    start, number = start_scores(z, release), {"num_class": 5} if several else {}
+    base = np.tile(start, (10_000, 1)) if several else np.full(10_000, start[0])
     if library == "lightgbm":
-        parameters = {"objective": function, "metric": "None", "min_data_in_leaf": 20, "verbose": -1}
-        data, held = (
-            module.Dataset(x[~kept], z[~kept], init_score=base),
-            module.Dataset(x[kept], z[kept], init_score=base),
-        )
+        parameters = {"objective": function, "metric": "None", "min_data_in_leaf": 20, "verbose": -1, **number}
+        data, held = (module.Dataset(x[rows], z[rows], init_score=base) for rows in (~kept, kept))
         stopping = [module.early_stopping(5, verbose=False)]
         model = module.train(parameters, data, 200, valid_sets=[held], feval=stop, callbacks=stopping)
         best = model.best_score["valid_0"]["forward_loss"]
         scores = base + model.predict(x[kept])
-        assert model.best_iteration < 100
     else:
         data, held = (module.DMatrix(x[rows], z[rows], base_margin=base) for rows in (~kept, kept))
         model = module.train(
-            {"base_score": 0}, data, 200, obj=function, custom_metric=stop, evals=[(held, "held")],
+            {"base_score": 0, **number}, data, 200, obj=function, custom_metric=stop, evals=[(held, "held")],
             early_stopping_rounds=5, verbose_eval=False,
         )  # fmt: skip
         best = model.best_score
         scores = model.predict(held, output_margin=True, iteration_range=(0, model.best_iteration + 1))
-        assert model.best_iteration < 100
-    p = 1 / (1 + np.exp(-np.asarray(scores, float)))
-    assert best == pytest.approx(estimate("forward_loss", p, z[kept], release).value, abs=1e-5)
+    assert model.best_iteration < 100
+    found = softmax(np.asarray(scores, float))
+    assert best == pytest.approx(estimate("forward_loss", found, z[kept], release).value, abs=1e-5)
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 1, 2])
+@pytest.mark.parametrize("several", [False, True], ids=["2 classes", "5 classes"])
+def test_early_stopping_finds_about_the_best_stage(made_classes: Any, draw: Any, several: bool, epsilon: float) -> None:
+    """Stages from equal probabilities past the true ones; the loss on the released classes stops long before."""
+    randomizer, release = made_classes("rr", epsilon, FIVE if several else TWO)
+    _, p, places = grades(20_000) if several else conversions(20_000)
+    scores = np.log(p if several else np.stack([1 - p, p], axis=1))
+    stages = [softmax(factor * scores) for factor in np.linspace(0.1, 2, 20)]
+    rows = np.arange(len(places))
+    losses = np.array([-np.log(stage[rows, places]).mean() for stage in stages])
+    regrets, naive = [], []
+    for seed in range(10):
+        z = draw(randomizer, places, np.random.default_rng(seed)).astype(int)
+        regrets.append(losses[early_stopping(stages, z, release).index] - losses.min())
+        naive.append(losses[np.argmin([-np.log(stage[rows, z]).mean() for stage in stages])] - losses.min())
+    print(f"mean regret of the log loss: {np.mean(regrets):.4f}, naive {np.mean(naive):.4f}")
+    assert np.mean(regrets) < 0.008
+    assert np.mean(regrets) < np.mean(naive) / 5
 
 
 @pytest.mark.parametrize("mechanism", ["rr", "rr_top_k"])
