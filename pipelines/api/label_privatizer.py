@@ -474,6 +474,14 @@ class LabelPrivatizer:
             around = column.labels[read_centers(column, centers, len(read.values))[0]]
         return read.restore(around + (read.values - around - intercept) / slope)
 
+    @property
+    def mechanism_(self) -> MechanismFile:
+        """Mechanism of the latest release, with its prior, center and classes: what `write_mechanism` writes.
+
+        Raises NotFittedError if there is no mechanism yet.
+        """
+        return self._latest().mechanism
+
     def report(self, path: str | os.PathLike[str]) -> None:
         """Writes the HTML report of the latest release, as `labeldp report`. Needs the extra `evaluation`.
 
