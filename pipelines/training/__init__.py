@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from .block_weights import block_weights
 from .class_estimates import CLASS_METRICS, Shares, shares
-from .class_training import DoubledRows, doubled_rows, invert, start_scores
+from .class_training import DoubledRows, doubled_rows, invert, soft_rows, start_scores
 from .estimates import METRICS, GroupMeans, compare, estimate, group_means
 from .intervals import Estimate
 from .objectives import LIBRARIES, LOSSES, objective
@@ -35,5 +35,6 @@ __all__ = [
     "invert",
     "objective",
     "shares",
+    "soft_rows",
     "start_scores",
 ]

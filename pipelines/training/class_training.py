@@ -71,12 +71,41 @@ def doubled_rows(X: Any, z: Any, release: Release, predictions: Any = None) -> D
             given = np.broadcast_to(given, likelihood.shape)
         weights = class_probabilities(given, len(likelihood), classes, "predictions") * likelihood
         weights /= weights.sum(axis=1, keepdims=True)
-    rows = np.repeat(np.arange(len(weights)), classes)
+    return _copies(X, weights, "z")
+
+
+def soft_rows(X: Any, probabilities: Any) -> DoubledRows:
+    """Copies each record for each class, with its probability as the weight: for classes drawn from a center.
+
+    The weighted log loss of the copies is the mean log loss of classes that are drawn from the probabilities, without
+    the noise of the draws. Estimators that take probabilities as targets need no copies.
+
+    Args:
+      X: Features of n records, as for `doubled_rows`.
+      probabilities: Column of probabilities of the release, shape (n, K), or n lists of K numbers.
+
+    Returns:
+      The copies; train on them as `model.fit(X, y, sample_weight=sample_weight)`. y are places in the list of classes.
+
+    Raises:
+      ValueError: If rows are no probabilities, or X has another number of them.
+    """
+    name = next((each for each in ("to_pylist", "tolist", "to_list") if hasattr(probabilities, each)), None)
+    found = np.asarray(getattr(probabilities, name)() if name else probabilities, np.float64)
+    if found.ndim != 2:
+        raise ValueError(f"probabilities must have shape (n, K), not {found.shape}")
+    weights = class_probabilities(found, len(found), found.shape[1], "probabilities")
+    return _copies(X, weights, "probabilities")
+
+
+def _copies(X: Any, weights: np.ndarray, name: str) -> DoubledRows:
+    records, classes = weights.shape
+    rows = np.repeat(np.arange(records), classes)
     features = X if hasattr(X, "shape") else np.asarray(X)
-    if features.shape[0] != len(weights):
-        raise ValueError(f"X has {features.shape[0]:,} rows, not {len(weights):,} as z")
+    if features.shape[0] != records:
+        raise ValueError(f"X has {features.shape[0]:,} rows, not {records:,} as {name}")
     copies = features.iloc[rows] if hasattr(features, "iloc") else features[rows]
-    return DoubledRows(copies, np.tile(np.arange(classes), len(weights)), weights.ravel())
+    return DoubledRows(copies, np.tile(np.arange(classes), records), weights.ravel())
 
 
 def invert(probabilities: Any, release: Release) -> np.ndarray:

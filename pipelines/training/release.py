@@ -127,6 +127,11 @@ class Release:
         from ...mechanisms.analysis.utility import clipped_utility, utility
 
         randomizer, center, classes = mechanism.randomizer, mechanism.center, mechanism.classes
+        if mechanism.class_center is not None:
+            raise ValueError(
+                "the classes of this release were drawn from probabilities, and say nothing beside them: train on the "
+                f"column {mechanism.class_center.column!r} (labeldp.training.soft_rows), which needs no correction"
+            )
         if classes is not None:
             channel = Channel(
                 randomizer.labels, randomizer.outputs, randomizer.probabilities(), mechanism.prior.weights

@@ -1,4 +1,4 @@
-"""The examples of docs/guides/training_classes.md run as printed, on the release of its command.
+"""The examples of docs/guides/training_classes.md run as printed, on the releases of its commands.
 
 Those of a library that need not be installed run in a process of their own, after all that need none: TensorFlow and
 PyTorch cannot be loaded into one process.
@@ -22,7 +22,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "guides" / "training_classes.md").r
 BLOCKS = re.findall(r"^(?:<!-- needs (\w+) -->\n)?```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 LIBRARIES = {library: code for library, code in BLOCKS if library}
 COMMON = [code for library, code in BLOCKS if not library]
-(COMMAND,) = re.findall(r"^```sh\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+COMMANDS = re.findall(r"^```sh\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 # The first two blocks read the release and keep a part of it.
 START = "\n".join(COMMON[:2])
 
@@ -31,7 +31,7 @@ pytest.importorskip("sklearn", reason="the extra evaluation is not installed")
 
 @pytest.fixture(scope="module")
 def log(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, np.ndarray, np.ndarray]:
-    """Folder with log.csv and the release of the page, and true labels and probabilities, which the page has not."""
+    """Folder with log.csv and the releases of the page, and true labels and probabilities, which the page has not."""
     path = tmp_path_factory.mktemp("guide")
     rng = np.random.default_rng(3)
     features = rng.normal(size=(100_000, 3)).round(4)
@@ -41,10 +41,12 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, np.ndarray, np.
     pyarrow.csv.write_csv(pa.table({**columns, "converted": true}), str(path / "log.csv"))
     (path / "noise.key").write_bytes(bytes(range(32)))
     (path / "noise.key").chmod(0o600)
-    program, *argv = shlex.split(COMMAND.replace("\\\n", " "))
-    assert program == "labeldp"
-    command = [sys.executable, "-m", "labeldp", *argv, "--noise_key_file", "noise.key"]
-    subprocess.run(command, cwd=path, check=True, capture_output=True)
+    assert len(COMMANDS) == 2
+    for command in COMMANDS:
+        program, *argv = shlex.split(command.replace("\\\n", " "))
+        assert program == "labeldp"
+        argv = [sys.executable, "-m", "labeldp", *argv, "--noise_key_file", "noise.key"]
+        subprocess.run(argv, cwd=path, check=True, capture_output=True)
     return path, true, p
 
 
@@ -80,6 +82,7 @@ def test_the_examples_run_as_printed(
     constant = excess(p[kept], np.full(kept.sum(), p.mean()))
     assert excess(p[kept], predicted) < constant / 5
     assert excess(p[kept], names["inverted"]) < constant / 2
+    assert excess(p, names["modeled_p"]) < constant / 10
 
 
 @pytest.mark.parametrize("library", LIBRARIES)

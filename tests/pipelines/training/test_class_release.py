@@ -55,6 +55,12 @@ def released(log: Path, key_file: Path, invoke: Any, command: Any, tmp_path_fact
     return run
 
 
+def test_classes_of_a_center_need_no_correction(released: Any, log: Path) -> None:
+    folder = released("flag", mechanism=None, center_features="number")
+    with pytest.raises(ValueError, match="train on the column 'flag_probabilities'"):
+        Release.open(folder)
+
+
 @pytest.mark.parametrize("column", CLASSES)
 def test_released_classes_of_each_type(released: Any, mechanism_of: Any, column: str) -> None:
     """Likelihoods are the columns of the mechanism's probabilities, and targets those of their inverse."""

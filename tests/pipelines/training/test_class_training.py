@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from labeldp.training import (
     block_weights,
@@ -16,6 +17,7 @@ from labeldp.training import (
     invert,
     objective,
     shares,
+    soft_rows,
     start_scores,
 )  # fmt: skip
 
@@ -227,6 +229,21 @@ def test_posterior_weights_are_those_of_bayes(made_classes: Any) -> None:
     start = doubled_rows([[0.0]] * 4, z, release, release.channel.prior)
     everywhere = doubled_rows([[0.0]] * 4, z, release, np.tile(release.channel.prior, (4, 1)))
     assert start.sample_weight.tolist() == everywhere.sample_weight.tolist()
+
+
+def test_soft_copies_have_the_log_loss_of_the_probabilities() -> None:
+    p = softmax(np.random.default_rng(2).normal(size=(4, 3))).astype(np.float32)
+    for given in (p, pa.array(list(p)), pa.chunked_array([list(p[:1]), list(p[1:])]), pd.Series(list(p)), p.tolist()):
+        copies = soft_rows(pd.DataFrame({"x": range(4)}), given)
+        assert copies.X["x"].tolist() == [row for row in range(4) for _ in range(3)]
+        assert copies.y.tolist() == [0, 1, 2] * 4
+        assert copies.sample_weight.reshape(4, 3) == pytest.approx(p)
+    with pytest.raises(ValueError, match="X has 3 rows, not 4 as probabilities"):
+        soft_rows([[0]] * 3, p)
+    with pytest.raises(ValueError, match=r"probabilities must have shape \(n, K\), not \(4,\)"):
+        soft_rows([[0]] * 4, [0.1] * 4)
+    with pytest.raises(ValueError, match="row 0 of probabilities"):
+        soft_rows([[0]] * 4, 2 * p)
 
 
 def linear(library: Any, x: np.ndarray, y: np.ndarray, weights: np.ndarray | None = None) -> Any:
