@@ -1,8 +1,9 @@
 """Audit of the released records: every label is an output, row counts hold, the distribution is that of the channel.
 
-With a center column, every label minus the center of its own record is an output; with groups, an output in the range
-of the record's own group. With a linear center, every record's center is the one that the center predicts from the
-record's features, and cells have as many records as it says. With units, none has more records than the bound.
+Classes stand in one type and spelling. With a center column, every label minus the center of its own record is an
+output; with groups, an output in the range of the record's own group. With a linear center, every record's center is
+the one that the center predicts from the record's features, and cells have as many records as it says. With units, none
+has more records than the bound.
 
 Reads TFRecords with code of its own and Parquet with pyarrow. The true labels are not needed. Not loaded by an audit
 without `--data`, which uses the standard library only, and numpy for the cells of a center.
@@ -23,6 +24,7 @@ import numpy as np
 
 from .center_audit import histograms_of_groups, read_group_ranges
 from .center_predictions import CenterPredictions
+from .class_labels import ClassLabels
 from .documents import RefusedDocument, printable, read_center, residual_cells
 from .output_distribution import FALSE_ALARM, check_distribution
 from .release_files import folder_values, letter_problems
@@ -60,7 +62,8 @@ def audit_data(data: Path, release: dict[str, Any], mechanism: dict[str, Any]) -
     bounded = release.get("unit", {}).get("over_limit") == "drop"
     units = UnitRecords(mechanism["unit"]["max_records"]) if bounded else None
     unit = mechanism["unit"]["column"] if bounded else None
-    predictions, reader = None, ShardReader(release["label"], column, groups=groups, unit=unit)
+    classes = ClassLabels(mechanism["classes"]["values"]) if "classes" in mechanism else None
+    predictions, reader = None, ShardReader(release["label"], column, groups=groups, unit=unit, classes=classes)
     if "linear" in mechanism.get("center", {}):
         predictions = CenterPredictions(mechanism, not next(iter(shards)).endswith(".parquet"))
         reader = dataclasses.replace(reader, numbers=predictions.numbers, categories=predictions.categories)
@@ -72,6 +75,8 @@ def audit_data(data: Path, release: dict[str, Any], mechanism: dict[str, Any]) -
             problems.append(f"data/{printable(name)} {refused}")
     if units is not None:
         problems += units.problems()
+    if classes is not None:
+        problems += classes.problems()
     problems += letter_problems(data.parent, release)
     reason = _unknown_prior(release, mechanism)
     if predictions is not None and predictions.cells is not None and not reason:
@@ -81,6 +86,7 @@ def audit_data(data: Path, release: dict[str, Any], mechanism: dict[str, Any]) -
         return DataAudit(tuple(problems), ())
     lines = [
         f"data         {release['records']} records in {len(shards)} shards: every label"
+        f"{'' if classes is None else ', a class in one type and spelling,'}"
         f"{'' if column is None else ', minus the center of its record,'} is an output of the mechanism"
         f"{'' if groups is None else ' in the range of its group'}, "
         "row counts are those of the manifest"
@@ -217,7 +223,8 @@ def _shard_problems(
     if wrong:
         around = "" if reader.center is None else " around the record's center"
         around += "" if reader.groups is None else ", in the range of its group"
-        yield (f"{path} has {wrong} labels that are no output of the mechanism{around}, first in record {first}")
+        what = "no output of the mechanism" if reader.classes is None else "no class that the mechanism releases"
+        yield f"{path} has {wrong} labels that are {what}{around}, first in record {first}"
     if strange:
         yield (
             f"{path} has {strange} centers that the linear center does not predict from the record's "
@@ -248,6 +255,8 @@ def _unknown_prior(release: dict[str, Any], mechanism: dict[str, Any]) -> str:
         bound.append([groups["column"], groups["values"]])
     if "unit" in mechanism:
         bound.append({"unit": [mechanism["unit"]["column"], mechanism["unit"]["max_records"]]})
+    if "classes" in mechanism:
+        bound.append({"classes": [mechanism["classes"]["values"], mechanism["classes"]["other"]]})
     name = hashlib.blake2b(json.dumps(bound).encode(), digest_size=16, person=b"labeldp ledger").hexdigest()
     if noised.get("release") != name:
         return "the prior was counted from other records, or with other parameters, than release.json states"

@@ -24,6 +24,7 @@ from fractions import Fraction
 from typing import Any
 
 from .center_audit import center_line, center_sum_problems, group_problems, read_linear_center, signed_ranges
+from .class_audit import check_places, class_problems, classes_line, read_classes
 from .documents import (
     RefusedDocument,
     read_ascending_floats,
@@ -67,12 +68,13 @@ class Audit:
       epsilon: The least float >= ln(ratio); infinite without a ratio. For (epsilon, delta)-DP, certified_epsilon.
       ratio: Largest ratio of two weights for one output, >= 1; None where a row does not sum to 2^bits or a
         probability is 0.
-      max_bias: Largest |E[output] - label|, rounded up, in units of the label.
+      max_bias: Largest |E[output] - label|, rounded up, in units of the label; without a meaning for classes.
       fingerprint: Hash of bits, columns, labels, outputs and ranges of groups, 64 hexadecimal digits.
       requested_delta: As stated; 0 for pure DP.
       certified_delta: As stated; 0 for pure DP.
       delta: For (epsilon, delta)-DP, the least float >= the true delta at certified_epsilon.
       center_line: Line of the report about the center; empty without one.
+      classes_line: Line of the report about the classes, whose places labels and outputs are; empty for numbers.
       records_per_unit: Largest number of records of a privacy unit, as stated. Epsilons and deltas of the mechanism are
         those of one record.
       unit_column: Column that names the unit, as stated; None for single records.
@@ -99,6 +101,7 @@ class Audit:
     certified_delta: float = 0.0
     delta: float = 0.0
     center_line: str = ""
+    classes_line: str = ""
     records_per_unit: int = 1
     unit_column: str | None = None
     unit_labels: tuple[float, float] | None = None
@@ -144,6 +147,9 @@ def audit_document(document: dict[str, Any]) -> Audit:
     if not requested_delta < 1:
         raise RefusedDocument("delta is not below 1")
     labels, outputs = read_ascending_floats(document, "labels"), read_ascending_floats(document, "outputs")
+    classes = read_classes(document)
+    if classes is not None:
+        check_places(classes, labels, outputs)
     columns = read_member(document, "columns", list)
     if len(columns) != len(outputs):
         raise RefusedDocument(f"there are {len(columns)} columns for {len(outputs)} outputs")
@@ -173,6 +179,8 @@ def audit_document(document: dict[str, Any]) -> Audit:
     problems += _bias_problems(certificate, biases, scale << bits)
     if "prior" in document:
         problems += _prior_problems(read_member(document, "prior", dict), len(labels))
+    if classes is not None:
+        problems += class_problems(document)
     if "center" in document:
         center = read_center(document)
         if "center.groups" in center:
@@ -205,6 +213,7 @@ def audit_document(document: dict[str, Any]) -> Audit:
         certified_delta=0.0 if pure else float(read_nonnegative(certificate, "certificate.delta")),
         delta=rounded_up(delta),
         center_line=center_line(document),
+        classes_line="" if classes is None else classes_line(classes),
         records_per_unit=records_per_unit(document),
         unit_column=document["unit"]["column"] if "unit" in document else None,
         unit_labels=_unit_labels(document),

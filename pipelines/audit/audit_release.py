@@ -143,14 +143,16 @@ def audit_report(audit: Audit) -> str:
     if audit.labels:
         delta = f"at most {audit.delta!r}; certified {audit.certified_delta!r}, requested {audit.requested_delta!r}"
         ratio = "unbounded" if audit.ratio is None else f"{audit.ratio.numerator}/{audit.ratio.denominator}"
+        labels = "classes" if audit.classes_line else "labels"
+        bias = f"bias         at most {audit.max_bias!r} in absolute value, over all labels"
         lines += [
-            f"mechanism    {audit.mechanism}: {audit.labels} labels, {audit.outputs} outputs, "
+            f"mechanism    {audit.mechanism}: {audit.labels} {labels}, {audit.outputs} outputs, "
             f"probabilities in units of 2^-{audit.bits}",
             f"epsilon      at most {audit.epsilon!r}, recomputed from the weights; "
             f"certified {audit.certified_epsilon!r}, requested {audit.requested_epsilon!r}",
             *([f"delta        {delta}"] if audit.requested_delta > 0 else []),
-            f"ratio        {ratio}, the largest ratio of two labels' probabilities of one output",
-            f"bias         at most {audit.max_bias!r} in absolute value, over all labels",
+            f"ratio        {ratio}, the largest ratio of two {labels}' probabilities of one output",
+            audit.classes_line or bias,
             f"fingerprint  {audit.fingerprint}",
             *([audit.center_line] if audit.center_line else []),
             *([_unit_line(audit, audit.unit_column)] if audit.unit_column is not None else []),

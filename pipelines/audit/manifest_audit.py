@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 from .audit_mechanism import Audit
 from .center_audit import read_linear_center, stated_groups
+from .class_audit import class_statement_problems, class_warning_degrees
 from .documents import (
     RefusedDocument,
     load_document,
@@ -212,9 +213,11 @@ def statement_problems(release: dict[str, Any], mechanism: dict[str, Any], audit
     if stated != [public[0], public[-1], len(public)]:
         yield f"release.domain is not that of the {owner} of mechanism.json"
     yield from _center_problems(release, mechanism)
-    bias = read_nonnegative(release, "release.max_bias")
-    if bias != read_nonnegative(mechanism["certificate"], "max_bias"):
-        yield "release.max_bias is not certificate.max_bias"
+    if "classes" not in mechanism:
+        bias = read_nonnegative(release, "release.max_bias")
+        if bias != read_nonnegative(mechanism["certificate"], "max_bias"):
+            yield "release.max_bias is not certificate.max_bias"
+    yield from class_statement_problems(release, mechanism)
     for name, loss in read_member(release, "release.expected_loss", dict).items():
         if loss is not None and not (type(loss) in (int, float) and abs(loss) < math.inf):
             raise RefusedDocument(f"release.expected_loss.{printable(name)} is not a finite number or null")
@@ -285,6 +288,9 @@ def warning_problems(release: dict[str, Any], mechanism: dict[str, Any]) -> Iter
 
 def _warning_degrees(release: dict[str, Any], mechanism: dict[str, Any]) -> Iterator[tuple[str, float]]:
     """Names of the possible warnings, in order, each with its statistic over its threshold."""
+    if "classes" in mechanism:
+        yield from class_warning_degrees(release, mechanism)
+        return
     prior = read_floats(read_prior(mechanism), "weights")
     labels, outputs, biases = mechanism["labels"], mechanism["outputs"], mechanism["certificate"]["bias"]
     records, center = read_count(release, "release.records"), "center" in mechanism

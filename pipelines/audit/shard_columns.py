@@ -13,8 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from .class_labels import ClassLabels
 from .documents import RefusedDocument, printable
-from .tfrecord_examples import Feature, read_features, read_tfrecords
+from .tfrecord_examples import Feature, Records, read_features, read_messages, read_tfrecords
 
 _ROWS = 1 << 16
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,9}", re.ASCII)
@@ -42,7 +43,7 @@ class Batch(NamedTuple):
     """Columns of n consecutive records.
 
     Attributes:
-      labels: Shape (n,), float32 or float64, as they stand in the file.
+      labels: Shape (n,), float32 or float64, as they stand in the file; of classes the places, NaN for no class.
       centers: Shape (n,), float64, NaN where there is not exactly one number.
       features: Further columns by name.
       groups: Number of the group of each record, shape (n,), int64; all 0 if records are not grouped.
@@ -68,6 +69,7 @@ class ShardReader:
       groups: Column that records are grouped by, and the values of all groups but the last, which has all other
         records; None if they are not grouped.
       unit: Column of privacy units; None if there are none.
+      classes: Finds the places of labels that are classes; None for numbers.
     """
 
     label: str
@@ -76,6 +78,7 @@ class ShardReader:
     categories: Sequence[str] = ()
     groups: tuple[str, Sequence[str]] | None = None
     unit: str | None = None
+    classes: ClassLabels | None = None
 
     def read(self, path: Path, folders: Mapping[str, str | None] = _NO_FOLDERS) -> Iterator[Batch]:
         """Reads consecutive records of a shard: Parquet, TFRecord, or TFRecord with gzip.
@@ -91,7 +94,7 @@ class ShardReader:
         wanted = [each for each in (*self.numbers, *self.categories, *others) if each not in folders]
         names = {name: name.encode(errors="surrogatepass") for name in wanted}
         for records in read_tfrecords(path):
-            labels, found = read_features(records, self.label.encode(), first, list(names.values()))
+            labels, found = self._features(records, first, list(names.values()))
             of_files = {name: found[encoded] for name, encoded in names.items()}
             # A column of the folders is read as in Parquet; the others have no values there, and are replaced.
             batch = self._batch(_of_folders(folders, len(labels)), labels)
@@ -106,6 +109,14 @@ class ShardReader:
                 units = _category_column(of_files[self.unit])
             yield Batch(labels, centers, batch.features | features, groups, units)
             first += len(records.starts)
+
+    def _features(self, records: Records, first: int, names: list[bytes]) -> tuple[np.ndarray, dict[bytes, Feature]]:
+        """Labels, or places of classes, and further features of the records of a TFRecord file."""
+        label = self.label.encode()
+        if self.classes is None:
+            return read_features(records, label, first, names)
+        messages, found = read_messages(records, label, first, names)
+        return self.classes.of_messages(messages), found
 
     def _parquet(self, path: Path, folders: Mapping[str, str | None]) -> Iterator[Batch]:
         """Labels are float64, or float32 from lists of one."""
@@ -130,7 +141,8 @@ class ShardReader:
                         wanted.append(name)
                 for batch in parquet.iter_batches(_ROWS, columns=wanted):
                     found = dict(zip(batch.schema.names, batch.columns, strict=True))
-                    labels = _single_floats(found[self.label])
+                    column = found[self.label]
+                    labels = _single_floats(column) if self.classes is None else self.classes.of_column(column)
                     yield self._batch(found | _of_folders(folders, len(labels)), labels)
         except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
             reason = error.strerror if isinstance(error, OSError) and error.strerror else "it is truncated or corrupt"
