@@ -89,13 +89,16 @@ def label_inference(randomizer: Randomizer, prior: Prior, tolerance: float = 0.0
     return LabelInference(tolerance, min(informed, 1.0), min(uninformed, 1.0), bound)
 
 
-def label_inferences(randomizer: Randomizer, prior: Prior) -> list[LabelInference]:
+def label_inferences(randomizer: Randomizer, prior: Prior, classes: bool = False) -> list[LabelInference]:
     """Computes the success at exact guesses, and at guesses within 1/20 of the label range.
 
-    The second is left out where the tolerance is below half the spacing of the labels, so that it changes nothing.
-    Raises ValueError if the prior is over another domain.
+    The second is left out where the tolerance is below half the spacing of the labels, so that it changes nothing, and
+    for labels that are places of classes, whose distances mean nothing. Raises ValueError if the prior is over another
+    domain.
     """
     exact = label_inference(randomizer, prior)
+    if classes:
+        return [exact]
     near = label_inference(randomizer, prior, float(randomizer.labels[-1] - randomizer.labels[0]) / 20)
     return [exact, near] if (near.informed, near.uninformed) != (exact.informed, exact.uninformed) else [exact]
 

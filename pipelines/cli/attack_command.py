@@ -49,7 +49,9 @@ def _attack(args: argparse.Namespace) -> bool:
     function = None if args.sampler is None else load_sampler(args.sampler)
     claim = read_claim(local, args.path)
     randomizer = claim.randomizer
-    function = function or KeyedRelease(randomizer, claim.prior_epsilon, claim.residuals, claim.unit)
+    if args.within is not None and claim.classes is not None:
+        raise UsageError("--within is for labels that are numbers: no guess is close to a class. Leave it out")
+    function = function or KeyedRelease(randomizer, claim.prior_epsilon, claim.residuals, claim.unit, claim.classes)
     if claim.residuals is None:
         box = BlackBox(function, randomizer.labels, has_units=claim.unit is not None)
         attacked, checks = claim, _MOST_CHECKS
@@ -59,7 +61,7 @@ def _attack(args: argparse.Namespace) -> bool:
     checks += 0 if claim.unit is None else _MOST_UNIT_CHECKS
     setting = Setting(args.draws, (1 - args.confidence) / checks, args.seed)
     lines = [_line("mechanism", _mechanism_text(claim)), _line("sampler", args.sampler or "the keyed path of labeldp")]
-    attacks = label_inferences(randomizer, claim.prior)
+    attacks = label_inferences(randomizer, claim.prior, claim.classes is not None)
     if args.within is not None:
         attacks[1:] = [label_inference(randomizer, claim.prior, args.within)]
     lines += [_line("" if place else "advantage", _advantage_text(found)) for place, found in enumerate(attacks)]
@@ -102,7 +104,7 @@ def _mechanism_text(claim: Claim) -> str:
     randomizer = claim.randomizer
     delta = f" with delta {claim.delta:.6g}" if claim.delta else ""
     prior = f", {claim.prior_epsilon:.6g} for the histogram" if claim.prior_epsilon else ""
-    inputs = "labels" if claim.residuals is None else "residuals"
+    inputs = "residuals" if claim.residuals is not None else "labels" if claim.classes is None else "classes"
     if randomizer.group_ranges is not None:
         inputs = f"positions in the ranges of {len(randomizer.group_ranges)} groups"
     size = f"{len(randomizer.labels)} {inputs}, {len(randomizer.outputs)} outputs"
