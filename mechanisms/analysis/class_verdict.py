@@ -77,6 +77,38 @@ class ClassUtility:
         ]
         return min(max((math.fsum(parts) - 1) / (self.classes - 1), 0.0), 1.0)
 
+    @cached_property
+    def released(self) -> np.ndarray:
+        """Probability that each class is released, under the prior, shape (K,); 0 for one that never is."""
+        return self.square.T @ self.prior.weights
+
+    @cached_property
+    def posterior(self) -> np.ndarray:
+        """Probability of each class to be the true one given a released one: shape (K, K), a row for each released one.
+
+        Rows of classes that are never released are 0.
+        """
+        joint = (self.square * self.prior.weights[:, None]).T
+        return np.divide(joint, self.released[:, None], out=np.zeros_like(joint), where=self.released[:, None] > 0)
+
+    @cached_property
+    def square(self) -> np.ndarray:
+        """Probability of each released class given each true one, shape (K, K)."""
+        square = np.zeros((len(self.randomizer.labels),) * 2)
+        square[:, np.searchsorted(self.randomizer.labels, self.randomizer.outputs)] = self.randomizer.probabilities()
+        return square
+
+    def share_error(self, records: int) -> float:
+        """Largest standard error of a share of a class that is corrected by `class_debiasing`, from the noise alone.
+
+        It is infinite if some classes are never released, or all of them with the same probability.
+        """
+        own, other = correction(self.randomizer)
+        if self.lost or own == other:
+            return math.inf
+        variances = np.array([dot(self.prior.weights, column * (1 - column)) for column in self.square.T])
+        return math.sqrt(variances.max() / records) / (own - other)
+
     @property
     def entropy(self) -> float:
         """Entropy of the classes in nats: the log loss of a model that knows no features."""
@@ -158,10 +190,15 @@ def class_debiasing(facts: ReleasedFacts) -> Debiasing:
     randomizer, models = facts.randomizer, "models with the losses of labeldp.training"
     if len(randomizer.outputs) < len(randomizer.labels):
         return Debiasing(None, f"shares cannot be corrected, because some classes are never released; {models}")
-    own, other = (
-        float(Fraction(int(weight), TOTAL)) for weight in (randomizer.weights.max(), randomizer.weights.min())
-    )
+    own, other = correction(randomizer)
     return Debiasing(f"true share = (released share - {other:.6g}) / {own - other:.6g}", f"for each class; {models}")
+
+
+def correction(randomizer: Randomizer) -> tuple[float, float]:
+    """Probability of a true class, and of each other one, to be released as the class, of randomized response."""
+    weights = randomizer.weights
+    own, other = (float(Fraction(int(weight), TOTAL)) for weight in (weights.max(), weights.min()))
+    return own, other
 
 
 def class_warnings(facts: ReleasedFacts, naming: Naming) -> Iterator[Warn]:

@@ -29,7 +29,7 @@ from ..job.validation_passes import (
     describe_anomalies,
 )
 from ..ledger.ledger import Ledger, default_ledger_path
-from ..publish.manifest import ADJACENCY, UNIT_ADJACENCY, Manifest, manifest_facts, read_manifest
+from ..publish.manifest import ADJACENCY, UNIT_ADJACENCY, Manifest, losses_of, manifest_facts, read_manifest
 from ..spec.label_folders import DATA_OF_LABEL, MANIFEST_NAME, several_labels
 from ..spec.machine import check_extra
 from ..spec.mechanism_file import MECHANISM_NAME, MechanismFile, read_mechanism_file
@@ -118,9 +118,10 @@ def contradictions(manifest: Manifest, mechanism: MechanismFile, constant: int =
         problems.append(f"{MANIFEST_NAME} states another label domain")
     if manifest.center != (mechanism.center and mechanism.center.column):
         problems.append(f"{MANIFEST_NAME} states another center column")
-    if not math.isclose(manifest.max_bias, randomizer.certificate().max_bias, rel_tol=_TOLERANCE):
+    bias = 0.0 if mechanism.classes is not None else randomizer.certificate().max_bias
+    if not math.isclose(manifest.max_bias, bias, rel_tol=_TOLERANCE):
         problems.append(f"{MANIFEST_NAME} states another max_bias")
-    for name, loss in LOSSES.items():
+    for name, loss in (LOSSES if mechanism.classes is None else losses_of(mechanism)).items():
         stated = manifest.expected_loss.get(name)
         if stated is not None and not _close(stated, randomizer.expected_loss(mechanism.prior, loss)):
             problems.append(f"{MANIFEST_NAME} states another expected {name} loss")

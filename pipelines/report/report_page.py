@@ -7,7 +7,7 @@ all text from files is escaped. Needs the extra `evaluation`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
@@ -18,8 +18,9 @@ import jinja2
 import numpy as np
 from markupsafe import Markup
 
+from ...mechanisms.analysis.class_verdict import ClassUtility
 from ...mechanisms.analysis.privacy_attacks import label_inferences
-from ...mechanisms.analysis.utility import ReleasedFacts, Utility
+from ...mechanisms.analysis.utility import ReleasedFacts
 from ...mechanisms.analysis.verdict import (
     EXPLAINED_SHARES,
     Worth,
@@ -31,12 +32,12 @@ from ...mechanisms.analysis.verdict import (
 )
 from ...mechanisms.core.budget import round_up
 from ...mechanisms.core.integer_weights import BITS, TOTAL
-from ...mechanisms.core.losses import LOSSES
 from ...mechanisms.release.unit_bound import spent
 from ..audit.audit_release import audit_report
 from ..charts.svg_plot import page_style
 from ..charts.text_format import all_digits, clipped, exact, label_range, number, percent, upper_bound
-from ..publish.manifest import manifest_facts
+from ..publish.manifest import losses_of, manifest_facts
+from .class_summary import ClassSummary
 from .mechanism_charts import Bin, channel_cells, channel_chart, errors_chart, label_bins, outputs_chart, prior_chart
 from .release_summary import LedgerRow, attained_ratio, example, label_rows, ledger_rows, remaining_bias
 from .report_input import ReportInput
@@ -53,6 +54,16 @@ _PARAMETERS = (1, 10, 100, 1000)
 _RECORDS_PER_PARAMETER = (10, 100, 1000, 10_000, 100_000)
 
 _COMPARISON_TEMPLATE = "comparison.html.j2"
+_CAPTIONS = {
+    "prior": "Released prior of what is randomized.",
+    "outputs": "Distribution of the released values.",
+    "errors": "Error of a released label by its true value.",
+}
+_CLASS_CAPTIONS = {
+    "shares": "Share of each class by the released prior, and in the released labels.",
+    "channel": "Probability of each released class given each true one.",
+    "right": "Probability that a class is released if it is true, and true if it is released.",
+}
 
 
 def report_page(subject: ReportInput, party: str | None = None) -> str:
@@ -63,10 +74,6 @@ def report_page(subject: ReportInput, party: str | None = None) -> str:
     mechanism, manifest, audit = subject.mechanism, subject.manifest, subject.audit
     randomizer, prior = mechanism.randomizer, mechanism.prior
     facts = manifest_facts(mechanism, manifest)
-    moments = facts.utility
-    tiny = 1e-9 * float(moments.labels[-1] - moments.labels[0])
-    bins = label_bins(randomizer.labels, randomizer.outputs, randomizer.probabilities())
-    losses = {name: loss for name, loss in LOSSES.items() if not loss.nonnegative or randomizer.labels[0] >= 0}
     ledger = ledger_rows(subject.ledger, audit.fingerprint, None if manifest else mechanism.prior_release)
     # The ledger of the party that applied a mechanism file may lack the prior, which fit charged to another ledger.
     before = Fraction(mechanism.center_epsilon) + Fraction(mechanism.prior_epsilon)
@@ -74,7 +81,7 @@ def report_page(subject: ReportInput, party: str | None = None) -> str:
     labels_epsilon, labels_delta = mechanism.labels_certified
     least = Fraction(mechanism.total_epsilon(labels_epsilon)) if manifest else Fraction(0)
     return (
-        _environment(tiny)
+        _environment(_tiny(facts))
         .get_template(_TEMPLATE)
         .render(
             name=subject.name,
@@ -99,33 +106,60 @@ def report_page(subject: ReportInput, party: str | None = None) -> str:
             delta=manifest.certified_delta if manifest else labels_delta,
             labels_epsilon=labels_epsilon,
             of_unit=lambda epsilon: spent(mechanism.unit, epsilon),
-            inferences=label_inferences(randomizer, prior),
-            utility=moments,
-            typical_error=math.sqrt(moments.squared_error),
-            label_deviation=math.sqrt(moments.variance),
-            whole=facts.whole_utility,
-            of_what=facts.of_what,
+            inferences=label_inferences(randomizer, prior, facts.classes is not None),
             verdict=verdict(facts),
             warnings=release_warnings(facts),
             debiasing=debiasing(facts),
-            parameters=parameters_of(facts),
-            headline=_headline_worth(facts),
-            explained_shares=EXPLAINED_SHARES,
-            worths=_worths(facts),
-            losses={name: randomizer.expected_loss(prior, loss) for name, loss in losses.items()},
-            remaining=remaining_bias(facts.whole_utility),
-            example=example(randomizer, prior),
-            bins=bins,
-            rows=label_rows(randomizer, moments),
+            losses={name: randomizer.expected_loss(prior, loss) for name, loss in losses_of(mechanism).items()},
             validation=subject.validation,
             max_features=_MAX_FEATURES,
-            expected_mean=float(moments.weights @ (moments.labels + moments.bias)),
             ledger=ledger[-_MAX_LEDGER_ROWS:],
             ledger_rows_before=len(ledger[:-_MAX_LEDGER_ROWS]),
             ledger_is_complete=any(row.this for row in ledger) and ledger[-1].spent.epsilon >= least,
-            charts=_charts_of(subject, moments, bins, tiny),
+            classes=_class_summary(facts),
+            charts=_charts_of(subject, facts),
+            **({} if facts.classes is not None else _numbers(facts)),
         )
     )
+
+
+def _tiny(facts: ReleasedFacts) -> float:
+    """Values below this come from rounding."""
+    labels = facts.utility.labels
+    return 1e-9 * float(labels[-1] - labels[0])
+
+
+def _numbers(facts: ReleasedFacts) -> dict[str, Any]:
+    """What the page has for labels that are numbers alone."""
+    randomizer, prior, moments = facts.randomizer, facts.prior, facts.utility
+    return {
+        "utility": moments,
+        "typical_error": math.sqrt(moments.squared_error),
+        "label_deviation": math.sqrt(moments.variance),
+        "whole": facts.whole_utility,
+        "of_what": facts.of_what,
+        "parameters": parameters_of(facts),
+        "headline": _headline_worth(facts),
+        "explained_shares": EXPLAINED_SHARES,
+        "worths": _worths(facts),
+        "remaining": remaining_bias(facts.whole_utility),
+        "example": example(randomizer, prior),
+        "bins": _bins(facts),
+        "rows": label_rows(randomizer, moments),
+        "expected_mean": float(moments.weights @ (moments.labels + moments.bias)),
+    }
+
+
+def _bins(facts: ReleasedFacts) -> list[Bin]:
+    randomizer = facts.randomizer
+    return label_bins(randomizer.labels, randomizer.outputs, randomizer.probabilities())
+
+
+def _class_summary(facts: ReleasedFacts) -> ClassSummary | None:
+    """Summary of classes; None for labels that are numbers."""
+    if facts.classes is None:
+        return None
+    return ClassSummary(facts.classes, ClassUtility(facts.randomizer, facts.prior), facts.records, facts.features)
 
 
 def _release_date(ledger: Sequence[LedgerRow]) -> str | None:
@@ -163,14 +197,17 @@ def _axis_name(subject: ReportInput) -> str:
     return _column_name(subject) if center is None else f"{_column_name(subject)} - {center.column}"
 
 
-def _charts_of(subject: ReportInput, moments: Utility, bins: list[Bin], tiny: float) -> dict[str, Markup]:
-    """Draws the pictures of prior, outputs, channel and errors, by these names.
+def _charts_of(subject: ReportInput, facts: ReleasedFacts) -> dict[str, Markup]:
+    """Draws the pictures of the page, by name: of prior, outputs, channel and errors, or those of classes.
 
-    Biases up to `tiny` come from rounding and are drawn as 0.
+    Biases that come from rounding are drawn as 0.
     """
-    randomizer, prior = subject.mechanism.randomizer, subject.mechanism.prior
+    randomizer, prior, moments = facts.randomizer, facts.prior, facts.utility
+    name, classes = clipped(_axis_name(subject), _MAX_NAME), _class_summary(facts)
+    if classes is not None:
+        return {which: Markup(chart) for which, chart in classes.charts(name).items()}
     labels, outputs, probabilities = randomizer.labels, randomizer.outputs, randomizer.probabilities()
-    name = clipped(_axis_name(subject), _MAX_NAME)
+    tiny, bins = _tiny(facts), _bins(facts)
     errors = [
         ("error", "total error", moments.error),
         ("deviation", "noise (averages out)", moments.deviation),
@@ -207,6 +244,7 @@ def _environment(tiny: float) -> jinja2.Environment:
         "short": lambda value: clipped(str(value), _MAX_TEXT),
         "label_range": lambda ends: label_range(*ends),
         "count": lambda value: f"{value:,.0f}",
+        "share_of": lambda share: "more than all" if share > 1 else percent(share),
     }
     found.filters |= filters
     return found
@@ -221,7 +259,7 @@ class Column:
       facts: Text of each fact, by its name; the names and their order are the same on both sides.
       verdict: The verdict.
       warnings: Texts of the warnings.
-      charts: Pictures, by name.
+      charts: Pictures with their captions.
       unit: Column of the privacy unit; None for single records.
     """
 
@@ -229,7 +267,7 @@ class Column:
     facts: dict[str, str]
     verdict: str
     warnings: Sequence[str]
-    charts: dict[str, Markup]
+    charts: Sequence[tuple[Markup, str]]
     unit: str | None
 
 
@@ -242,16 +280,18 @@ def comparison_page(subjects: Sequence[ReportInput], party: str | None = None) -
     if len(set(names)) < len(names):
         names = [f"{name} ({place})" for name, place in zip(names, ("first", "second"), strict=True)]
     columns = [_column(subject, name) for subject, name in zip(subjects, names, strict=True)]
-    return _environment(0.0).get_template(_COMPARISON_TEMPLATE).render(columns=columns, party=party)
+    return (
+        _environment(0.0)
+        .get_template(_COMPARISON_TEMPLATE)
+        .render(columns=columns, charts=[*zip(*(column.charts for column in columns), strict=True)], party=party)
+    )
 
 
 def _column(subject: ReportInput, name: str) -> Column:
     mechanism, manifest, audit = subject.mechanism, subject.manifest, subject.audit
     randomizer = mechanism.randomizer
     facts = manifest_facts(mechanism, manifest)
-    moments = facts.utility
-    tiny = 1e-9 * float(moments.labels[-1] - moments.labels[0])
-    worth, guess = _headline_worth(facts), label_inferences(randomizer, mechanism.prior)[0]
+    guess = label_inferences(randomizer, mechanism.prior)[0]
     ledger = ledger_rows(subject.ledger, audit.fingerprint, None if manifest else mechanism.prior_release)
     certificate, unit = randomizer.certificate(), subject.unit
     labels_epsilon, labels_delta = mechanism.labels_certified
@@ -263,7 +303,11 @@ def _column(subject: ReportInput, name: str) -> Column:
         "label": _column_name(subject),
         "released on": _release_date(ledger) or missing,
         "records": f"{manifest.records:,}" if manifest else missing,
-        "label domain": f"{len(mechanism.domain)} values, {label_range(mechanism.domain[0], mechanism.domain[-1])}",
+        "label domain": (
+            f"{len(mechanism.domain)} values, {label_range(mechanism.domain[0], mechanism.domain[-1])}"
+            if facts.classes is None
+            else f"{len(facts.classes):,} classes"
+        ),
         "mechanism": randomizer.mechanism,
         "outputs": f"{len(randomizer.outputs):,}",
         "privacy unit": "one record" if unit is None else f"{unit.column}: all labels of one",
@@ -276,30 +320,57 @@ def _column(subject: ReportInput, name: str) -> Column:
         "of which for the labels": number(labels_epsilon),
         "epsilon of one record": upper_bound(round_up(record) if manifest else certificate.epsilon),
         "advantage of the best guess of a label": percent(guess.advantage),
-        "root mean squared error of one label": number(math.sqrt(moments.squared_error)),
-        "standard deviation of what is randomized": number(math.sqrt(moments.variance)),
-        "largest bias": number(certificate.max_bias if certificate.max_bias > tiny else 0.0),
-        "loss of a model": (
-            f"{percent(worth.error)} of the variance of the {facts.of_what}, for {parameters_of(facts)} parameters"
-            if worth and manifest
-            else missing
-        ),
-        "worth of one released label": (
-            missing
-            if worth is None or not manifest
-            else "less than nothing"
-            if worth.less_than_nothing
-            else f"{number(worth.worth)} true labels"
-        ),
+        **_errors(facts, missing),
         "center": mechanism.center.column if mechanism.center else "none",
         "clipped": percent(mechanism.center.clipping(randomizer).share) if mechanism.center else missing,
     }
-    bins = label_bins(randomizer.labels, randomizer.outputs, randomizer.probabilities())
+    captions = _CAPTIONS if facts.classes is None else _CLASS_CAPTIONS
+    charts = _charts_of(subject, facts)
     return Column(
         name,
         texts,
         verdict(facts).text,
         [warning.text for warning in release_warnings(facts)],
-        _charts_of(subject, moments, bins, tiny),
+        [(charts[which], caption) for which, caption in captions.items()],
         None if unit is None else unit.column,
     )
+
+
+def _errors(facts: ReleasedFacts, missing: str) -> dict[str, str]:
+    """Facts about the errors of labels, by name; `missing` stands for those that numbers have and classes do not."""
+    names = (
+        "probability that a released class is the true one",
+        "root mean squared error of one label",
+        "standard deviation of what is randomized",
+        "largest bias",
+        "loss of a model",
+        "worth of one released label",
+    )
+    texts = _errors_of_numbers(facts, missing) if facts.classes is None else _errors_of_classes(facts, missing)
+    return dict(zip(names, texts, strict=True))
+
+
+def _errors_of_numbers(facts: ReleasedFacts, missing: str) -> Iterator[str]:
+    moments, worth, bias = facts.utility, _headline_worth(facts), facts.randomizer.certificate().max_bias
+    yield missing
+    yield number(math.sqrt(moments.squared_error))
+    yield number(math.sqrt(moments.variance))
+    yield number(bias if bias > _tiny(facts) else 0.0)
+    if worth is None or facts.records is None:
+        yield from (missing, missing)
+        return
+    yield f"{percent(worth.error)} of the variance of the {facts.of_what}, for {parameters_of(facts)} parameters"
+    yield "less than nothing" if worth.less_than_nothing else f"{number(worth.worth)} true labels"
+
+
+def _errors_of_classes(facts: ReleasedFacts, missing: str) -> Iterator[str]:
+    utility, parameters = ClassUtility(facts.randomizer, facts.prior), parameters_of(facts)
+    yield percent(utility.kept)
+    yield from (missing, missing, missing)
+    if facts.records is None:
+        yield from (missing, missing)
+        return
+    loss = utility.loss(facts.records / parameters)
+    share = percent(loss) if loss <= 1 else "more than all"
+    yield f"{share} of the entropy, for {parameters} parameters a class"
+    yield f"{number(utility.worth)} true labels"
