@@ -115,7 +115,8 @@ def matrix_chart(names: Sequence[str], matrix: np.ndarray, rows: str, columns: s
     row_names = short_names(names, _MAX_NAME_WIDTH)
     width = (Frame.right - left_edge(row_names)) / len(names) - GAP
     column_names = [_shortened(name, width) for name in names]
-    if width < _LEAST_COLUMN_NAME or len(set(column_names)) < len(names):
+    unclear = width < _LEAST_COLUMN_NAME or len(set(column_names)) < len(names)
+    if unclear and column_names != [*names]:
         row_names = _numbered(names, _MAX_NAME_WIDTH)
         column_names = [str(place) for place in range(1, len(names) + 1)]
     drawn = heat_map(matrix[::-1], row_names[::-1], column_names, (columns, 0), (rows, 0))

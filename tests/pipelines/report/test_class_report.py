@@ -236,6 +236,11 @@ def test_of_many_classes_the_most_frequent_are_shown() -> None:
     assert ">1</text>" in charts["channel"]
 
 
+def test_short_names_of_classes_are_those_of_columns() -> None:
+    found = summary([1.0] * 12, 3.0, [f"{place}" for place in range(40, 52)]).charts("label")["channel"]
+    assert [found.count(f">{place}</text>") for place in range(40, 52)] == [2] * 12  # of a row and of a column
+
+
 def test_charts_of_extreme_probabilities() -> None:
     for weights, epsilon in (([1.0, 0.0], 1.0), ([1.0, 1.0], 0.001), ([0.999999, 0.000001], 25.0)):
         charts = summary(weights, epsilon, ["a", "b\n"]).charts("label")
