@@ -44,6 +44,7 @@ LEAST_KEPT = 0.5
 """A single label says little if it is kept with a smaller probability."""
 
 _NAMED = 6
+_NAME_LENGTH = 40
 _STEPS_OF_EPSILON = 12  # by factors of sqrt(2)
 
 
@@ -217,11 +218,11 @@ def class_warnings(facts: ReleasedFacts, naming: Naming) -> Iterator[Warn]:
     if _only_other(facts):
         yield Warn(
             "only_other_class",
-            f"no class but {values[facts.classes.other]!r}, as which all values count that are not listed, stands out "
-            f"of the noise of the histogram: check the spelling of {naming('label_classes')}",
+            f"no class but {_quoted(values[facts.classes.other])}, as which all values count that are not listed, "
+            f"stands out of the noise of the histogram: check the spelling of {naming('label_classes')}",
         )
     if moments.lost:
-        names = ", ".join(repr(values[place]) for place in moments.lost[:_NAMED])
+        names = ", ".join(_quoted(values[place]) for place in moments.lost[:_NAMED])
         more = f" and {len(moments.lost) - _NAMED} more" if len(moments.lost) > _NAMED else ""
         yield Warn(
             "lost_classes",
@@ -233,6 +234,10 @@ def class_warnings(facts: ReleasedFacts, naming: Naming) -> Iterator[Warn]:
             f"a single released label says little: it is the true one with probability {moments.kept:.3g}. Use the "
             "labels for corrected shares and for training, not one by one",
         )
+
+
+def _quoted(value: str) -> str:
+    return repr(value if len(value) <= _NAME_LENGTH else value[:_NAME_LENGTH] + "...")
 
 
 def _only_other(facts: ReleasedFacts) -> bool:

@@ -177,7 +177,7 @@ def _announce_class_center(mechanism: MechanismFile, of_record: str, facts: Rele
 
 def describe_classes(classes: LabelClasses) -> str:
     """Lists the classes, or the first ones, and says as which one all values count that are not listed."""
-    values = [one_line(value) for value in classes.values]
+    values = [repr(value) if "," in value else one_line(value) for value in classes.values]
     shown = ", ".join(values[:_COLUMNS_SHOWN]) + (", ..." if len(values) > _COLUMNS_SHOWN else "")
     return f"{shown}; all other values count as {values[classes.other]}"
 

@@ -61,12 +61,12 @@ def makes_class_center(fields: Fields, column: LabelColumn) -> bool:
     classes, asked = column.classes, is_asked_for(fields) or fields.center_column is not None
     if classes is None or fields.center == NO_CENTER:
         return False
+    if fields.center == "linear":
+        raise FieldError("{center} linear is for labels that are numbers; that of classes is {center} cells")
     if fields.mechanism not in (None, AUTO) or fields.purpose == "labels":
         if asked:
             raise FieldError("{center} draws classes by itself: leave out {mechanism} and {for}")
         return False
-    if fields.center == "linear":
-        raise FieldError("{center} linear is for labels that are numbers; that of classes is {center} cells")
     if len(classes) > MOST_CLASSES:
         if asked:
             raise FieldError(

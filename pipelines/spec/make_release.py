@@ -20,6 +20,7 @@ from ...mechanisms.analysis.automatic import CANDIDATES, default_mechanism
 from ...mechanisms.analysis.planning import label_shares, split_exactly
 from ...mechanisms.registry import AUTO, Mechanism, mechanism_named
 from ...mechanisms.release.label_column import LabelColumn
+from ...transforms.arrow_values import value_type
 from ...transforms.class_values import check_class_type
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import absolute, read_text
@@ -80,7 +81,7 @@ def make_release(command: str, fields: Fields, new_key: bool = False, may_exist:
     schema = read_schema(input, names) if schema is None else schema
     for part, label in zip(parts, labels, strict=True):
         check_columns(_named_columns(part, label), input, schema)
-        _check_classes(label.column, input, schema)
+        _check_classes(label.column, input, schema, command != "fit" and output_format(fields) == "tfrecord")
     output = _output(fields, target, input)
     unsure = () if command == "fit" else unsure_columns(schema, input, names, output.format)
     return Release(
@@ -149,13 +150,16 @@ def _with_classes(input: InputSpec, labels: Sequence[Label]) -> InputSpec:
     return dataclasses.replace(input, format=dataclasses.replace(input.format, classes=classes)) if classes else input
 
 
-def _check_classes(column: LabelColumn, input: InputSpec, schema: pa.Schema) -> None:
-    """Checks that the column of a label can hold its classes, if the schema tells its type."""
+def _check_classes(column: LabelColumn, input: InputSpec, schema: pa.Schema, examples: bool) -> None:
+    """Checks that the column of a label can hold its classes, if the schema tells its type, and so can tf.Examples."""
     place = schema.get_field_index(column.name)
     if column.classes is None or place < 0:
         return
+    kind = value_type(schema.field(place).type)
     try:
-        check_class_type(schema.field(place).type, column.classes, column.name, input.paths[0])
+        check_class_type(
+            pa.float32() if examples and kind == pa.float64() else kind, column.classes, column.name, input.paths[0]
+        )
     except InputError as error:
         raise FieldError.at("label_classes", error) from None
 
