@@ -44,9 +44,7 @@ _MOST_SHARDS = 99_999
 _MOST_LABELS = 32
 _PER_LABEL = (*GRID, "label_values", "center_column")
 """Fields that take one value for all labels, or one for each; not for those of classes."""
-_WITHOUT_NUMBERS: dict[str, Any] = dict.fromkeys(
-    (*_PER_LABEL, "rounding", "center", "center_features", "center_groups")
-)
+_WITHOUT_NUMBERS: dict[str, Any] = dict.fromkeys((*_PER_LABEL, "rounding", "center_groups"))
 _PUBLIC = ("id_column", "unit_column", "center_features", "center_groups", "where")
 """Fields that name public columns, none of which may be a label."""
 
@@ -314,7 +312,9 @@ def _values_of_labels(fields: Fields, names: Sequence[str]) -> list[Fields]:
         changed: list[dict[str, Any]] = [{field: value} for value in each]
         numbers = [dataclasses.replace(part, **change) for part, change in zip(numbers, changed, strict=True)]
     found = {str(part.label): part for part in numbers}
-    parts = [found.get(str(part.label), dataclasses.replace(part, **_WITHOUT_NUMBERS)) for part in parts]
+    # A linear center is asked for the numbers; classes have their default beside it.
+    rest = _WITHOUT_NUMBERS | ({"center": None} if fields.center == "linear" else {})
+    parts = [found.get(str(part.label), dataclasses.replace(part, **rest)) for part in parts]
     centers = [part.center_column for part in parts if part.center_column is not None]
     if len({*centers, *names}) < len(centers) + len(names):
         raise FieldError(

@@ -155,6 +155,8 @@ def test_several_labels_and_units(run: Callable[..., Any], outputs: Path) -> Non
     for name in ("click", "grade"):
         features = json.loads((outputs / "several" / "labels" / name / "release.json").read_text())["class_center"]
         assert features["features"] == [*FEATURES]
+    run("none", **flags, center="none", center_features=None).ok()
+    assert "click_probabilities" not in pq.read_schema(next((outputs / "none" / "data").iterdir())).names
     run("units", unit_column="user", max_records_per_unit=1, epsilon=1).ok()
     manifest = json.loads((outputs / "units" / "release.json").read_text())
     assert manifest["records"] == ROWS // 2
