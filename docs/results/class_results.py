@@ -1,14 +1,15 @@
 """Compares ways to release classes: test log loss of boosted trees on true labels.
 
-    python docs/results/class_results.py DATA_FOLDER [NAME ...]
+    python docs/results/class_results.py WORK_FOLDER [NAME ...]
 
 Releases: classes of randomized response, trained on with the forward correction (Patrini et al. 2017); LP-2ST, two
 stages of label privacy (Ghazi, Golowich, Kumar, Manurangsi, Zhang 2021, "Deep learning with label differential
 privacy"), with the same correction; the center of classes, whose students are trained on drawn classes, or on
-probabilities. All noise is drawn anew for each seed. Conversions are simulated, so their loss is known exactly: excess
-over the entropy of the truth, times 1000, and the slope of a logistic regression of the truth on the predicted logit.
+probabilities. The number of rounds of models with the correction is the best by the test error, which is in favor of
+these two. All noise is drawn anew for each seed. Conversions are simulated, so their loss is known exactly: excess over
+the entropy of the truth, times 1000, and the slope of a logistic regression of the truth on the predicted logit.
 
-DATA_FOLDER has housing.csv, with the column `value`; digits come with scikit-learn.
+WORK_FOLDER/data has the files of prepare.py and run.py; digits come with scikit-learn.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ HELD_OUT = 0.2
 LEAST = 1e-4
 """Least predicted probability of a class."""
 ROUNDS, RATE, LEAVES = 80, 0.2, 16
-"""Of the trees that are trained with the forward correction; the number of rounds is chosen on noisy labels."""
+"""Of the trees that are trained with the forward correction."""
 MOST_COPIES = 4
 """Students on probabilities see each record with its likeliest classes, at most so many."""
 
@@ -71,9 +72,29 @@ class Table(NamedTuple):
 
 def housing(folder: Path, seed: int) -> Table:
     """Reads California housing, prices in quintiles."""
-    frame = pd.read_csv(folder / "housing.csv")
+    frame = pd.read_csv(folder / "data" / "housing.csv")
     prices = frame.pop("value").to_numpy()
     return Table(frame, np.searchsorted(np.quantile(prices, [0.2, 0.4, 0.6, 0.8]), prices, side="right"), 5)
+
+
+def cut(folder: Path, seed: int) -> Table:
+    """Reads diamonds, with the quality of their cut."""
+    frame = pd.read_csv(folder / "data" / "diamonds.csv")
+    names = ["Fair", "Good", "Very Good", "Premium", "Ideal"]
+    return Table(frame, np.array([names.index(name) for name in frame.pop("cut")]), len(names))
+
+
+def clarity(folder: Path, seed: int) -> Table:
+    """Reads diamonds, with their clarity."""
+    frame = pd.read_csv(folder / "data" / "diamonds.csv")
+    names = ["I1", "SI2", "SI1", "VS2", "VS1", "VVS2", "VVS1", "IF"]
+    return Table(frame, np.array([names.index(name) for name in frame.pop("clarity")]), len(names))
+
+
+def weeks(folder: Path, seed: int) -> Table:
+    """Reads 60,000 mothers of the census, with weeks worked in four bins."""
+    frame = pd.read_csv(folder / "data" / "census_1_52.csv").sample(60_000, random_state=1)
+    return Table(frame, np.searchsorted([14, 27, 40], frame.pop("work").to_numpy(), side="right"), 4)
 
 
 def digits(folder: Path, seed: int) -> Table:
@@ -117,6 +138,9 @@ def conversions(folder: Path, seed: int) -> Table:
 TABLES: dict[str, Callable[[Path, int], Table]] = {
     "housing": housing,
     "digits": digits,
+    "cut": cut,
+    "clarity": clarity,
+    "weeks": weeks,
     "twenty": twenty,
     "conversions": conversions,
 }
@@ -208,55 +232,53 @@ def student(x: np.ndarray, categories: list[bool], probabilities: np.ndarray, si
     return predict
 
 
-def forward(x: np.ndarray, categories: list[bool], drawn: np.ndarray, likelihoods: np.ndarray, seed: int):
+def forward(
+    x: np.ndarray, categories: list[bool], likelihoods: np.ndarray, seed: int, tests: np.ndarray, own_rounds: bool
+) -> Iterator[np.ndarray]:
     """Trains boosted trees by the likelihood of drawn classes, with the Fisher information as second derivatives.
 
-    `likelihoods[i, c]` is the probability of the class that was drawn for record i if the true one is c. The number of
-    rounds is that of the least noisy loss on a fifth of the records.
+    `likelihoods[i, c]` is the probability of the class that was drawn for record i if the true one is c. Yields the
+    probabilities of test records after each round; with `own_rounds`, those alone with the least noisy loss on a fifth
+    of the records, which no model sees.
     """
     size = likelihoods.shape[1]
-    held = np.random.default_rng(seed).random(len(x)) < 0.2
-    models: list[list[HistGradientBoostingRegressor]] = []
+    held = np.random.default_rng(seed).random(len(x)) < (0.2 if own_rounds else 0.0)
     start = _start(likelihoods)
-    logits, best, kept = np.tile(start, (len(x), 1)), np.inf, 0
-    for done in range(1, ROUNDS + 1):
+    logits, best, waited = np.tile(start, (len(x), 1)), np.inf, 0
+    found = np.tile(start, (len(tests), 1))
+    kept = found.copy()
+    for _ in range(ROUNDS):
         chances = _softmax(logits)
         joint = chances * likelihoods
         posterior = joint / joint.sum(axis=1, keepdims=True)
         gradient = posterior - chances
         # The Fisher information is about the variance of the gradient.
         information = np.maximum((gradient[~held] ** 2).mean(axis=0), 1e-8)
-        own = []
         for one in range(size if size > 2 else 1):
             model = HistGradientBoostingRegressor(
                 max_iter=1, learning_rate=1.0, max_leaf_nodes=LEAVES, min_samples_leaf=20, early_stopping=False,
                 l2_regularization=1 / information[one], categorical_features=categories, random_state=seed,
             )  # fmt: skip
             model.fit(x[~held], gradient[~held, one] / information[one])
-            step = RATE * (size - 1) / size * model.predict(x)
-            logits[:, one] += step
-            if size == 2:
-                logits[:, 1] -= step
-            own.append(model)
-        models.append(own)
-        loss = -np.log((_softmax(logits[held]) * likelihoods[held]).sum(axis=1)).mean()
-        if loss < best - 1e-6:
-            best, kept = loss, done
-        elif done - kept >= 6:
-            break
-
-    def predict(tests: np.ndarray) -> np.ndarray:
-        found = np.tile(start, (len(tests), 1))
-        for own in models[:kept]:
-            for one, model in enumerate(own):
-                step = RATE * (size - 1) / size * model.predict(tests)
-                found[:, one] += step
+            for scores, records in ((logits, x), (found, tests)):
+                step = RATE * (size - 1) / size * model.predict(records)
+                scores[:, one] += step
                 if size == 2:
-                    found[:, 1] -= step
-        found = np.maximum(_softmax(found), LEAST)
-        return found / found.sum(axis=1, keepdims=True)
+                    scores[:, 1] -= step
+        if not own_rounds:
+            yield _bounded(found)
+            continue
+        loss = -np.log((_softmax(logits[held]) * likelihoods[held]).sum(axis=1)).mean()
+        kept, best, waited = (found.copy(), loss, 0) if loss < best - 1e-6 else (kept, best, waited + 1)
+        if waited >= 6:
+            break
+    if own_rounds:
+        yield _bounded(kept)
 
-    return predict
+
+def _bounded(logits: np.ndarray) -> np.ndarray:
+    found = np.maximum(_softmax(logits), LEAST)
+    return found / found.sum(axis=1, keepdims=True)
 
 
 def _start(likelihoods: np.ndarray) -> np.ndarray:
@@ -268,8 +290,8 @@ def _start(likelihoods: np.ndarray) -> np.ndarray:
     return np.log(np.maximum(shares, 1e-6))
 
 
-def randomized(classes: np.ndarray, allowed: np.ndarray, epsilon: float, random: np.random.Generator):
-    """Draws by randomized response on allowed classes, shape (n, K), bool; returns draws and their likelihoods.
+def randomized(classes: np.ndarray, allowed: np.ndarray, epsilon: float, random: np.random.Generator) -> np.ndarray:
+    """Draws by randomized response on allowed classes, shape (n, K), bool; returns the likelihoods of the draws.
 
     A class that is not allowed becomes a uniform one of those that are (RRWithPrior).
     """
@@ -280,26 +302,29 @@ def randomized(classes: np.ndarray, allowed: np.ndarray, epsilon: float, random:
     drawn = np.where(stay, classes, (random.random(allowed.shape) * allowed).argmax(axis=1))
     likelihoods = np.where(allowed, (1 / rest)[:, None], (1 / size)[:, None])
     likelihoods[place, drawn] = np.exp(epsilon) / rest
-    return drawn, np.where(size[:, None] == 1, 1.0, likelihoods)
+    return np.where(size[:, None] == 1, 1.0, likelihoods)
 
 
-def rival(x: np.ndarray, categories: list[bool], classes: np.ndarray, size: int, epsilon: float, seed: int):
-    """LP-2ST: half of the records by randomized response, the rest by RRWithPrior with a model of the first half."""
+def rival(
+    x: np.ndarray, categories: list[bool], classes: np.ndarray, size: int, epsilon: float, seed: int
+) -> np.ndarray:
+    """LP-2ST: half of the records by randomized response, the rest by RRWithPrior with a model of the first half.
+
+    Returns the likelihoods of the drawn classes, shape (n, K).
+    """
     random = np.random.default_rng([3, seed])
     first = random.random(len(x)) < 0.5
-    drawn, likelihoods = randomized(classes[first], np.ones((first.sum(), size), bool), epsilon, random)
-    prior = forward(x[first], categories, drawn, likelihoods, seed)(x[~first])
+    likelihoods = randomized(classes[first], np.ones((first.sum(), size), bool), epsilon, random)
+    (prior,) = forward(x[first], categories, likelihoods, seed, x[~first], own_rounds=True)
     order = np.argsort(-prior, axis=1)
     ranked = np.cumsum(np.take_along_axis(prior, order, axis=1), axis=1)
     count = np.arange(1, size + 1)
     best = (ranked * np.exp(epsilon) / (np.exp(epsilon) + count - 1)).argmax(axis=1)
     allowed = np.zeros(prior.shape, bool)
     np.put_along_axis(allowed, order, count <= best[:, None] + 1, axis=1)
-    more, others = randomized(classes[~first], allowed, epsilon, random)
-    all_drawn, all_likelihoods = np.empty(len(x), np.int64), np.empty((len(x), size))
-    all_drawn[first], all_drawn[~first] = drawn, more
-    all_likelihoods[first], all_likelihoods[~first] = likelihoods, others
-    return forward(x, categories, all_drawn, all_likelihoods, seed)
+    found = np.empty((len(x), size))
+    found[first], found[~first] = likelihoods, randomized(classes[~first], allowed, epsilon, random)
+    return found
 
 
 class Score(NamedTuple):
@@ -369,19 +394,20 @@ def scores(name: str, folder: Path, seed: int) -> Iterator[Score]:
         model = student(x[train], categories, probabilities / PROBABILITY_UNIT, size, seed)
         yield Score(name, "center, probabilities", epsilon, seed, *judged(table, test, model(x[test])))
         every = np.ones((len(train), size), bool)
-        noised = randomized(classes, every, epsilon, np.random.default_rng([5, seed]))
-        model = forward(x[train], categories, *noised, seed)
-        yield Score(name, "randomized response", epsilon, seed, *judged(table, test, model(x[test])))
-        model = rival(x[train], categories, classes, size, epsilon, seed)
-        yield Score(name, "LP-2ST", epsilon, seed, *judged(table, test, model(x[test])))
+        for title, likelihoods in (
+            ("randomized response", randomized(classes, every, epsilon, np.random.default_rng([5, seed]))),
+            ("LP-2ST", rival(x[train], categories, classes, size, epsilon, seed)),
+        ):
+            stages = forward(x[train], categories, likelihoods, seed, x[test], own_rounds=False)
+            yield Score(name, title, epsilon, seed, *min(judged(table, test, stage) for stage in stages))
 
 
 def main(folder: Path, names: list[str]) -> None:
-    """Scores all tables and writes class_results.csv beside this file."""
-    with (HERE / "class_results.csv").open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(Score._fields)
-        for name in names:
+    """Scores tables and writes classes_NAME.csv beside this file for each of them."""
+    for name in names:
+        with (HERE / f"classes_{name}.csv").open("w", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(Score._fields)
             for seed in range(SEEDS):
                 for each in scores(name, folder, seed):
                     writer.writerow([f"{value:.5g}" if isinstance(value, float) else value for value in each])
@@ -390,5 +416,5 @@ def main(folder: Path, names: list[str]) -> None:
 
 if __name__ == "__main__":
     if len(sys.argv) < 2:
-        sys.exit("usage: class_results.py DATA_FOLDER [NAME ...]")
+        sys.exit("usage: class_results.py WORK_FOLDER [NAME ...]")
     main(Path(sys.argv[1]), sys.argv[2:] or list(TABLES))

@@ -196,6 +196,7 @@ def _coded_columns(sample: Columns, center: LinearCenter) -> tuple[tuple[CodedCo
 
 
 def deviation(values: np.ndarray) -> float:
+    """Standard deviation of values, shape (n,)."""
     return float(np.sqrt(((values - values.sum() / len(values)) ** 2).sum() / len(values)))
 
 

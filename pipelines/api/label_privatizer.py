@@ -661,7 +661,7 @@ def _given(labels: Any, second: Any, features: Any, center: Any, ids: Any, units
 def _needed(features: FeatureFrame | None, row_map: RowMap, column: LabelColumn) -> FeatureFrame:
     """The features that linear centers of a fitted mechanism are made of; the label must be none of them."""
     if features is None:
-        raise ValueError("features are missing: the mechanism is for labels around a linear center of them")
+        raise ValueError("features are missing: the mechanism is for labels around a center of them")
     if column.name in row_map.columns:
         raise ValueError(f"label {column.name!r} is a feature of the center, which is released as it is: fit again")
     return features

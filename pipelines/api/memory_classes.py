@@ -30,8 +30,7 @@ from ...mechanisms.release.class_release import (
     sum_class_rows,
 )
 from ...mechanisms.release.label_records import LabelRecords
-from ...transforms.center.feature_columns import center_columns
-from ...transforms.center.fit_classes import NO_FEATURES
+from ...transforms.center.feature_columns import NO_FEATURES, center_columns
 from ..spec.label import Label
 from .feature_frames import FeatureFrame
 from .memory_release import MemoryRecords, blocks_of, feature_sample

@@ -40,10 +40,8 @@ from ..label_summary import SummarizeLabels, usable_records
 from ..noise_binding import ID_GROUPS, Threshold, after_unique_ids
 from ..noise_key_file import NoiseKeyFile
 from ..progress_log import LOGGER, Progress
-from .feature_columns import center_columns
+from .feature_columns import NO_FEATURES, center_columns
 from .fit_center import MergeMoments, check_features
-
-NO_FEATURES = "no feature tells records apart: give --center none"
 
 
 @dataclass
