@@ -137,7 +137,7 @@ def test_features_without_a_center(privatizer):
     assert found.transform(TEXTS).shape == (RECORDS,)
     assert found.center_ is None
     with pytest.raises(ValueError, match="center linear is for labels that are numbers"):
-        privatizer(center="linear").fit(TEXTS)
+        privatizer(center="linear").fit(TEXTS, features=pd.DataFrame({"x": np.arange(RECORDS)}))
 
 
 @pytest.mark.parametrize(
