@@ -312,8 +312,10 @@ def _values_of_labels(fields: Fields, names: Sequence[str]) -> list[Fields]:
         changed: list[dict[str, Any]] = [{field: value} for value in each]
         numbers = [dataclasses.replace(part, **change) for part, change in zip(numbers, changed, strict=True)]
     found = {str(part.label): part for part in numbers}
-    # A linear center is asked for the numbers; classes have their default beside it.
-    rest = _WITHOUT_NUMBERS | ({"center": None} if fields.center == "linear" else {})
+    rest = dict(_WITHOUT_NUMBERS)
+    if fields.center == "linear":
+        # It is asked for the numbers; classes have their default beside it.
+        rest["center"] = None
     parts = [found.get(str(part.label), dataclasses.replace(part, **rest)) for part in parts]
     centers = [part.center_column for part in parts if part.center_column is not None]
     if len({*centers, *names}) < len(centers) + len(names):
