@@ -16,17 +16,17 @@ from typing import Any
 
 import numpy as np
 
-from .cell_document import CODES, LEAST_CELLS, MOST_CELLS
+from .cell_document import LEAST_CELLS, MOST_CELLS
 from .center_rows import dot_bounds
 from .class_center_document import COARSE, ClassCells, ClassCenter, read_class_center
 from .class_logits import (
     LOGIT_UNIT,
     CellTargets,
     ClassMoments,
+    WholeMatrix,
     class_moments,
     decoded_rows,
     floored_shares,
-    grid_product,
     linear_coefficients,
     refits,
     released_shares,
@@ -146,10 +146,11 @@ def _codes_fit(center: ClassCenter, cells: ClassCells) -> bool:
     low = np.where(rows <= -_CLIPPED, -center.norm, rows - half)
     high = np.where(rows >= _CLIPPED, center.norm, rows + half - 1)
     for column, codes in zip(cells.others, cells.codes[len(cells.features) :], strict=True):
-        ends = low[:, column.place], high[:, column.place]
         if column.logit:
             coefficients = np.array([each[column.place] for each in center.coefficients])
             ends = tuple(each // ROW_UNIT for each in dot_bounds(low, high, coefficients))
+        else:
+            ends = low[:, column.place], high[:, column.place]
         least, most = (np.searchsorted(np.array(column.cuts, np.int64), each, side="right") for each in ends)
         found = np.frombuffer(codes, np.uint8)
         if (found < least).any() or (found > most).any():
@@ -241,7 +242,8 @@ def _candidate_problems(
     """Compares coefficients and trees with those that follow from the coefficients of each fold."""
     start, stated = np.array(center.coefficients) / LOGIT_UNIT, np.array(cells.coefficients)
     start[0] += base
-    given, *refitted = (grid_product(sample.targets.rows, each) / ROW_UNIT for each in (start, *found))
+    rows = WholeMatrix(sample.targets.rows)
+    given, *refitted = (rows.times(each) / ROW_UNIT for each in (start, *found))
     better = refits_are_better(sample, given, refitted)
     mean = np.add.reduce(np.stack(found), axis=0) / FOLDS
     if better is not False and rounds_to(mean, stated):
@@ -250,10 +252,3 @@ def _candidate_problems(
         yield from class_tree_problems(cells, sample, given, [given] * FOLDS)
     else:
         yield f"{_NAME}.cells.coefficients do not follow from its counts and the class sums: they could hold labels"
-
-
-def median_cut(codes: np.ndarray) -> int:
-    """Code from which on codes are above, so that both parts are as equal as they can be; there are two codes."""
-    below = np.cumsum(np.bincount(codes, minlength=CODES))[:-1]
-    uneven = np.where((below == 0) | (below == len(codes)), 2 * len(codes), np.abs(2 * below - len(codes)))
-    return int(np.argmin(uneven)) + 1

@@ -73,11 +73,19 @@ def softmax(logits: np.ndarray) -> np.ndarray:
     return weights / weights.sum(axis=1, keepdims=True)
 
 
-def grid_product(whole: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Product of a matrix of whole numbers with one whose entries are rounded to a grid, so that it is exact."""
-    most, largest = np.abs(whole).sum(axis=1).max(initial=1.0), np.abs(values).max(initial=0.0) or 1.0
-    bits = 52 - int(np.frexp(most)[1]) - int(np.frexp(largest)[1])
-    return np.ldexp(whole @ np.rint(np.ldexp(values, bits)), -bits)
+class WholeMatrix:
+    """Matrix of whole numbers, shape (n, m), float64."""
+
+    def __init__(self, entries: np.ndarray):
+        """Takes the entries, whose products with numbers on a grid are to be exact."""
+        self._entries = np.ascontiguousarray(entries)
+        self._most = float(np.abs(entries).sum(axis=1).max(initial=1.0))
+
+    def times(self, values: np.ndarray) -> np.ndarray:
+        """Product with a matrix, shape (m, p), whose entries are rounded to a grid, so that it is exact."""
+        largest = float(np.abs(values).max(initial=0.0)) or 1.0
+        bits = 52 - math.frexp(self._most)[1] - math.frexp(largest)[1]
+        return np.ldexp(self._entries @ np.rint(np.ldexp(values, bits)), -bits)
 
 
 def decoded_rows(rows: list[bytes]) -> np.ndarray:
@@ -156,16 +164,16 @@ def linear_coefficients(center: ClassCenter, moments: ClassMoments) -> Iterator[
     ridge = moments.precision * (1 + moments.noise / (center.records * spread)) / center.records
     start = np.zeros(moments.target.shape)
     start[0] = np.log(shares)
-    rows, across = moments.rows, np.ascontiguousarray(moments.rows.T)
+    rows, across = WholeMatrix(moments.rows), WholeMatrix(moments.rows.T)
 
     def objective(weights: np.ndarray) -> tuple[float, np.ndarray]:
-        logits = grid_product(rows, weights) / ROW_UNIT
+        logits = rows.times(weights) / ROW_UNIT
         top = logits.max(axis=1, keepdims=True)
         parts = np.exp(logits - top)
         totals = parts.sum(axis=1, keepdims=True)
-        loss = (np.log(totals[:, 0]) + top[:, 0]).sum() / len(rows)
+        loss = (np.log(totals[:, 0]) + top[:, 0]).sum() / len(logits)
         loss += (weights * (ridge * weights / 2 - moments.target)).sum()
-        means = grid_product(across, parts / totals) / (ROW_UNIT * len(rows))
+        means = across.times(parts / totals) / (ROW_UNIT * len(logits))
         return float(loss), means - moments.target + ridge * weights
 
     yield from ends_of_minimizer(objective, start, spread + ridge, _STEPS)
@@ -261,26 +269,27 @@ def _refit_objective(
     moments: ClassMoments | None,
 ) -> Objective:
     """Squared distances of sums and counts from those expected; covariances of cells are those of `typical`."""
-    rows, across, size = targets.rows, np.ascontiguousarray(targets.rows.T), ROW_UNIT * len(targets.rows)
-    shares, seen = targets.means(softmax(grid_product(rows, typical) / ROW_UNIT)), np.where(held, 0.0, 1.0)[:, None]
+    rows, across = WholeMatrix(targets.rows), WholeMatrix(targets.rows.T)
+    size = ROW_UNIT * len(targets.rows)
+    shares, seen = targets.means(softmax(rows.times(typical) / ROW_UNIT)), np.where(held, 0.0, 1.0)[:, None]
     target = inverse = None
     if moments is not None:
-        means = rows.sum(axis=0) / size
+        means = targets.rows.sum(axis=0) / size
         target = moments.target + moments.shares * (means - moments.means)[:, None]
         inverse = (len(moments.shares) - 1) / len(moments.shares) / moments.variances
 
     def objective(weights: np.ndarray) -> tuple[float, np.ndarray]:
-        chances = softmax(grid_product(rows, weights) / ROW_UNIT)
+        chances = softmax(rows.times(weights) / ROW_UNIT)
         residuals, white = targets.whitened(targets.means(chances), shares)
         white = white * seen
         loss = (residuals * white).sum() / 2 + (precision * weights**2).sum() / 2
         pull = white[targets.cells] * targets.weights
         if target is not None and inverse is not None:
-            missed = center.records * (target - grid_product(across, chances) / size)
+            missed = center.records * (target - across.times(chances) / size)
             loss += (missed**2 * inverse).sum() / 2
-            pull = pull + grid_product(rows, missed * inverse) * (center.records / size)
+            pull = pull + rows.times(missed * inverse) * (center.records / size)
         gradient = chances * (pull - (chances * pull).sum(axis=1, keepdims=True))
-        return float(loss), precision * weights - grid_product(across, gradient) / ROW_UNIT
+        return float(loss), precision * weights - across.times(gradient) / ROW_UNIT
 
     return objective
 

@@ -86,15 +86,13 @@ class DrawnClasses:
         yield f"draws        classes agree with their probabilities in {sets} sets by class and probability; {_ALARM}"
         draws = self.cell_draws() if with_cells else None
         if draws is None:
-            yield (
-                "not shown    that draws are independent of the true classes, which agree with probabilities, too, where "
-                "the center is right"
-            )
+            yield "not shown    that draws are independent of true classes: where the center is right, these agree, too"
             return
         found, times = abs(draws.found) / draws.bound, draws.expected / draws.bound
+        true = f"would have about {times:.1f} times the bound" if times > 1 else "would pass, too"
         yield (
-            f"             and do not follow the noised counts of {len(self._drawn)} cells: {found:.2f} times the bound, "
-            f"where true classes in place of all draws would have about {times:.1f}{'' if times > 1 else ', and pass'}"
+            f"             and do not follow the noised counts of {len(self._drawn)} cells: {found:.2f} times the "
+            f"bound; true classes in place of all draws {true}"
         )
         yield "not shown    that draws depend on nothing else, such as some true classes: this takes the secret key"
 
