@@ -119,6 +119,7 @@ def change(folder, edit):
     release["class_center"] |= {
         "fingerprint": hashlib.blake2b(text.encode(), digest_size=32).hexdigest(),
         "sums": len(center["linear"]["sums"]),
+        "cells": len(center["cells"]["counts"]),
         "trees": len(center["cells"]["trees"]["leaves"]),
     }
     (folder / "release.json").write_text(json.dumps(release))
@@ -172,6 +173,22 @@ def rotate_codes(cells, column):
     cells["codes"][column] = text[1:] + text[:1]
 
 
+def merge_children(cells):
+    """Takes the last split of the tree back, as if the budget allowed one cell less."""
+    tree = cells["tree"]
+    last = len(tree["children"]) - 2
+    node = tree["children"].index(last)
+    leaves = [place for place, child in enumerate(tree["children"]) if child == place]
+    first, second = (cells["counts"].pop() for _ in range(2))
+    cells["counts"].insert(
+        leaves.index(next(leaf for leaf in leaves if leaf > node)),
+        [sum(each) for each in zip(first, second, strict=True)],
+    )
+    for key, value in (("columns", 0), ("cuts", 64), ("children", node)):
+        del tree[key][-2:]
+        tree[key][node] = value
+
+
 def without_sums(center):
     """The party claims that class sums were not worth their noise."""
     linear, cells = center["linear"], center["cells"]
@@ -191,6 +208,7 @@ def halved(center):
 COUNTS, SUMS = "class_center.center.counts do not add up", "class_center.center.linear.sums are larger"
 LINEAR = "class_center.center.linear.coefficients do not follow from its sums"
 CELLS, TREES = "class_center.center.cells.coefficients do not follow from its counts", "class_center.center.cells.trees"
+TREE = "class_center.center.cells.tree"
 ORDER = "in ascending order: their order could hold labels"
 
 
@@ -233,6 +251,11 @@ ORDER = "in ascending order: their order could hold labels"
         (lambda center: center["cells"].__setitem__("epsilon", 0.5), "cells.epsilon is not class_center.center.budget"),
         (lambda center: center["linear"].__setitem__("epsilon", 0.125), "linear.epsilon is not class_center.center"),
         (lambda center: center["budget"].__setitem__("counts", 0.0125), "budget.counts is not the part of epsilon"),
+        (
+            lambda center: move(center["cells"]["tree"]["cuts"], 1, 3),
+            f"{TREE} has a node that is not split at its median",
+        ),
+        (lambda center: merge_children(center["cells"]), f"{TREE} has fewer cells than the budget"),
         (halved, LINEAR),
         (without_sums, "linear.sums are missing, though they would say enough"),
     ],
