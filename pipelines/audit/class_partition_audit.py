@@ -28,7 +28,7 @@ def partition_problems(center: ClassCenter, cells: ClassCells, codes: np.ndarray
 
     It has at least so many cells, unless the codes of no cell differ.
     """
-    scales = _Scales(center, cells)
+    scales = Scales(center, cells)
     ranks = _ranks(codes)
     heap, made, leaves = [(-codes.shape[1], 0, np.arange(codes.shape[1]))], 1, 1
     stopped = False
@@ -76,7 +76,7 @@ def _median_cut(codes: np.ndarray) -> int:
     return int(np.argmin(uneven)) + 1
 
 
-class _Scales:
+class Scales:
     """What splits say about the scales of columns: logarithms x with x_c - x_j >= w_cj for all c and j."""
 
     def __init__(self, center: ClassCenter, cells: ClassCells):

