@@ -77,7 +77,7 @@ def _median_cut(codes: np.ndarray) -> int:
 
 
 class Scales:
-    """What splits say about the scales of columns: logarithms x with x_c - x_j >= w_cj for all c and j."""
+    """Scales of columns, by what splits say of them: logarithms x with x_c - x_j >= w_cj for all c and j."""
 
     def __init__(self, center: ClassCenter, cells: ClassCells):
         features, others = len(cells.features), len(cells.others)
