@@ -93,7 +93,10 @@ def class_statement_problems(release: dict[str, Any], mechanism: dict[str, Any])
     if release.get("release.loss") not in (None, _LOSS):
         yield f"release.loss is not {_LOSS}, that of classes"
     losses = read_member(release, "release.expected_loss", dict)
-    if set(losses) != {_LOSS}:
+    if CLASS_CENTER in mechanism:
+        if losses:
+            yield "release.expected_loss is there, but the weights of mechanism.json draw no class"
+    elif set(losses) != {_LOSS}:
         yield f"release.expected_loss does not have exactly {_LOSS}"
     elif not math.isclose(_stated_loss(losses), _expected_loss(mechanism), rel_tol=_LOSS_ERROR, abs_tol=_LOSS_ERROR**2):
         yield f"release.expected_loss.{_LOSS} is not that of the weights under the prior"

@@ -20,7 +20,8 @@ from .cell_predictions import CellCounts, SampledRecords
 from .center_rows import CenterRows
 from .class_center_document import COARSE, ClassCells, read_class_center
 from .class_logits import LOGIT_UNIT, released_shares, softmax
-from .drawn_classes import PROBABILITY_UNIT, DrawnClasses
+from .class_probabilities import PROBABILITY_UNIT
+from .drawn_classes import DrawnClasses
 from .interval_products import dot_bounds
 from .row_map_document import ROW_UNIT
 from .shard_columns import Column

@@ -1,4 +1,4 @@
-"""Probabilities of the records of a release whose classes are drawn from a center: K integers each, in one encoding."""
+"""Probabilities of the records of a release whose classes are drawn from a center: K floats each, in one encoding."""
 
 from __future__ import annotations
 
@@ -9,68 +9,46 @@ import pyarrow as pa
 
 from .documents import RefusedDocument
 
-# Bytes of the varint of a probability.
-_LONGEST = 3
+PROBABILITY_UNIT = 1 << 16
+"""Probabilities are integer multiples of 1 / PROBABILITY_UNIT, which float32 holds exactly."""
 
 
 def probabilities_of_column(column: pa.Array, classes: int) -> np.ndarray:
-    """Reads lists of integers of a Parquet column, shape (n, K), int64.
+    """Reads lists of float32 of a Parquet column, as multiples of 1 / PROBABILITY_UNIT: shape (n, K), int64.
 
-    Raises RefusedDocument if a record does not have exactly K integers.
+    Raises RefusedDocument if a record does not have exactly K of them, in their only representation.
     """
     if not (pa.types.is_list(column.type) or pa.types.is_large_list(column.type)):
         raise RefusedDocument("has probabilities that are not lists")
-    if not pa.types.is_integer(column.type.value_type):
-        raise RefusedDocument("has probabilities that are not integers")
+    if not pa.types.is_float32(column.type.value_type):
+        raise RefusedDocument("has probabilities that are not float32")
     lengths = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
     values = column.flatten()
     if (lengths != classes).any() or values.null_count:
         raise RefusedDocument(f"has a record without exactly {classes} probabilities")
-    return values.cast(pa.int64()).to_numpy(zero_copy_only=False).reshape(len(column), classes)
+    return _multiples(values.to_numpy(zero_copy_only=False).reshape(len(column), classes))
 
 
 def probabilities_of_messages(messages: Sequence[bytes], classes: int) -> np.ndarray:
-    """Reads encoded Features, one packed list of integers each, shape (n, K), int64.
+    """Reads encoded Features, one packed list of float32 each, in multiples of 1 / PROBABILITY_UNIT; (n, K), int64.
 
     Raises RefusedDocument if one is anything else, or not in the shortest encoding, which could hide a label.
     """
-    found = np.empty((len(messages), classes), np.int64)
-    lengths = np.array([len(message) for message in messages])
-    for length in np.unique(lengths).tolist():
-        rows = np.flatnonzero(lengths == length)
-        octets = np.frombuffer(b"".join([messages[row] for row in rows.tolist()]), np.uint8).reshape(len(rows), length)
-        found[rows] = _decoded(octets, classes)
-    return found
-
-
-def _decoded(octets: np.ndarray, classes: int) -> np.ndarray:
-    """Integers of messages of one length, shape (n, bytes), uint8."""
-    header = next((each for each in map(_header, range(classes, _LONGEST * classes + 1)) if _fits(each, octets)), None)
-    values = octets[:, len(header) :] if header is not None else octets
-    last = values < 0x80
-    if header is None or (last.sum(axis=1) != classes).any() or not last[:, -1].all():
-        raise RefusedDocument(f"has a record whose probabilities are not one packed list of {classes} integers")
-    ends = np.flatnonzero(last)
-    starts = np.concatenate([[0], ends[:-1] + 1])
-    sizes = ends - starts + 1
-    flat = values.ravel()
-    if sizes.max(initial=1) > _LONGEST or (flat[ends[sizes > 1]] == 0).any():
-        raise RefusedDocument("has a record whose probabilities are not in the shortest encoding")
-    shifts = 7 * (np.arange(flat.size) - np.repeat(starts, sizes))
-    parts = (flat & 0x7F).astype(np.int64) << shifts
-    return np.add.reduceat(parts, starts).reshape(len(values), classes)
-
-
-def _fits(header: bytes, octets: np.ndarray) -> bool:
-    """True if all messages begin with a header, and have as many bytes after it as it says."""
-    size = octets.shape[1] - len(header)
-    return size >= 0 and header == _header(size) and bool((octets[:, : len(header)] == np.array([*header])).all())
-
-
-def _header(size: int) -> bytes:
-    """First bytes of a Feature of a packed list of integers, in so many bytes."""
+    size = 4 * classes
     own = bytes([0x0A, *_varint(size)])
-    return bytes([0x1A, *_varint(len(own) + size), *own])
+    header = bytes([0x12, *_varint(len(own) + size), *own])
+    if any(len(message) != len(header) + size or not message.startswith(header) for message in messages):
+        raise RefusedDocument(f"has a record whose probabilities are not one packed list of {classes} floats")
+    octets = np.frombuffer(b"".join(messages), np.uint8).reshape(len(messages), len(header) + size)
+    return _multiples(np.ascontiguousarray(octets[:, len(header) :]).view("<f4"))
+
+
+def _multiples(values: np.ndarray) -> np.ndarray:
+    """Floats in multiples of 1 / PROBABILITY_UNIT; -1 for any that is none, as its bits could hide a label."""
+    scaled = values.astype(np.float64) * PROBABILITY_UNIT
+    whole = np.rint(np.where((scaled >= 0) & (scaled <= PROBABILITY_UNIT), scaled, -1)).astype(np.int64)
+    same = (whole / PROBABILITY_UNIT).astype("<f4").view("<u4") == np.ascontiguousarray(values, "<f4").view("<u4")
+    return np.where(same, whole, -1)
 
 
 def _varint(number: int) -> list[int]:

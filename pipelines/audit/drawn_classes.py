@@ -22,9 +22,8 @@ import numpy as np
 
 from .class_center_document import ClassCenter
 from .class_logits import sum_zero_variance
+from .class_probabilities import PROBABILITY_UNIT
 
-PROBABILITY_UNIT = 1 << 16
-"""Probabilities are integer multiples of 1 / PROBABILITY_UNIT."""
 FALSE_ALARM = 1e-6
 """A correct release fails with a probability of at most this."""
 

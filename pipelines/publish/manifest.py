@@ -107,7 +107,12 @@ def make_manifest(
 
 
 def losses_of(mechanism: MechanismFile) -> dict[str, Loss]:
-    """Losses that a mechanism file is stated with: those that are defined for its labels, or that of its classes."""
+    """Losses that a mechanism file is stated with: those that are defined for its labels, or that of its classes.
+
+    None for a center of classes: what its draws lose depends on the features of each record.
+    """
+    if mechanism.class_center is not None:
+        return {}
     if mechanism.classes is not None:
         return {ZERO_ONE.name: ZERO_ONE}
     negative = mechanism.randomizer.labels[0] < 0

@@ -23,7 +23,7 @@ from labeldp.pipelines.audit.class_center_document import read_class_center
 from labeldp.pipelines.audit.class_logits import ends_of_minimizer, sum_zero_variance
 from labeldp.pipelines.audit.class_partition_audit import Scales, partition_problems
 from labeldp.pipelines.audit.class_predictions import coded_probabilities
-from labeldp.pipelines.audit.class_probabilities import probabilities_of_messages
+from labeldp.pipelines.audit.class_probabilities import probabilities_of_column, probabilities_of_messages
 from labeldp.pipelines.audit.documents import RefusedDocument
 from labeldp.pipelines.audit.drawn_classes import DrawnClasses
 
@@ -162,6 +162,10 @@ def fewer_trees(trees):
     size = max(size for size in (10, 20, 40, 80, 140, 220) if size < kept)
     for key, each in trees.items():
         trees[key] = [tree for fold in range(3) for tree in each[fold * kept : fold * kept + size]]
+
+
+UNIT = 1 / (1 << 16)
+"""Probabilities are multiples of it."""
 
 
 def move(values, first, second, amount=1):
@@ -461,9 +465,15 @@ def with_probabilities(found, edit, name="ill_probabilities", kind=None):
 @pytest.mark.parametrize(
     ("edit", "problem"),
     [
-        (lambda lists: move(lists[7], 0, 1), "1 probabilities that the center does not predict from the record's"),
-        (lambda lists: move(lists[7], 1, 3), "first in record 7"),
-        (lambda lists: lists[7].__setitem__(0, lists[7][0] + 1), "1 probabilities that the center does not predict"),
+        (
+            lambda lists: move(lists[7], 0, 1, UNIT),
+            "1 probabilities that the center does not predict from the record's",
+        ),
+        (lambda lists: move(lists[7], 1, 3, UNIT), "first in record 7"),
+        (
+            lambda lists: lists[7].__setitem__(0, lists[7][0] + UNIT),
+            "1 probabilities that the center does not predict",
+        ),
         (lambda lists: lists.__setitem__(7, lists[8]), "1 probabilities that the center does not predict"),
         (lambda lists: lists[7].pop(), "has a record without exactly 4 probabilities"),
         (lambda lists: lists.__setitem__(7, None), "has a record without exactly 4 probabilities"),
@@ -480,7 +490,7 @@ def test_probabilities_of_another_type(copied):
     folder = copied("four")
     kind = pa.list_(pa.float64())
     rewrite(folder, lambda found: with_probabilities(found, lambda lists: None, kind=kind))
-    assert "has probabilities that are not integers" in problems(folder, data=True)
+    assert "has probabilities that are not float32" in problems(folder, data=True)
     rewrite(folder, lambda found: with_column(found, "ill_probabilities", found["a"]))
     assert "has probabilities that are not lists" in problems(folder, data=True)
 
@@ -535,19 +545,21 @@ def test_a_center_of_other_records(released, logs, flags, invoke, command, tmp_p
     assert "not shown    that draws are independent of true classes" in audit_report(audit)
 
 
-def encoded(values, kind=0x1A):
-    """Feature of a packed list of integers."""
-    packed = b"".join(bytes([v & 0x7F | 0x80, v >> 7 & 0x7F | 0x80, v >> 14]) for v in values)
+def encoded(multiples, kind=0x12):
+    """Feature of a packed list of floats, multiples of 1 / 65,536."""
+    packed = struct.pack(f"<{len(multiples)}f", *(each / (1 << 16) for each in multiples))
     own = bytes([0x0A, len(packed)]) + packed
     return bytes([kind, len(own)]) + own
 
 
 def test_encodings_of_probabilities():
-    large = [[1 << 15, (1 << 15) - 1 + (1 << 14)], [40000, 65535]]
-    assert probabilities_of_messages([encoded(each) for each in large], 2).tolist() == large
-    small = bytes([0x1A, 5, 0x0A, 3, 0x05, 0x86, 0x01])
-    assert probabilities_of_messages([small, encoded(large[0])], 2).tolist() == [[5, 134], large[0]]
+    wanted = [[1 << 15, (1 << 15) - 1], [1, 65535], [65536, 0]]
+    assert probabilities_of_messages([encoded(each) for each in wanted], 2).tolist() == wanted
     assert probabilities_of_messages([], 2).shape == (0, 2)
+    many = list(range(1, 101))
+    own = struct.pack("<100f", *(each / (1 << 16) for each in many))
+    long = bytes([0x12, 0x93, 0x03, 0x0A, 0x90, 0x03]) + own
+    assert probabilities_of_messages([long], 100).tolist() == [many]
 
 
 @pytest.mark.parametrize(
@@ -556,16 +568,24 @@ def test_encodings_of_probabilities():
         b"",
         encoded([40000]),
         encoded([40000, 40000, 40000]),
-        encoded([40000, 3]),  # with bytes of 0
-        encoded([40000, 40000], kind=0x12),
-        encoded([40000, 40000])[:-1] + b"\x80",
-        bytes([0x1A, 4, 0x08, 0x05, 0x08, 0x06]),  # not packed
-        bytes([0x1A, 4, 0x0A, 3, 0x05, 0x86, 0x01]),
+        encoded([40000, 40000], kind=0x1A),
+        encoded([40000, 40000]) + b"\x80",
+        bytes([0x12, 0x8A, 0x00]) + encoded([40000, 40000])[2:],
+        bytes([0x12, 0x0A, 0x0D, 0, 0, 0, 0x3F, 0x0D, 0, 0, 0, 0x3F]),  # not packed
     ],
 )
 def test_other_encodings_of_probabilities_are_refused(message):
     with pytest.raises(RefusedDocument, match="has a record whose probabilities are not"):
         probabilities_of_messages([message], 2)
+
+
+@pytest.mark.parametrize("value", [-0.0, np.nan, np.inf, -0.5, 0.5 + 2.0**-20, 1.5, 1e-30])
+def test_floats_that_are_no_probabilities(value):
+    """More bits than a multiple of the unit has could hold a label; none of them is taken as the multiple."""
+    column = pa.array([[0.5, value]], pa.list_(pa.float32()))
+    assert probabilities_of_column(column, 2).tolist() == [[1 << 15, -1]]
+    message = encoded([1 << 15, 0])[:-4] + struct.pack("<f", value)
+    assert probabilities_of_messages([message], 2).tolist() == [[1 << 15, -1]]
 
 
 def test_probabilities_of_a_tfrecord(copied):
