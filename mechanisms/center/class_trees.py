@@ -45,8 +45,8 @@ _SIGNIFICANT = 1.0
 _TINY = 1e-12
 # Information about a leaf that halves it.
 _PRIOR = 1.0
-# Records whose leaves are looked up at a time, and most classes whose trees are looked up four at a time, not three: the
-# tables of sums should stay in the cache.
+# Records whose leaves are looked up at a time, and most classes whose trees are looked up four at a time, else three:
+# the tables of sums stay in the cache.
 _BLOCK = 1 << 13
 _FEW_CLASSES = 8
 
