@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any, NamedTuple
 
+from .class_center_audit import CLASS_CENTER, class_center_problems
 from .documents import RefusedDocument, printable, read_count, read_floats, read_member, read_nonnegative
 from .weight_runs import read_spans
 
@@ -71,7 +72,9 @@ def check_places(classes: Classes, labels: list[float], outputs: list[float]) ->
 
 def class_problems(mechanism: dict[str, Any]) -> Iterator[str]:
     """Checks that a mechanism file of classes has nothing that only labels that are numbers have."""
-    if mechanism["mechanism"] not in _MECHANISMS:
+    if CLASS_CENTER in mechanism:
+        yield from class_center_problems(mechanism)
+    elif mechanism["mechanism"] not in _MECHANISMS:
         yield f"mechanism is not one of classes: {' or '.join(_MECHANISMS)}"
     if mechanism.get("rounding", "nearest") != "nearest":
         yield "rounding is not nearest: places of classes are not rounded"
@@ -114,6 +117,8 @@ def _expected_loss(mechanism: dict[str, Any]) -> float:
 
 def class_warning_degrees(release: dict[str, Any], mechanism: dict[str, Any]) -> Iterator[tuple[str, float]]:
     """Names of the possible warnings of classes, in order, each with its statistic over its threshold."""
+    if CLASS_CENTER in mechanism:
+        return  # weights say nothing of the labels
     prior, other = read_floats(mechanism["prior"], "weights"), mechanism["classes"]["other"]
     yield "only_other_class", _only_other(prior, other, read_nonnegative(release, "release.prior_epsilon"), release)
     yield "lost_classes", 2.0 * (len(mechanism["outputs"]) < len(mechanism["labels"]))
