@@ -1,4 +1,4 @@
-"""`labeldp report` on classes that were drawn from a center: what was noised, what it knows, and no randomized response."""
+"""`labeldp report` on classes drawn from a center: what was noised, what it knows, and no randomized response."""
 
 import json
 import math
