@@ -40,6 +40,7 @@ _GROUP_EPSILON = 2.0
 _DRAWS_PER_NUMBER = 20
 _LEAST_RUNS, _MOST_RUNS = 400, 100_000
 _PROBES = 100
+_STEPS, _ROUNDING = 4, 1e-9
 _RECORDS = 16  # records of the sample whose draws are compared with their probabilities
 _MOST_NUMBERS = 1 << 22
 
@@ -202,7 +203,9 @@ def _check_whole(parts: list[_Part], classes: int, targets: list[_Target], setti
 
 def _finding(check: str, scores: np.ndarray, epsilon: float, records: int, setting: Setting) -> Finding:
     """Bounds epsilon of one record from log-likelihood ratios, shape (runs, 2), of datasets that differ in several."""
-    found = bound_statistic(check, scores, records * epsilon, 0.0, setting.alpha, "")
+    # Few distinct values, of which the largest and the smallest ratio are values of their own.
+    steps = np.trunc(scores * (_STEPS * (1 + _ROUNDING) / (records * epsilon)))
+    found = bound_statistic(check, steps, records * epsilon, 0.0, setting.alpha, "")
     bound = (found.epsilon or 0.0) / records
     moved = "one record moved" if records == 1 else f"{records:,} records moved"
     text = f"epsilon at least {bound:.6g}, claimed {epsilon:.6g}; {moved} to another class, {len(scores):,} runs"
