@@ -70,7 +70,7 @@ def strips_chart(names: Sequence[str], strips: Sequence[Strip], x_name: str, y_n
             f'<path class="mean mark" d="M{decimal(mean - 4)} {decimal(middle - half - 7)}h8l-4 7z"/>',
         ]
     parts.append(f'<path class="axis" d="M{left} {decimal(frame.top)}V{decimal(bottom)}"/>')
-    names_of_marks = (("line spread", "90 % of records"), ("prior", "middle half"), ("mean mark", "mean"))
+    names_of_marks = (("line spread", "90% of records"), ("prior", "middle half"), ("mean mark", "mean"))
     parts += [frame.axis_names(left, (x_name, 0), (y_name, 0)), legend(names_of_marks)]
     described = " ".join(
         f"{name}: mean {percent(each.mean)}, from {percent(each.quantiles[0])} to {percent(each.quantiles[-1])}."

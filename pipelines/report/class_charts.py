@@ -45,7 +45,7 @@ class Bars:
 
     def text(self, row: int) -> str:
         """The value of a class in percent, with its standard error."""
-        error = f" \u00b1 {percent(self.errors[row])}" if self.errors else ""
+        error = f" \u00b1 {100 * self.errors[row]:.2g}%" if self.errors else ""
         return percent(self.values[row]) + error
 
     def ends(self, row: int) -> tuple[float, float]:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -252,3 +253,26 @@ def test_bars_with_errors() -> None:
     assert ">50% \u00b1 2%<" in chart
     assert ">40%<" in chart
     assert chart.count("<rect") == 4  # two of the legend, and those of values above 0
+
+
+def test_the_column_of_probabilities_is_new(folder: Path, tmp_path: Path, report_on: Any) -> None:
+    pytest.importorskip("tensorflow_metadata", reason="the extra validation is not installed")
+    from google.protobuf import text_format
+    from labeldp.transforms.validation.tensorflow_libraries import parse_statistics
+
+    validation = shutil.copytree(folder / "drawn", tmp_path / "valid") / "validation"
+    validation.mkdir()
+    common = "common_stats { num_non_missing: 4000 tot_num_values: 4000 }"
+    number = f"num_stats {{ mean: 0.5 max: 1 {common} }}"
+    feature = f'features {{ path {{ step: "g" }} type: INT {number} }}'
+    added = f'features {{ path {{ step: "ill_probabilities" }} type: FLOAT {number} }}'
+    label = f'features {{ path {{ step: "ill" }} type: STRING string_stats {{ unique: 3 {common} }} }}'
+    for name, features in (("feature", feature), ("output", feature + added + label)):
+        message = parse_statistics(b"")
+        text_format.Parse(f"datasets {{ num_examples: 4000 {features} }}", message)
+        (validation / f"{name}_stats.pb").write_bytes(message.SerializeToString())
+    (validation / "anomalies.pbtxt").write_text("")
+    page = report_on(tmp_path / "valid")
+    rows = table_of(page, "All features, and the released")[1:]
+    assert [(row[0], row[-1]) for row in rows] == [("g", "same"), ("ill_probabilities", "new"), ("ill", "private")]
+    assert "The features are unchanged." in page.text
