@@ -215,7 +215,7 @@ def _drawn_lines(predictions: ClassPredictions, own: bool) -> Iterator[str]:
         line += f"; for {predictions.rounded} records, from features before they were rounded to float32"
     yield line
     if own:
-        yield "             cells and class sums have the numbers and the features of these records"
+        yield "             the center was made from as many records, with the same cells and sums of features"
     else:
         yield "             the center was made from other records: cells have other numbers of them, or other features"
     yield from predictions.drawn.lines(own)

@@ -14,8 +14,9 @@ import numpy as np
 
 from .cell_predictions import CellPredictions
 from .center_audit import COEFFICIENT_UNIT, read_linear_center
-from .center_rows import CenterRows, dot_bounds
+from .center_rows import CenterRows
 from .documents import read_center
+from .interval_products import dot_bounds
 from .row_map_document import ROW_UNIT
 from .shard_columns import Column
 

@@ -82,12 +82,6 @@ class CenterRows:
         return np.sign(rows) * (np.abs(rows) * self._norm // lengths)
 
 
-def dot_bounds(low: np.ndarray, high: np.ndarray, coefficients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Bounds on the products of rows between two bounds, shape (n, m + 1), with coefficients, shape (m + 1,)."""
-    ends = low * coefficients, high * coefficients
-    return np.minimum(*ends).sum(axis=1), np.maximum(*ends).sum(axis=1)
-
-
 class _Number:
     def __init__(self, encoder: dict[str, Any], weights: np.ndarray):
         self._mean, self._spread, self._weights = encoder["mean"], encoder["spread"], weights

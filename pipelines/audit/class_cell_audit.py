@@ -2,8 +2,8 @@
 
 A dishonest party could encode labels in whatever else is published. So coefficients and trees must follow from the
 noised counts and sums, the prior from the counts, and the number of cells from the budget. Samples are in ascending
-order, the codes of components and of logits are those of their rows, and the splits of cells are at medians. Decisions
-that rounding could change pass either way.
+order, and the codes of components and of logits are those of their rows. Decisions that rounding could change pass
+either way.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from .cell_document import LEAST_CELLS, MOST_CELLS
-from .center_rows import dot_bounds
 from .class_center_document import COARSE, ClassCells, ClassCenter, read_class_center
 from .class_logits import (
     LOGIT_UNIT,
@@ -34,7 +33,9 @@ from .class_logits import (
     sum_noise,
     sum_zero_variance,
 )
+from .class_partition_audit import partition_problems
 from .class_tree_audit import FOLDS, CodedSample, class_tree_problems, held_out, refits_are_better
+from .interval_products import dot_bounds
 from .row_map_document import ROW_UNIT
 from .tree_audit import cells_of
 
@@ -72,8 +73,10 @@ def class_cell_problems(mechanism: dict[str, Any]) -> Iterator[str]:
         if not moments:
             yield f"{_NAME}.linear.coefficients do not follow from its sums: they could hold labels"
         elif center.cells is not None:
-            yield from _size_problems(center, shares)
-            yield from _fit_problems(center, center.cells, moments)
+            sizes = _sizes(center, center.cells, shares)
+            if not LEAST_CELLS <= len(center.cells.counts) <= max(sizes):
+                yield f"{_NAME}.cells are more than the budget and the sample allow"
+            yield from _fit_problems(center, center.cells, moments, min(sizes))
 
 
 def _explains(center: ClassCenter, moments: ClassMoments) -> bool:
@@ -197,27 +200,30 @@ def _largest_norms(center: ClassCenter) -> list[float]:
     return np.where(lengths < center.norm, lengths / ROW_UNIT, published).tolist()
 
 
-def _size_problems(center: ClassCenter, shares: np.ndarray) -> Iterator[str]:
-    """Checks the number of cells, and the splits."""
-    cells = center.cells
-    assert cells is not None
+def _sizes(center: ClassCenter, cells: ClassCells, shares: np.ndarray) -> list[int]:
+    """Numbers of cells that the budget and the sample allow, up to rounding."""
     if center.sums:
         counts = np.array(center.sums[0], np.float64) / ROW_UNIT
         shares = floored_shares(counts, center.records, sum_noise(center))
     spread = float((shares * (1 - shares)).sum()) / len(shares)
-    sampled = len(cells.codes[0])
-    most = center.records * spread * float(cells.epsilon) / _CELL * (1 + _CLOSE)
-    if not LEAST_CELLS <= len(cells.counts) <= min(most, MOST_CELLS, sampled // _SAMPLED_IN_CELL):
-        yield f"{_NAME}.cells are more than the budget and the sample allow"
+    most = center.records * spread * float(cells.epsilon) / _CELL
+    limit = min(MOST_CELLS, len(cells.codes[0]) // _SAMPLED_IN_CELL)
+    return [min(int(most * (1 + error)), limit) for error in (-_CLOSE, _CLOSE)]
 
 
-def _fit_problems(center: ClassCenter, cells: ClassCells, moments: Sequence[ClassMoments | None]) -> Iterator[str]:
-    """Checks coefficients and trees; of several results that rounding allows, one must be right."""
+def _fit_problems(
+    center: ClassCenter, cells: ClassCells, moments: Sequence[ClassMoments | None], least: int
+) -> Iterator[str]:
+    """Checks the partition into at least so many cells, if codes differ, and coefficients and trees.
+
+    Of several results that rounding allows, one must be right.
+    """
     codes = np.array([np.frombuffer(each, np.uint8) for each in cells.codes])
     places, classes = cells_of(cells.nodes, codes), len(center.counts)
     if len(np.unique(places)) < len(cells.counts):
         yield f"{_NAME}.cells.tree has a cell without a record of the sample"
         return
+    yield from partition_problems(center, cells, codes, least)
     counts, noise = np.array(cells.counts, np.float64), sum_zero_variance(1 / cells.epsilon, classes)
     sample = CodedSample(codes, CellTargets(decoded_rows(cells.rows), places, counts, noise))
     base = np.zeros(classes)

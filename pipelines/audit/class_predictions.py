@@ -16,11 +16,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .cell_document import DEPTH
-from .cell_predictions import CellCounts
-from .center_rows import CenterRows, dot_bounds
+from .cell_predictions import CellCounts, SampledRecords
+from .center_rows import CenterRows
 from .class_center_document import COARSE, ClassCells, read_class_center
 from .class_logits import LOGIT_UNIT, released_shares, softmax
 from .drawn_classes import PROBABILITY_UNIT, DrawnClasses
+from .interval_products import dot_bounds
 from .row_map_document import ROW_UNIT
 from .shard_columns import Column
 from .tree_audit import cells_of
@@ -80,7 +81,7 @@ class ClassPredictions:
         ends = self._rows.bounds(columns, everything) if self._float32 else (rows, rows)
         self._sums += [end.sum(axis=0) for end in ends]
         possible = self._logits(columns, *ends, everything) if self._float32 else exact
-        self._count(rows, exact, possible, probabilities, labels)
+        self._count(ends, exact, possible, probabilities, labels)
         suspects = np.flatnonzero(wrong)
         if not len(suspects):
             return wrong
@@ -91,14 +92,21 @@ class ClassPredictions:
         return wrong
 
     def _count(
-        self, rows: np.ndarray, exact: _Logits, possible: _Logits, probabilities: np.ndarray, labels: np.ndarray
+        self,
+        ends: tuple[np.ndarray, np.ndarray],
+        exact: _Logits,
+        possible: _Logits,
+        probabilities: np.ndarray,
+        labels: np.ndarray,
     ) -> None:
-        """Counts the classes of records by probability and by cell, and the records of each cell."""
+        """Counts the classes of records by probability and by cell, and the records of each cell.
+
+        Rows are between both ends.
+        """
         cells = np.zeros(len(labels), np.intp)
         if self._cells is not None:
-            uncertain = (possible.low_codes != possible.high_codes).any(axis=0)
             cells = cells_of(self._cells.nodes, exact.low_codes)
-            self._cells.count(cells, exact.low_codes, rows, uncertain)
+            self._cells.count(cells, exact.low_codes, ends, (possible.low_codes != possible.high_codes).any(axis=0))
         self.drawn.add(probabilities, labels, cells)
 
     def made_from_these(self, release: dict[str, Any]) -> bool:
@@ -152,12 +160,8 @@ class _Cells:
         self.nodes, self.coefficients = cells.nodes, np.array(cells.coefficients, np.float64)
         self._cells, self._features = cells, list(rows.features.items())
         self._leaves = np.array(cells.leaves, np.int64).reshape(-1, 1 << DEPTH, self.coefficients.shape[1])
-        self._counts = CellCounts(
-            len(cells.counts), np.array([np.frombuffer(e, np.uint8) for e in self._sample(cells)])
-        )
-
-    def _sample(self, cells: ClassCells) -> list[bytes]:
-        return [*cells.codes, *cells.rows]
+        sample = [np.frombuffer(each, np.uint8) for each in (*cells.codes, *cells.rows)]
+        self._counts, self._sample = CellCounts(len(cells.counts)), SampledRecords(np.array(sample))
 
     def codes(
         self,
@@ -201,14 +205,25 @@ class _Cells:
             most[open_rows] += np.maximum.reduce(reached) - exact[open_rows]
         return (least, least) if low is high else (least, most)
 
-    def count(self, cells: np.ndarray, codes: np.ndarray, rows: np.ndarray, uncertain: np.ndarray) -> None:
-        """Counts records in cells, shape (n,), with codes of shape (d, n), and takes them from those of the sample."""
-        coarse = np.clip((rows + COARSE // 2) // COARSE, -_MOST_COARSE, _MOST_COARSE).astype(np.int8)
-        self._counts.add(cells, np.concatenate([codes, coarse.T.view(np.uint8)]), uncertain)
+    def count(
+        self, cells: np.ndarray, codes: np.ndarray, ends: tuple[np.ndarray, np.ndarray], uncertain: np.ndarray
+    ) -> None:
+        """Counts n records in cells, shape (n,), with codes of shape (d, n), and takes them from those of the sample.
+
+        Rows are between both ends; `uncertain`, shape (n,), bool, are records whose codes are between two bounds.
+        """
+        low, high = (_coarse(end) for end in ends)
+        self._counts.add(cells, uncertain)
+        self._sample.find(np.concatenate([codes, low.T.view(np.uint8)]), uncertain | (low != high).any(axis=1))
 
     def fit(self, others: int) -> bool:
         """True if cells have as many records as they say, and the sample is one of these and of others."""
-        return self._counts.fit([sum(each) for each in self._cells.counts]) and self._counts.has_sample(others)
+        return self._counts.fit([sum(each) for each in self._cells.counts]) and self._sample.fit(others)
+
+
+def _coarse(rows: np.ndarray) -> np.ndarray:
+    """Rows as samples have them, shape (n, m + 1), int8."""
+    return np.clip((rows + COARSE // 2) // COARSE, -_MOST_COARSE, _MOST_COARSE).astype(np.int8)
 
 
 def _leaf(codes: np.ndarray, columns: list[int], cuts: list[int]) -> np.ndarray:

@@ -8,8 +8,8 @@ exp(-x^2 / (2 (V + M x / 3))), and as much below -x.
 There are two kinds of sums. For each class and for groups of records of similar probability, a_i is 1 for the class.
 And for the cells of a center, a_i(c) is the noised count of class c in the record's cell less the sum of the
 probabilities there, divided by about its variance. Draws know nothing of the noised counts; true classes do, so that
-the second sum tells true classes from draws, whether or not the probabilities are right. Its expectation for true
-classes follows from the noised counts.
+the second sum tells true classes from draws, whether or not the probabilities are right. What it would be for true
+classes is estimated.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _BINS = 4 * 17
 
 
 class CellDraws(NamedTuple):
-    """Sum over the cells of a center, the bound of its size for draws, and its expectation for true classes."""
+    """Sum over the cells of a center, the bound of its size for draws, and an estimate of it for true classes."""
 
     found: float
     bound: float
@@ -109,7 +109,9 @@ class DrawnClasses:
         variance = float((self._expected * (factors - means) ** 2).sum())
         ranges = (factors.max(axis=1) - factors.min(axis=1))[self._expected.any(axis=1)]
         found = float((factors * (self._drawn - self._expected)).sum())
-        expected = float((factors * (counts - self._expected) - noise / scales).sum())
+        # The variance of true classes around right probabilities; fewer if trees have fitted the noise of the counts.
+        likely = float((self._expected * (1 - self._expected / records) / scales).sum())
+        expected = min(float((factors * (counts - self._expected) - noise / scales).sum()), likely)
         return CellDraws(found, _bound(variance, float(ranges.max(initial=0.0)), self._limit()), expected)
 
     def _limit(self) -> float:
