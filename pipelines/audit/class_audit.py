@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from .class_center_audit import CLASS_CENTER, class_center_problems
+from .class_center_audit import CLASS_CENTER, center_budget, class_center_problems
 from .documents import RefusedDocument, printable, read_count, read_floats, read_member, read_nonnegative
 from .weight_runs import read_spans
 
@@ -27,6 +27,7 @@ _SHOWN, _LONGEST = 8, 40
 
 # Thresholds of the warnings, as docs/guides/release.md states them.
 _STANDS_OUT, _LARGEST_NOISE, _LEAST_KEPT = 10, 0.01, 0.5
+_CELL, _LEAST_CELL = 1.3, 5.0
 
 
 class Classes(NamedTuple):
@@ -120,13 +121,20 @@ def _expected_loss(mechanism: dict[str, Any]) -> float:
 
 def class_warning_degrees(release: dict[str, Any], mechanism: dict[str, Any]) -> Iterator[tuple[str, float]]:
     """Names of the possible warnings of classes, in order, each with its statistic over its threshold."""
-    if CLASS_CENTER in mechanism:
-        return  # weights say nothing of the labels
     prior, other = read_floats(mechanism["prior"], "weights"), mechanism["classes"]["other"]
+    if CLASS_CENTER in mechanism:  # weights say nothing of the labels
+        yield "frequent_classes", _LEAST_CELL / _cell_records(prior, center_budget(mechanism))
+        return
     yield "only_other_class", _only_other(prior, other, read_nonnegative(release, "release.prior_epsilon"), release)
     yield "lost_classes", 2.0 * (len(mechanism["outputs"]) < len(mechanism["labels"]))
     kept = 1 - _expected_loss(mechanism)
     yield "label_error", _LEAST_KEPT / kept if kept > 0 else math.inf
+
+
+def _cell_records(prior: list[float], epsilon: Fraction) -> float:
+    """Records of a cell for these shares, on average over the classes, at an epsilon."""
+    spread = math.fsum(share * (1 - share) for share in prior)
+    return _CELL * len(prior) / (spread * float(epsilon)) if spread > 0 else math.inf
 
 
 def _only_other(prior: list[float], other: int, epsilon: Fraction, release: dict[str, Any]) -> float:

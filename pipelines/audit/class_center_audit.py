@@ -124,6 +124,11 @@ def stated_epsilon(mechanism: dict[str, Any]) -> Fraction | None:
     return None if center is None else Fraction(rounded_up(center.epsilon))
 
 
+def center_budget(mechanism: dict[str, Any]) -> Fraction:
+    """Sum of the parts of the budget of a center of classes, spent or not, for a mechanism file that has one."""
+    return sum(_read(mechanism).budget, Fraction(0))
+
+
 def class_center_lines(mechanism: dict[str, Any]) -> str:
     """Describes the center of classes of a mechanism file in lines of a report; empty without one."""
     center = read_class_center(mechanism)

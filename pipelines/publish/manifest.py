@@ -413,7 +413,7 @@ def released_facts(
         ),
         1 if mechanism.unit is None else mechanism.unit.max_records,
         mechanism.classes,
-        mechanism.class_center is not None,
+        None if mechanism.class_center is None else mechanism.class_center.center.budget.total,
     )
 
 
