@@ -485,6 +485,8 @@ class LabelDP(beam.PTransform):
         given = dict(locals())
         super().__init__()
         self._features = None
+        if label_classes is not None and (center_features is not None or center not in (None, NO_CENTER)):
+            raise ValueError("rows of classes have no center: release files, or leave out center and center_features")
         if center == NO_CENTER:
             given["center"] = center = None
         if id_column is None:

@@ -38,6 +38,7 @@ from ...transforms.validation.tensorflow_libraries import (
     with_center,
     with_privatized_classes,
     with_privatized_label,
+    with_probabilities,
 )
 from ...transforms.validation.validate_examples import ValidateExamples, Validation
 from ..errors import one_line
@@ -101,6 +102,8 @@ def check_output(
             schema = _with_label(schema, label, mechanism)
         else:
             schema = with_privatized_classes(schema, label, mechanism.classes, _label_type(pattern, format, label))
+            if mechanism.class_center is not None:
+                schema = with_probabilities(schema, mechanism.class_center.column, len(mechanism.classes))
 
     def wire(pipeline: beam.Pipeline) -> None:
         batches: Any = pipeline | "ReadOutput" >> ReadRecordBatches(pattern, format)

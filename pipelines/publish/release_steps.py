@@ -19,7 +19,6 @@ from apache_beam.io.filesystems import FileSystems
 
 from ...mechanisms.analysis.utility import ReleasedFacts
 from ...mechanisms.analysis.verdict import release_warnings
-from ...mechanisms.center.center_model import CenterModel
 from ...mechanisms.release.prior_release import EarlierMechanism
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import delete_folder, read_text, write_text
@@ -65,7 +64,7 @@ def read_results(release: Release, staging: Staging) -> list[ReleasedLabel]:
         result = JobResult.from_json(read_text(job_result_path(staging, place)))
         mechanism = read_mechanism_file(released_path(staging.release, folder, MECHANISM_NAME))
         result.check_same_input()
-        result.check_same_mechanism(mechanism.randomizer.fingerprint.hex())
+        result.check_same_mechanism(mechanism.drawn_by)
         facts = _facts(release, label, result, mechanism, staging)
         released.append(ReleasedLabel(label, result, mechanism, facts))
     return released
@@ -94,9 +93,8 @@ def write_manifests(release: Release, released: Sequence[ReleasedLabel], staging
             document["data"] = DATA_OF_LABEL
         _write_json(document, staging.work, folder, MANIFEST_NAME)
         documents.append(document)
-        center = each.mechanism.center
-        if center is not None and center.linear is not None:
-            model = CenterModel(center.column, center.domain, center.linear)
+        model = each.mechanism.center_model
+        if model is not None:
             path = released_path(staging.release, folder, CENTER_NAME)
             write_text(path, json.dumps(model.to_document()) + "\n", staging.work)
     if len(released) == 1:
@@ -153,7 +151,7 @@ def charge_of(release: Release, released: Sequence[ReleasedLabel]) -> Charge:
             for each in released
             for entry in release_entries(each.result.binding, each.mechanism, with_labels=release.command != "fit")
         ],
-        ",".join(each.mechanism.randomizer.fingerprint.hex() for each in released),
+        ",".join(each.mechanism.drawn_by for each in released),
         # `apply` takes its mechanism from a file: another file is another release.
         solved=release.fitted is None,
     )
@@ -186,6 +184,6 @@ def earlier_mechanisms(
 def _read(run: dict[str, Any], digest: int, place: int, label_folder: str) -> EarlierMechanism:
     output = run["output"] if run["command"] == "fit" else released_path(run["output"], label_folder, MECHANISM_NAME)
     file = read_mechanism_file(output)
-    if file.randomizer.fingerprint.hex() != run["mechanism_fingerprint"].split(",")[place]:
+    if file.drawn_by != run["mechanism_fingerprint"].split(",")[place]:
         raise ValueError("this is another mechanism than the charged one")
     return EarlierMechanism(digest, file.prior, file.budget, file.rounding, file.randomizer)
