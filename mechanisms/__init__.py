@@ -1,6 +1,7 @@
 """Label DP mechanisms: solvers that turn a prior and an epsilon into a randomizer. No Beam, no I/O."""
 
 from .center.center_model import CenterModel
+from .center.class_model import ClassModel
 from .core.budget import BudgetSplit, split_budget
 from .core.certificate import Certificate
 from .core.label_grid import label_grid
@@ -18,6 +19,7 @@ __all__ = [
     "BudgetSplit",
     "CenterModel",
     "Certificate",
+    "ClassModel",
     "Loss",
     "Prior",
     "Randomizer",

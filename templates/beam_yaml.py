@@ -128,7 +128,7 @@ def read_record_batches(
 
     Args:
       input: Path or glob of the input files.
-      format: One of tfrecord, parquet and csv.
+      format: One of tfrecord, parquet, csv and orc.
       label: The private column, which is read as a number from CSV files. Required with `where`.
       columns: Columns to read; default all. Fitting needs the label and id columns only.
       where: NAME=VALUE keeps the records whose public feature NAME has this value. NAME must not be the label.
@@ -485,6 +485,8 @@ class LabelDP(beam.PTransform):
         given = dict(locals())
         super().__init__()
         self._features = None
+        if label_classes is not None and (center_features is not None or center not in (None, NO_CENTER)):
+            raise ValueError("rows of classes have no center: release files, or leave out center and center_features")
         if center == NO_CENTER:
             given["center"] = center = None
         if id_column is None:

@@ -50,7 +50,8 @@ def _class_values(kind: pa.DataType, classes: LabelClasses, label: str, source: 
     if values is not None:
         try:
             found = pa.array(values, pa.float64() if pa.types.is_floating(kind) else kind)
-            if not pa.types.is_floating(kind) or [int(value) for value in found.to_pylist()] == [*values]:
+            # Of two integers that the type rounds to one float, neither could be told from the other.
+            if not pa.types.is_floating(kind) or found.cast(kind).to_pylist() == [*values]:
                 return found
         except (pa.ArrowInvalid, OverflowError):
             pass

@@ -12,6 +12,7 @@ import apache_beam as beam
 from apache_beam.pvalue import PCollection, TaggedOutput
 from apache_beam.utils.shared import Shared
 
+from ..mechanisms.center.class_model import center_fingerprint
 from ..mechanisms.core.randomizer import Randomizer
 from ..mechanisms.noise.input_digest import RawSums, add_sums, input_digest
 from ..mechanisms.release.bound_noise import NoiseBinding, StreamBinding
@@ -25,11 +26,11 @@ from .noise_key_file import NoiseKeyFile
 from .progress_log import Progress
 from .units.bounds_by_id import BoundUnitsById
 
-_BATCHES = "batches"
-_DEAD_LETTERS = "dead_letters"
-_DRAWN = "drawn"
-_DIGEST = "digest"
-_MECHANISM = "mechanism"
+BATCHES = "batches"
+DEAD_LETTERS = "dead_letters"
+DRAWN = "drawn"
+DIGEST = "digest"
+MECHANISM = "mechanism"
 
 
 @dataclass(frozen=True)
@@ -134,19 +135,21 @@ class PrivatizeLabels(beam.PTransform):
             raise InputError("the noise of an unbounded input cannot be bound to a digest: give a StreamBinding")
         outputs: Any = batches | "Randomize" >> beam.ParDo(
             _Randomize(self.column, self.key), as_argument(self.randomizer), as_argument(self.binding)
-        ).with_output_types(LabelledBatch).with_outputs(_DEAD_LETTERS, _DRAWN, main=_BATCHES)
+        ).with_output_types(LabelledBatch).with_outputs(DEAD_LETTERS, DRAWN, main=BATCHES)
         if streaming:
-            return PrivatizedLabels(outputs[_BATCHES], outputs[_DEAD_LETTERS], None, None)
+            return PrivatizedLabels(outputs[BATCHES], outputs[DEAD_LETTERS], None, None)
         compared: Any = (
-            outputs[_DRAWN]
-            | "AddDrawn" >> beam.CombineGlobally(_add_drawn)
+            outputs[DRAWN]
+            | "AddDrawn" >> beam.CombineGlobally(add_drawn)
             # A digest has 256 bits; Beam's coder of int holds 64.
             | "Digest"
-            >> beam.ParDo(_Digest(self.column, self.key), as_side_input(self.randomizer), as_side_input(self.binding))
+            >> beam.ParDo(
+                CompareDigests(self.column, self.key), as_side_input(self.randomizer), as_side_input(self.binding)
+            )
             .with_output_types(object)
-            .with_outputs(_MECHANISM, main=_DIGEST)
+            .with_outputs(MECHANISM, main=DIGEST)
         )
-        return PrivatizedLabels(outputs[_BATCHES], outputs[_DEAD_LETTERS], compared[_DIGEST], compared[_MECHANISM])
+        return PrivatizedLabels(outputs[BATCHES], outputs[DEAD_LETTERS], compared[DIGEST], compared[MECHANISM])
 
 
 def privatize_batch(records: UsableRecords, sampler: LabelSampler) -> LabelledBatch:
@@ -163,17 +166,24 @@ def privatize_batch(records: UsableRecords, sampler: LabelSampler) -> LabelledBa
     return dataclasses.replace(replaced, mechanism=mechanism)
 
 
+def dead_letters(records: UsableRecords) -> Iterator[TaggedOutput]:
+    """Dead letters of the records of a batch without a usable label."""
+    for row in records.unusable.tolist():
+        yield TaggedOutput(DEAD_LETTERS, DeadLetter(records.batch.source, row, "privatize", "unusable label"))
+
+
 @dataclass(frozen=True, eq=False)
-class _Drawn:
+class Drawn:
     """Summary of privatized records: raw sums of their true labels, and the mechanisms that drew the new ones."""
 
     sums: RawSums
     mechanisms: frozenset[str]
 
 
-def _add_drawn(parts: Iterable[_Drawn]) -> _Drawn:
+def add_drawn(parts: Iterable[Drawn]) -> Drawn:
+    """Adds summaries of disjoint sets of records."""
     parts = list(parts)
-    return _Drawn(add_sums(part.sums for part in parts), frozenset().union(*(part.mechanisms for part in parts)))
+    return Drawn(add_sums(part.sums for part in parts), frozenset().union(*(part.mechanisms for part in parts)))
 
 
 class _Randomize(beam.DoFn):
@@ -192,16 +202,14 @@ class _Randomize(beam.DoFn):
         randomizer, binding = batch.resolve(randomizer), batch.resolve(binding)
         sampler = self._sampler(randomizer, binding)
         records = usable_records(batch, self._column)
-        for row in records.unusable.tolist():
-            letter = DeadLetter(batch.source, row, "privatize", "unusable label")
-            yield TaggedOutput(_DEAD_LETTERS, letter)
+        yield from dead_letters(records)
         mechanisms: frozenset[str] = frozenset()
         if len(records.labels):
             mechanisms = frozenset([sampler.randomizer.fingerprint.hex()])
             yield privatize_batch(records, sampler)
         if not sampler.streaming:
             sums = label_sums(records.labels, self._secret)
-            yield TaggedOutput(_DRAWN, _Drawn(sums, mechanisms))
+            yield TaggedOutput(DRAWN, Drawn(sums, mechanisms))
         self._progress.add(len(records.labels))
 
     def _sampler(self, randomizer: Randomizer, binding: NoiseBinding | StreamBinding) -> LabelSampler:
@@ -222,10 +230,11 @@ class _Randomize(beam.DoFn):
         return self._samplers[wanted]
 
 
-class _Digest(beam.DoFn):
+class CompareDigests(beam.DoFn):
     """Converts the raw sums to their digest, which is safe to show, and compares it with that of the binding.
 
-    The mechanisms that drew the labels are compared with the randomizer as this stage sees it.
+    The mechanisms that drew the labels are compared with the randomizer, or the center of classes, as this stage sees
+    it.
     """
 
     def __init__(self, column: LabelColumn, key: NoiseKeyFile):
@@ -233,13 +242,15 @@ class _Digest(beam.DoFn):
         self._key = key
 
     @redact_errors("comparing the passes")
-    def process(self, drawn: _Drawn, randomizer: Randomizer, binding: NoiseBinding) -> Iterator[int | TaggedOutput]:
+    def process(self, drawn: Drawn, randomizer: Any, binding: NoiseBinding) -> Iterator[int | TaggedOutput]:
         column = self._column
         digest = input_digest(self._key.load(), drawn.sums, *column.request(binding.budget))
         if digest != binding.digest:
             raise InputError(CHANGED_INPUT)
-        mechanism = randomizer.fingerprint.hex()
+        mechanism = (
+            randomizer.fingerprint.hex() if isinstance(randomizer, Randomizer) else center_fingerprint(randomizer)
+        )
         if drawn.mechanisms - {mechanism}:
             raise InputError(OTHER_MECHANISM)
         yield digest
-        yield TaggedOutput(_MECHANISM, mechanism)
+        yield TaggedOutput(MECHANISM, mechanism)

@@ -23,6 +23,7 @@ from functools import cached_property
 
 import numpy as np
 
+from ..center.class_center import center_pays
 from ..center.residuals import MODEL_PARAMETERS
 from ..core.budget import MAX_EPSILON
 from ..core.integer_weights import TOTAL
@@ -44,6 +45,7 @@ LEAST_KEPT = 0.5
 """A single label says little if it is kept with a smaller probability."""
 
 _NAMED = 6
+_NAME_LENGTH = 40
 _STEPS_OF_EPSILON = 12  # by factors of sqrt(2)
 
 
@@ -77,6 +79,38 @@ class ClassUtility:
         ]
         return min(max((math.fsum(parts) - 1) / (self.classes - 1), 0.0), 1.0)
 
+    @cached_property
+    def released(self) -> np.ndarray:
+        """Probability that each class is released, under the prior, shape (K,); 0 for one that never is."""
+        return self.square.T @ self.prior.weights
+
+    @cached_property
+    def posterior(self) -> np.ndarray:
+        """Probability of each class to be the true one given a released one: shape (K, K), a row for each released one.
+
+        Rows of classes that are never released are 0.
+        """
+        joint = (self.square * self.prior.weights[:, None]).T
+        return np.divide(joint, self.released[:, None], out=np.zeros_like(joint), where=self.released[:, None] > 0)
+
+    @cached_property
+    def square(self) -> np.ndarray:
+        """Probability of each released class given each true one, shape (K, K)."""
+        square = np.zeros((len(self.randomizer.labels),) * 2)
+        square[:, np.searchsorted(self.randomizer.labels, self.randomizer.outputs)] = self.randomizer.probabilities()
+        return square
+
+    def share_error(self, records: int) -> float:
+        """Largest standard error of a share of a class that is corrected by `class_debiasing`, from the noise alone.
+
+        It is infinite if some classes are never released, or all of them with the same probability.
+        """
+        own, other = correction(self.randomizer)
+        if self.lost or own == other:
+            return math.inf
+        variances = np.array([dot(self.prior.weights, column * (1 - column)) for column in self.square.T])
+        return math.sqrt(variances.max() / records) / (own - other)
+
     @property
     def entropy(self) -> float:
         """Entropy of the classes in nats: the log loss of a model that knows no features."""
@@ -107,6 +141,11 @@ class ClassUtility:
 
 def class_verdict(facts: ReleasedFacts, naming: Naming) -> Verdict:
     """Judges released classes by the log loss of a model with corrected losses."""
+    if facts.drawn_from_center:
+        text = (
+            "the center is the model: released classes are drawn from its probabilities, which are beside them. Train "
+        )
+        return Verdict("center", f"{text}on the probabilities, and judge models by them, or by randomized response")
     moments, parameters = ClassUtility(facts.randomizer, facts.prior), MODEL_PARAMETERS
     parameters = max(parameters, (facts.features or 0) + 1)
     needed = moments.records_per_parameter(LOSS)
@@ -156,26 +195,36 @@ def _proposals(facts: ReleasedFacts, moments: ClassUtility, parameters: int, nam
 def class_debiasing(facts: ReleasedFacts) -> Debiasing:
     """Formula that corrects shares of released classes; models are corrected by their losses."""
     randomizer, models = facts.randomizer, "models with the losses of labeldp.training"
+    if facts.drawn_from_center:
+        return Debiasing(None, "needs none: the mean probability of a class is its share as the center knows it")
     if len(randomizer.outputs) < len(randomizer.labels):
         return Debiasing(None, f"shares cannot be corrected, because some classes are never released; {models}")
-    own, other = (
-        float(Fraction(int(weight), TOTAL)) for weight in (randomizer.weights.max(), randomizer.weights.min())
-    )
+    own, other = correction(randomizer)
     return Debiasing(f"true share = (released share - {other:.6g}) / {own - other:.6g}", f"for each class; {models}")
+
+
+def correction(randomizer: Randomizer) -> tuple[float, float]:
+    """Probability of a true class, and of each other one, to be released as the class, of randomized response."""
+    weights = randomizer.weights
+    own, other = (float(Fraction(int(weight), TOTAL)) for weight in (weights.max(), weights.min()))
+    return own, other
 
 
 def class_warnings(facts: ReleasedFacts, naming: Naming) -> Iterator[Warn]:
     """Finds what a user of released classes should look at, in a fixed order."""
     assert facts.classes is not None
     moments, values = ClassUtility(facts.randomizer, facts.prior), facts.classes.values
+    if facts.center_epsilon is not None:
+        yield from _frequent_classes(facts.prior.weights, facts.center_epsilon, naming)
+        return
     if _only_other(facts):
         yield Warn(
             "only_other_class",
-            f"no class but {values[facts.classes.other]!r}, as which all values count that are not listed, stands out "
-            f"of the noise of the histogram: check the spelling of {naming('label_classes')}",
+            f"no class but {_quoted(values[facts.classes.other])}, as which all values count that are not listed, "
+            f"stands out of the noise of the histogram: check the spelling of {naming('label_classes')}",
         )
     if moments.lost:
-        names = ", ".join(repr(values[place]) for place in moments.lost[:_NAMED])
+        names = ", ".join(_quoted(values[place]) for place in moments.lost[:_NAMED])
         more = f" and {len(moments.lost) - _NAMED} more" if len(moments.lost) > _NAMED else ""
         yield Warn(
             "lost_classes",
@@ -187,6 +236,21 @@ def class_warnings(facts: ReleasedFacts, naming: Naming) -> Iterator[Warn]:
             f"a single released label says little: it is the true one with probability {moments.kept:.3g}. Use the "
             "labels for corrected shares and for training, not one by one",
         )
+
+
+def _frequent_classes(shares: np.ndarray, epsilon: float, naming: Naming) -> Iterator[Warn]:
+    """Asks whether classes one by one would say more than their center, by the released shares."""
+    # Shares of a center are above 0; those of other files need not be.
+    if shares.max() < 1 and not center_pays(shares, epsilon):
+        yield Warn(
+            "frequent_classes",
+            "at this epsilon and with these shares of the classes, classes that are randomized one by one, and trained "
+            f"on with the correction, say more than the center: {naming('center')} none",
+        )
+
+
+def _quoted(value: str) -> str:
+    return repr(value if len(value) <= _NAME_LENGTH else value[:_NAME_LENGTH] + "...")
 
 
 def _only_other(facts: ReleasedFacts) -> bool:

@@ -29,16 +29,11 @@ _MOST_LEAF = 1 << 40
 
 def cells_document(cells: ReleasedCells) -> dict[str, Any]:
     """Writes cells as a document: objects, lists, text and numbers. All of it is public or released."""
-    design, tree, trees = cells.design, cells.design.partition.tree, cells.trees
+    design, trees = cells.design, cells.trees
     return {
-        "columns": [
-            {"feature": column.feature, "places": list(column.places)}
-            if column.places
-            else {"feature": column.feature, "cuts": list(column.cuts)}
-            for column in design.partition.columns
-        ],
-        "codes": [_ALPHABET[codes].tobytes().decode() for codes in design.codes.T],
-        "tree": {"columns": tree.columns.tolist(), "cuts": tree.cuts.tolist(), "children": tree.children.tolist()},
+        "columns": [column_document(column) for column in design.partition.columns],
+        "codes": codes_document(design.codes),
+        "tree": tree_document(design.partition.tree),
         "histogram_epsilon": design.histogram,
         "sums_epsilon": design.epsilon,
         "records": cells.records.tolist(),
@@ -47,6 +42,23 @@ def cells_document(cells: ReleasedCells) -> dict[str, Any]:
         "sums": list(cells.sums),
         "trees": {"columns": trees.columns.tolist(), "cuts": trees.cuts.tolist(), "leaves": trees.leaves.tolist()},
     }
+
+
+def column_document(column: CodedColumn) -> dict[str, Any]:
+    """Writes a column of codes of a feature."""
+    if column.places:
+        return {"feature": column.feature, "places": list(column.places)}
+    return {"feature": column.feature, "cuts": list(column.cuts)}
+
+
+def codes_document(codes: np.ndarray) -> list[str]:
+    """Writes codes, shape (s, d), uint8, as a text for each column."""
+    return [_ALPHABET[each].tobytes().decode() for each in codes.T]
+
+
+def tree_document(tree: CellTree) -> dict[str, Any]:
+    """Writes the tree of a partition."""
+    return {"columns": tree.columns.tolist(), "cuts": tree.cuts.tolist(), "children": tree.children.tolist()}
 
 
 def read_cells(document: object, center: LinearCenter) -> ReleasedCells:
@@ -58,14 +70,14 @@ def read_cells(document: object, center: LinearCenter) -> ReleasedCells:
     found = read_object(document, _KEYS, "cells of the center")
     encoders = center.design.map.encoders
     columns = tuple(
-        _column(each, encoders, center.labels) for each in read_list(found["columns"], "columns", MOST_COLUMNS + 1)
+        read_column(each, encoders, center.labels) for each in read_list(found["columns"], "columns", MOST_COLUMNS + 1)
     )
     if not columns:
         raise ValueError("the cells of the center have no column")
-    codes = _codes(found["codes"], len(columns))
+    codes = read_codes(found["codes"], len(columns))
     if len(codes) != center.design.sampled or (np.lexsort(codes.T[::-1]) != np.arange(len(codes))).any():
         raise ValueError("codes of the center are not those of its sample, in ascending order")
-    tree = _tree(found["tree"], len(columns))
+    tree = read_tree(found["tree"], len(columns))
     budgets = [read_real(found[name], name, 1e-9, 30.0) for name in ("histogram_epsilon", "sums_epsilon")]
     design = CellDesign(CellPartition(columns, tree), codes, *budgets)
     size = len(tree.leaves)
@@ -89,10 +101,11 @@ def read_cells(document: object, center: LinearCenter) -> ReleasedCells:
     return cells
 
 
-def _column(document: object, encoders: tuple[Encoder, ...], labels: int) -> CodedColumn:
+def read_column(document: object, encoders: tuple[Encoder, ...], labels: int = 0) -> CodedColumn:
+    """Reads a column of codes; one of a center's own predictions needs the number of labels."""
     places = isinstance(document, dict) and "places" in document
     found = read_object(document, ("feature", "places" if places else "cuts"), "a column of the cells")
-    feature = read_whole(found["feature"], "feature", -1, len(encoders) - 1)
+    feature = read_whole(found["feature"], "feature", -1 if labels else 0, len(encoders) - 1)
     encoder = None if feature < 0 else encoders[feature]
     if places != isinstance(encoder, Category):
         raise ValueError("a column of the cells has places without a category, or a category without them")
@@ -100,14 +113,20 @@ def _column(document: object, encoders: tuple[Encoder, ...], labels: int) -> Cod
         codes = read_wholes(found["places"], "places", encoder.width + 1, 0, CODES - 1)
         return CodedColumn(feature, places=codes)
     most = labels if encoder is None else LARGEST_FEATURE * FEATURE_UNIT
-    listed = read_list(found["cuts"], "cuts", CODES - 1)
+    return CodedColumn(feature, read_cuts(found["cuts"], most))
+
+
+def read_cuts(document: object, most: int) -> tuple[int, ...]:
+    """Reads the cuts of a column, integers of at most `most` in absolute value."""
+    listed = read_list(document, "cuts", CODES - 1)
     cuts = read_wholes(listed, "cuts", len(listed), -most, most)
     if any(first >= second for first, second in itertools.pairwise(cuts)):
         raise ValueError("cuts of a column of the cells are not ascending")
-    return CodedColumn(feature, cuts)
+    return cuts
 
 
-def _codes(document: object, columns: int) -> np.ndarray:
+def read_codes(document: object, columns: int) -> np.ndarray:
+    """Reads the codes of the sample, shape (s, d), uint8."""
     texts = read_list(document, "codes", columns)
     if len(texts) != columns or not all(isinstance(each, str) and len(each) <= MOST_SAMPLE for each in texts):
         raise ValueError(f"codes of the center are not {columns} texts of at most {MOST_SAMPLE} characters")
@@ -119,7 +138,8 @@ def _codes(document: object, columns: int) -> np.ndarray:
     return np.ascontiguousarray(np.stack(rows, axis=1))
 
 
-def _tree(document: object, columns: int) -> CellTree:
+def read_tree(document: object, columns: int) -> CellTree:
+    """Reads the tree of a partition."""
     found = read_object(document, ("columns", "cuts", "children"), "the tree of the center")
     size = len(read_list(found["children"], "children", 2 * MOST_CELLS - 1))
     children = read_wholes(found["children"], "children", size, 0, max(size - 1, 0))

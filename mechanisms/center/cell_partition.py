@@ -21,7 +21,7 @@ from functools import cached_property
 
 import numpy as np
 
-from .feature_rows import FEATURE_UNIT, LARGEST_FEATURE, Category, Columns, MappedColumns, Number
+from .feature_rows import FEATURE_UNIT, LARGEST_FEATURE, Category, Columns, Encoder, MappedColumns, Number
 from .linear_center import COEFFICIENT_UNIT, LinearCenter
 
 CODES = 64
@@ -119,13 +119,21 @@ def column_codes(
 ) -> np.ndarray:
     """Codes of n records, shape (n, d), uint8, as of `CellPartition.codes`."""
     found = np.empty((len(indices), len(columns)), np.uint8)
-    # A category has several columns.
-    places: dict[int, np.ndarray] = {}
+    own = [place for place, column in enumerate(columns) if column.feature >= 0]
+    found[:, own] = feature_codes([columns[place] for place in own], center.design.map.encoders, features)
     for place, column in enumerate(columns):
         if column.feature < 0:
             found[:, place] = column.table(0, center.labels - 1)[indices]
-            continue
-        encoder = center.design.map.encoders[column.feature]
+    return found
+
+
+def feature_codes(columns: Sequence[CodedColumn], encoders: Sequence[Encoder], features: MappedColumns) -> np.ndarray:
+    """Codes of the columns of features of n records, shape (n, d), uint8."""
+    found = np.empty((len(next(iter(features.values()))), len(columns)), np.uint8)
+    # A category has several columns.
+    places: dict[int, np.ndarray] = {}
+    for place, column in enumerate(columns):
+        encoder = encoders[column.feature]
         if column.feature not in places:
             values = features[encoder.name]
             places[column.feature] = (
@@ -152,7 +160,7 @@ def choose_partition(sample: Columns, center: LinearCenter, cells: int) -> tuple
         counts = np.bincount(codes[:, place], minlength=CODES)
         ranks = (np.cumsum(counts) - counts / 2) / max(len(codes), 1)
         positions[:, place] = ranks[codes[:, place]] * scale
-    return CellPartition(columns, _split(codes, positions, cells)), codes
+    return CellPartition(columns, split_cells(codes, positions, cells)), codes
 
 
 def _coded_columns(sample: Columns, center: LinearCenter) -> tuple[tuple[CodedColumn, ...], list[float]]:
@@ -167,12 +175,12 @@ def _coded_columns(sample: Columns, center: LinearCenter) -> tuple[tuple[CodedCo
         place += encoder.width
         if isinstance(encoder, Number):
             values = encoder.encode(np.array(sample[encoder.name], np.float64))
-            effect = _deviation(values * own[0])
-            found.append((effect, effect, CodedColumn(feature, _cuts(values))))
+            effect = deviation(values * own[0])
+            found.append((effect, effect, CodedColumn(feature, even_cuts(values))))
             continue
         steps, places = encoder.steps(own[:, None])[:, 0], encoder.places(sample[encoder.name])
-        effect = _deviation(steps[places])
-        found.append((effect, effect, CodedColumn(feature, places=_ranked(steps))))
+        effect = deviation(steps[places])
+        found.append((effect, effect, CodedColumn(feature, places=ranked_codes(steps))))
         counts = np.bincount(places, minlength=len(steps))[:-1]
         for value in np.flatnonzero(counts).tolist() if encoder.width > 2 else ():
             share = counts[value] / records
@@ -183,15 +191,16 @@ def _coded_columns(sample: Columns, center: LinearCenter) -> tuple[tuple[CodedCo
     found = found[:MOST_COLUMNS]
     largest = max((effect for _, effect, _ in found), default=0.0) or 1.0
     scales = [effect / largest + _LEAST_SCALE for _, effect, _ in found]
-    own_column = CodedColumn(-1, _cuts(center.indices(sample)))
+    own_column = CodedColumn(-1, even_cuts(center.indices(sample)))
     return (*(column for _, _, column in found), own_column), [*scales, _CENTER_SCALE]
 
 
-def _deviation(values: np.ndarray) -> float:
+def deviation(values: np.ndarray) -> float:
+    """Standard deviation of values, shape (n,)."""
     return float(np.sqrt(((values - values.sum() / len(values)) ** 2).sum() / len(values)))
 
 
-def _cuts(values: np.ndarray) -> tuple[int, ...]:
+def even_cuts(values: np.ndarray) -> tuple[int, ...]:
     """Cuts of whole numbers into codes of about equally many records each."""
     ascending = np.sort(values)
     picked = np.unique(ascending[np.arange(1, CODES) * len(ascending) // CODES].astype(np.int64))
@@ -199,14 +208,14 @@ def _cuts(values: np.ndarray) -> tuple[int, ...]:
     return tuple(picked[picked > ascending[0]].tolist())
 
 
-def _ranked(effects: np.ndarray) -> tuple[int, ...]:
+def ranked_codes(effects: np.ndarray) -> tuple[int, ...]:
     """Codes of the places of a category, by their effects."""
     codes = np.empty(len(effects), np.int64)
     codes[np.argsort(effects, kind="stable")] = np.arange(len(effects)) * min(CODES, len(effects)) // len(effects)
     return tuple(codes.tolist())
 
 
-def _split(codes: np.ndarray, positions: np.ndarray, cells: int) -> CellTree:
+def split_cells(codes: np.ndarray, positions: np.ndarray, cells: int) -> CellTree:
     """Splits the node of most records until there are `cells` leaves, at the median of its widest column."""
     columns, cuts, children = [0], [_NEVER], [0]
     open_nodes = [(-len(codes), 0, np.arange(len(codes)))]

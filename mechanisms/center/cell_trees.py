@@ -61,25 +61,28 @@ class ObliviousTrees:
         """Sums of the leaves of records with codes of shape (n, d), uint8; int64, shape (n,)."""
         found, size = np.zeros(len(codes), np.int64), len(self.leaves)
         groups = [slice(first, min(first + _TOGETHER, size)) for first in range(0, size, _TOGETHER)]
-        tables = [_added(self.leaves[group]) for group in groups]
+        tables = [added_leaves(self.leaves[group]) for group in groups]
         for start in range(0, len(codes), _BLOCK):
             part = slice(start, start + _BLOCK)
             by_column = np.ascontiguousarray(codes[part].T)
             for group, table in zip(groups, tables, strict=True):
-                leaf = _leaf_of(by_column, self.columns[group].ravel(), self.cuts[group].ravel(), np.uint16)
+                leaf = leaf_of(by_column, self.columns[group].ravel(), self.cuts[group].ravel(), np.uint16)
                 found[part] += table[leaf.astype(np.intp)]
         return found
 
 
-def _added(leaves: np.ndarray) -> np.ndarray:
-    """Sums of one leaf of each of some trees, by the binary number of all of their comparisons."""
-    table = np.zeros(1, np.int64)
-    for each in leaves:
-        table = np.add.outer(table, each).ravel()
+def added_leaves(leaves: np.ndarray) -> np.ndarray:
+    """Sums of one leaf of each of some trees, by the binary number of all of their comparisons.
+
+    Leaves have shape (t, 2^DEPTH) or (t, 2^DEPTH, K), the sums (2^(t DEPTH)) or (2^(t DEPTH), K).
+    """
+    table = leaves[0]
+    for each in leaves[1:]:
+        table = (table[:, None] + each).reshape(-1, *each.shape[1:])
     return table
 
 
-def _leaf_of(by_column: np.ndarray, columns: np.ndarray, cuts: np.ndarray, kind: type = np.uint8) -> np.ndarray:
+def leaf_of(by_column: np.ndarray, columns: np.ndarray, cuts: np.ndarray, kind: type = np.uint8) -> np.ndarray:
     """Binary number of the comparisons of some levels, shape (n,), of an unsigned kind with as many bits."""
     leaf, above = np.zeros(by_column.shape[1], kind), np.empty(by_column.shape[1], bool)
     for column, cut in zip(columns.tolist(), cuts.tolist(), strict=True):
@@ -145,7 +148,7 @@ class _Boosting:
         # Each cell has a record of the sample.
         self._counts = np.bincount(targets.cells, minlength=len(targets.means))
         weight = 1 / targets.variances
-        self._held = _hashed(np.arange(len(weight)), 7) % FOLDS == fold
+        self._held = hashed(np.arange(len(weight)), 7) % FOLDS == fold
         self._judged = np.flatnonzero(self._held)
         scale = np.add.reduce((weight / self._counts)[targets.cells]) / max(len(targets.cells), 1)
         self.weight = weight / scale
@@ -167,7 +170,7 @@ class _Boosting:
             residuals = means - np.bincount(cells, current, len(means)) / self._counts
             gradient = (self._weight / self._counts * residuals)[cells]
             self.columns[tree], self.cuts[tree] = self._splits(gradient, tree)
-            leaf = _leaf_of(self._codes, self.columns[tree], self.cuts[tree])
+            leaf = leaf_of(self._codes, self.columns[tree], self.cuts[tree])
             values = _RATE * self._values(leaf, residuals)
             self.leaves[tree] = values
             current += values[leaf]
@@ -189,7 +192,7 @@ class _Boosting:
                 size = CODES << level
                 first = np.cumsum(np.bincount(place, gradient, size).reshape(-1, CODES), axis=1)
                 second = np.cumsum(np.bincount(place, self._curvature, size).reshape(-1, CODES), axis=1)
-                gain = _gain(first, second, self._shrinkage)
+                gain = gain_of_cuts(first, second, self._shrinkage)
                 cut = int(np.argmax(gain))
                 if gain[cut] > best:
                     best, columns[level], cuts[level] = float(gain[cut]), column, cut + 1
@@ -199,7 +202,7 @@ class _Boosting:
     def _tried(self, tree: int, level: int) -> list[int]:
         """About half of the columns."""
         every = np.arange(len(self._codes))
-        chosen = every[_hashed(every, 1 + level + DEPTH * (tree + _SIZES[-1] * self._fold)) % 2 == 0]
+        chosen = every[hashed(every, 1 + level + DEPTH * (tree + _SIZES[-1] * self._fold)) % 2 == 0]
         return (chosen if len(chosen) else every).tolist()
 
     def _values(self, leaf: np.ndarray, residuals: np.ndarray) -> np.ndarray:
@@ -213,14 +216,14 @@ class _Boosting:
         return slope / (curvature + damping + self._shrinkage)
 
 
-def _gain(first: np.ndarray, second: np.ndarray, shrinkage: float) -> np.ndarray:
+def gain_of_cuts(first: np.ndarray, second: np.ndarray, shrinkage: float) -> np.ndarray:
     """Gain of each cut, shape (CODES - 1,), from cumulated gradients and curvatures by leaf and code."""
     below, weight = first[:, :-1], second[:, :-1]
     above, rest = first[:, -1:] - below, second[:, -1:] - weight
     return np.add.reduce(below**2 / (weight + shrinkage) + above**2 / (rest + shrinkage), axis=0)
 
 
-def _hashed(values: np.ndarray, seed: int) -> np.ndarray:
+def hashed(values: np.ndarray, seed: int) -> np.ndarray:
     """Mixes integers with a seed (finalizer of MurmurHash3); uint64."""
     mixed = values.astype(np.uint64) + np.uint64(seed * 0x9E3779B97F4A7C15 % (1 << 64))
     for multiplier in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):

@@ -26,6 +26,7 @@ from .feature_rows import (
     Categories,
     Category,
     Encoder,
+    MappedColumns,
     Number,
     RowMap,
     category_spread,
@@ -136,24 +137,29 @@ class CenterModel:
         Raises:
           ValueError: If a feature is missing or has the wrong type, or the columns have different lengths.
         """
-        values = {
-            name: column.tolist() if isinstance(column, np.ndarray) else list(column)
-            for name, column in columns.items()
-        }
-        missing = [name for name in self.features if name not in values]
-        if missing:
-            raise ValueError(f"the center needs a column {missing[0]!r}")
-        lengths = {len(column) for column in values.values()}
-        if len(lengths) != 1:
-            raise ValueError("the center needs at least one column, and all of one length")
-        found: dict[str, np.ndarray | Categories] = {"": np.zeros(lengths.pop())}
-        for encoder in self.linear.design.map.encoders:
-            column = values[encoder.name]
-            categories = isinstance(encoder, Category)
-            found[encoder.name] = _categories(column) if categories else _numbers(encoder.name, column)
-        if self.features:
-            del found[""]
+        found = mapped_columns(self.linear.design.map, columns)
         return np.array(self.domain)[self.linear.indices(found)]
+
+
+def mapped_columns(row_map: RowMap, columns: Mapping[str, Iterable[Any]]) -> MappedColumns:
+    """Reads features of records for a map, as of `CenterModel.predict`, which says what is taken and raised."""
+    values = {
+        name: column.tolist() if isinstance(column, np.ndarray) else list(column) for name, column in columns.items()
+    }
+    missing = [name for name in row_map.columns if name not in values]
+    if missing:
+        raise ValueError(f"the center needs a column {missing[0]!r}")
+    lengths = {len(column) for column in values.values()}
+    if len(lengths) != 1:
+        raise ValueError("the center needs at least one column, and all of one length")
+    found: dict[str, np.ndarray | Categories] = {"": np.zeros(lengths.pop())}
+    for encoder in row_map.encoders:
+        column = values[encoder.name]
+        categories = isinstance(encoder, Category)
+        found[encoder.name] = _categories(column) if categories else _numbers(encoder.name, column)
+    if row_map.columns:
+        del found[""]
+    return found
 
 
 def _numbers(name: str, values: Sequence[Any]) -> np.ndarray:
@@ -183,9 +189,7 @@ def center_document(center: LinearCenter) -> dict[str, Any]:
     """
     design = center.design
     document = {
-        "encoders": [_encoder_document(each) for each in design.map.encoders],
-        "weights": design.map.weights.tolist(),
-        "norm": design.map.norm,
+        **row_map_document(design.map),
         "epsilon": design.epsilon,
         "gram": design.gram.tolist(),
         "sampled": design.sampled,
@@ -207,16 +211,8 @@ def read_center(document: object) -> LinearCenter:
     """
     cells = document.get("cells") if isinstance(document, dict) else None
     found = read_object(document, _KEYS if cells is None else (*_KEYS, "cells"), "the center")
-    encoders = tuple(_encoder(each) for each in read_list(found["encoders"], "encoders", MOST_ENCODED))
-    names = [each.name for each in encoders]
-    if len(set(names)) < len(names):
-        raise ValueError("two encoders of the center have the same name")
-    width = sum(each.width for each in encoders)
-    if width > MOST_ENCODED:
-        raise ValueError(f"the center has {width} encoded features; at most {MOST_ENCODED} are allowed")
-    weights = _weights(found["weights"], width)
-    size = weights.shape[1]
-    row_map = RowMap(encoders, weights, read_whole(found["norm"], "norm", ROW_UNIT, MOST_NORM))
+    row_map = read_row_map(found)
+    size = row_map.size - 1
     sampled = read_whole(found["sampled"], "sampled", 1, MOST_SAMPLE)
     signal = tuple(
         read_real(each, "signal", _LEAST_SIGNAL, 1.0) for each in read_list(found["signal"], "signal", MOST_COMPONENTS)
@@ -240,6 +236,28 @@ def read_center(document: object) -> LinearCenter:
     if center.coefficients != coefficients:
         raise ValueError("the coefficients of the center do not follow from its sums: the document was changed")
     return center if cells is None else CellCenter.of(center, read_cells(cells, center))
+
+
+def read_row_map(found: Mapping[str, Any]) -> RowMap:
+    """Reads the map of a center from the members `encoders`, `weights` and `norm` of an untrusted document."""
+    encoders = tuple(_encoder(each) for each in read_list(found["encoders"], "encoders", MOST_ENCODED))
+    names = [each.name for each in encoders]
+    if len(set(names)) < len(names):
+        raise ValueError("two encoders of the center have the same name")
+    width = sum(each.width for each in encoders)
+    if width > MOST_ENCODED:
+        raise ValueError(f"the center has {width} encoded features; at most {MOST_ENCODED} are allowed")
+    weights = _weights(found["weights"], width)
+    return RowMap(encoders, weights, read_whole(found["norm"], "norm", ROW_UNIT, MOST_NORM))
+
+
+def row_map_document(row_map: RowMap) -> dict[str, Any]:
+    """Writes the map of a center as the members of a document."""
+    return {
+        "encoders": [_encoder_document(each) for each in row_map.encoders],
+        "weights": row_map.weights.tolist(),
+        "norm": row_map.norm,
+    }
 
 
 def _encoder_document(encoder: Encoder) -> dict[str, Any]:

@@ -57,7 +57,7 @@ _GRAIN = Fraction(1, 1 << 24)
 # Least variance of a component, in units of 1 / FEATURE_UNIT^2. The rounded indicators of a category of w places add up
 # to a constant of up to w / 2 instead of 0, along a direction of its own with a variance of up to w / 4, mostly 1 / 12:
 # it would duplicate the constant of the rows. Less variance would also make weights beyond MOST_WEIGHT.
-_LEAST_VARIANCE = 16.0
+LEAST_VARIANCE = 16.0
 # Share of the rows that are shortened to the norm.
 _SHORTENED = 0.02
 # Fewer places would tell little.
@@ -102,7 +102,7 @@ def design_center(sample: Columns, records: int, epsilon: float, places: int = P
     ValueError if `epsilon` is out of range, or there are too many records.
     """
     check_epsilon(epsilon)
-    encoders = _fitting_encoders(sample, places)
+    encoders = fitting_encoders(sample, places)
     if not encoders:
         return _design_without_center(records)
     matrix = EncodedFeatures(encoders, sample)
@@ -110,12 +110,12 @@ def design_center(sample: Columns, records: int, epsilon: float, places: int = P
         raise ValueError(f"the sample of features has {matrix.shape[0]} records, more than {MOST_SAMPLE}")
     with one_blas_thread():
         directions, variances = principal_components(matrix, MOST_COMPONENTS)
-    kept = variances >= _LEAST_VARIANCE
+    kept = variances >= LEAST_VARIANCE
     directions, variances = directions[:, kept], variances[kept]
     weights = np.rint(directions * (FEATURE_UNIT * WEIGHT_UNIT / np.sqrt(variances))).astype(np.int64)
     # Both are in units of 1 / FEATURE_UNIT^2.
     signal = _VARIANCE * _LINEAR * variances / (matrix.squares() / matrix.shape[0])
-    norms = _norms(RowMap(encoders, weights, MOST_NORM).rows(sample))
+    norms = norms_of(RowMap(encoders, weights, MOST_NORM).rows(sample))
     share, size = _best_share(signal, norms / ROW_UNIT, records, epsilon)
     if not size:
         return _design_without_center(records)
@@ -128,7 +128,7 @@ def design_center(sample: Columns, records: int, epsilon: float, places: int = P
     return CenterDesign(chosen, float(spent), gram, len(rows), tuple(signal[:size].tolist()), records)
 
 
-def _fitting_encoders(sample: Columns, places: int) -> tuple[Encoder, ...]:
+def fitting_encoders(sample: Columns, places: int) -> tuple[Encoder, ...]:
     """Encoders of the features: of wide records with fewer places, and at last of the first features alone."""
     encoders = encoders_of(sample, places)
     while sum(each.width for each in encoders) > MOST_ENCODED and places > _LEAST_PLACES:
@@ -143,7 +143,7 @@ def _design_without_center(records: int) -> CenterDesign:
     return CenterDesign(empty, 0.0, np.array([[ROW_UNIT**2]]), 1, (), records)
 
 
-def _norms(rows: np.ndarray) -> np.ndarray:
+def norms_of(rows: np.ndarray) -> np.ndarray:
     """For each number of components, the norm that all but a few rows have at most. Shape (m + 1,), integers."""
     lengths = np.sort(np.cumsum(np.abs(rows), axis=1), axis=0)
     return lengths[math.ceil((1 - _SHORTENED) * len(rows)) - 1]

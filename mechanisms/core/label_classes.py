@@ -39,6 +39,8 @@ class LabelClasses:
             raise ValueError(f"there must be 2 to {MOST_CLASSES:,} classes, not {len(self.values):,}")
         if not all(self.values):
             raise ValueError("a class must not be empty: records without a label have no text")
+        if not all(value.isascii() or value.encode(errors="replace").decode() == value for value in self.values):
+            raise ValueError("a class is not text in Unicode: it has a half of a surrogate pair")
         repeated = next((value for i, value in enumerate(self.values) if value in self.values[:i]), None)
         if repeated is not None:
             raise ValueError(f"class {repeated!r} is there twice")
@@ -90,7 +92,7 @@ class LabelClasses:
 
 
 def _integer(text: str) -> int | None:
-    if not text.lstrip("-").isdecimal() or len(text) > 20:
+    if not text.removeprefix("-").isdecimal() or len(text) > 20:
         return None
     number = int(text)
     return number if str(number) == text and number in _INT64 else None

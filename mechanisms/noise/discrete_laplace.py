@@ -72,7 +72,7 @@ def _form(bound: int) -> tuple[int, int]:
     return -(-bits // 8), (1 << bits) - 1
 
 
-def _bernoulli_exp(stream: ByteStream, numerator: int, denominator: int) -> bool:
+def bernoulli_exp(stream: ByteStream, numerator: int, denominator: int) -> bool:
     """True with probability exp(-numerator/denominator), exactly, for a fraction in [0, 1].
 
     Canonne, Kamath, Steinke 2020, Algorithm 1.
@@ -103,10 +103,10 @@ def discrete_laplace_integers(stream: ByteStream, scale: Fraction, count: int) -
     draws: list[int] = []
     while len(draws) < count:
         remainder = stream.below(t)
-        if not _bernoulli_exp(stream, remainder, t):
+        if not bernoulli_exp(stream, remainder, t):
             continue
         quotient = 0
-        while _bernoulli_exp(stream, 1, 1):
+        while bernoulli_exp(stream, 1, 1):
             quotient += 1
         magnitude = (remainder + t * quotient) // s
         negative = stream.below(2) == 1

@@ -135,11 +135,11 @@ def sum_moments(records: LabelRecords, rows: np.ndarray, secret: bytes, left_out
     """Sums over records, without centers, and their rows, shape (n, m + 1), int64."""
     column = records.column
     sums = moment_sums(rows, records.indices(secret), len(column.domain))
-    digest, row_digest = label_sums(records, secret), _row_sums(secret, column.name, records.identities, rows)
+    digest, row_digest = label_sums(records, secret), row_sums(secret, column.name, records.identities, rows)
     return MomentSummary(tuple(sums), len(records), records.unusable, digest, row_digest, left_out)
 
 
-def _row_sums(secret: bytes, name: str, identities: Identities, rows: np.ndarray) -> RawSums:
+def row_sums(secret: bytes, name: str, identities: Identities, rows: np.ndarray) -> RawSums:
     """Raw sums of a digest of rows, in the place of labels and centers.
 
     Each row is reduced by two linear hashes modulo 2^64 under secret multipliers, of which the upper 53 and 31 bits are

@@ -29,7 +29,8 @@ class LabelColumn:
         so that rounding is unbiased (see `label_grid`). "outward", away from 0, is for labels that are only
         counted.
       center: Column of public predictions of the label, around which labels are privatized: the randomizer gets the
-        label minus its center. None for labels without a center.
+        label minus its center. Of classes, the column of their probabilities, from which they are drawn. None for
+        labels without a center.
       groups: Groups of records, whose residuals have ranges of their own; None for one range. Needs a center.
       unit: Privacy unit, all of whose labels may change; None for single records. A stage that gets this column takes
         records of which no unit has too many (`BoundUnits`), and budgets of one record.
@@ -69,9 +70,7 @@ class LabelColumn:
             raise ValueError("id_column must not be the label column")
         if self.center == self.name:
             raise ValueError("the center must not be the label column: it is released as it is")
-        if self.center is not None and self.classes is not None:
-            raise ValueError("classes have no distances, so no center can be subtracted from them: leave it out")
-        if self.center is not None:
+        if self.center is not None and self.classes is None:
             check_even(self.labels)
         if self.groups is not None:
             if self.center is None:
@@ -153,7 +152,7 @@ class LabelColumn:
     @property
     def cells(self) -> int:
         """Number of cells of the histogram: k, or with a center the number of cells of residuals, in all groups."""
-        if self.center is None:
+        if self.center is None or self.classes is not None:
             return len(self.domain)
         return self.residuals.cells * (1 if self.groups is None else self.groups.size)
 

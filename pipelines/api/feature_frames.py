@@ -156,7 +156,8 @@ def released_frame(
     """Makes one of `DATA_FRAMES` of the same kind with other labels, and without the records outside of a mask.
 
     `labels` is a column of the frame's kind, for that at `place`, and `kept` the mask, shape (n,), bool. Centers are
-    added at the end, under their name. Metadata is dropped, because it may hold statistics and samples of values.
+    added at the end, under their name; those of classes, shape (n, K), as lists. Metadata is dropped, because it may
+    hold statistics and samples of values.
     """
     if is_of(frame, "pandas", "DataFrame"):
         # Without the true labels from the start: columns of one type share an array, of which a view would keep all.
@@ -165,19 +166,24 @@ def released_frame(
         found.attrs = {}
         found.insert(place, frame.columns[place], labels[kept].array)
         if centers is not None:
-            found.insert(found.shape[1], centers[0], centers[1][kept])
+            found.insert(found.shape[1], centers[0], _rows(centers[1][kept]))
         return found
     if is_of(frame, "polars", "DataFrame"):
         polars: Any = sys.modules["polars"]
-        added = [] if centers is None else [polars.Series(*centers)]
+        added = [] if centers is None else [polars.Series(centers[0], _rows(centers[1]))]
         return frame.with_columns(labels, *added).filter(polars.Series(kept))
     table = pa.Table.from_batches([frame]) if isinstance(frame, pa.RecordBatch) else frame
     table = table.set_column(place, table.schema.names[place], labels)
     if centers is not None:
-        table = table.append_column(centers[0], pa.array(centers[1]))
+        table = table.append_column(centers[0], pa.array(_rows(centers[1])))
     schema = plain_schema(table.schema)
     table = table.filter(pa.array(kept)).cast(schema)
     if isinstance(frame, pa.RecordBatch):
         arrays = [column.combine_chunks() if column.num_chunks != 1 else column.chunk(0) for column in table.columns]
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
     return table
+
+
+def _rows(centers: np.ndarray) -> Any:
+    """Centers as values of a column."""
+    return centers if centers.ndim == 1 else centers.tolist()

@@ -28,7 +28,8 @@ class ReleasedFrame:
         classes of its type, and if a linear center was made, its column at the end.
       label: Name of the label column.
       center_column: Name of the column of centers around which labels were randomized; None without a center.
-      center: Center of each record as a label of the domain, shape (m,), float64; None without a linear center.
+      center: Center of each record as a label of the domain, shape (m,), float64, or of classes their probabilities,
+        shape (m, K); None without a center of features.
       records: Number m of released records.
       epsilon: Privacy budget of the release: of center, histogram and labels together.
       certified_epsilon: Epsilon that the release has spent, by its certificate; at most `epsilon`.
@@ -135,7 +136,7 @@ def privatize(frame: Any, *, label: str, epsilon: float, **parameters: Any) -> R
     kept = np.isfinite(read.values)
     name, center = privatizer.center_column, privatizer.center_
     if center is not None:
-        name = name or f"{label}_center"
+        name = privatizer.center_name_
     return ReleasedFrame(
         released_frame(frame, place, drawn, kept, None if center is None or name is None else (name, center)),
         label,

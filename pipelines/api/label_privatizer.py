@@ -17,6 +17,7 @@ import numpy as np
 
 from ...mechanisms.analysis.utility import ReleasedFacts
 from ...mechanisms.analysis.verdict import Verdict, Warn, debiasing, release_warnings, verdict
+from ...mechanisms.center.feature_rows import RowMap
 from ...mechanisms.center.linear_center import LinearCenter
 from ...mechanisms.core.budget import BudgetSplit, round_up
 from ...mechanisms.core.certificate import Certificate
@@ -27,6 +28,7 @@ from ...mechanisms.core.randomizer import Randomizer
 from ...mechanisms.noise.keyed_words import KEY_BYTES
 from ...mechanisms.registry import AUTO
 from ...mechanisms.release.bound_noise import NoiseBinding, make_binding
+from ...mechanisms.release.class_release import UNUSED
 from ...mechanisms.release.label_column import LabelColumn
 from ...mechanisms.release.unit_bound import UnitBound, UnitCounts
 from ...transforms.errors import InputError
@@ -42,6 +44,7 @@ from ..spec.mechanism_file import MechanismFile
 from ..spec.target_checks import check_scheme, create_key, noise_key_file, path_of
 from .feature_frames import FeatureFrame, labels_and_features, read_frame
 from .label_arrays import read_numbers
+from .memory_classes import as_shares, class_probabilities, draw_class_labels, fit_classes
 from .memory_release import (
     Given,
     MemoryRequest,
@@ -119,8 +122,9 @@ class LabelPrivatizer:
       source_: Name of the input of the latest release, which the ledger has as well: given as `source`, it repeats the
         release.
       labels_: The label domain that the mechanism uses, shape (k,), float64: the declared one, or a coarser grid.
-      center_: Center of each record of the latest call, labels of the domain, shape (n,), float64; None without a
-        linear center.
+      center_: Center of each record of the latest call, labels of the domain, shape (n,), float64; of classes their
+        probabilities, shape (n, K). None without a center of features.
+      center_name_: Name of the column of centers; None without one.
       classes_: Classes, whose places are the labels of the mechanism; None for numbers.
     """
 
@@ -135,6 +139,7 @@ class LabelPrivatizer:
     source_: str
     labels_: np.ndarray
     center_: np.ndarray | None
+    center_name_: str | None
     classes_: LabelClasses | None
 
     def __init__(
@@ -351,18 +356,26 @@ class LabelPrivatizer:
         mechanism = self._latest().mechanism
         given = _given(labels, y, features, center, ids, units)
         request, secret = self._request()
-        linear = None if mechanism.center is None else mechanism.center.linear
+        linear = mechanism.linear
         column = LabelColumn(
             request.column.name, mechanism.domain, request.column.id_column, mechanism.rounding,
-            None if mechanism.center is None else mechanism.center.column, unit=_unit_of(request, mechanism),
+            mechanism.center_column, unit=_unit_of(request, mechanism),
             declared=mechanism.declared, classes=mechanism.classes,
         )  # fmt: skip
         records, centers = read_records(request, column, secret, given, linear is not None), None
         if linear is not None:
-            centers = predicted(linear, _needed(given.features, linear, column), column.labels)
-            records = records.around(centers)
-        binding = make_binding(records.summary(secret), column, mechanism.budget, secret)
-        drawn = draw_labels(records, mechanism.randomizer, binding, secret)
+            features = _needed(given.features, linear.design.map, column)
+        if mechanism.class_center is not None:
+            center = mechanism.class_center.center
+            coded = class_probabilities(center, features)
+            binding, centers = make_binding(records.summary(secret), column, UNUSED, secret), as_shares(coded)
+            drawn = draw_class_labels(records, center, coded, binding, secret)
+        else:
+            if isinstance(linear, LinearCenter):
+                centers = predicted(linear, features, column.labels)
+                records = records.around(centers)
+            binding = make_binding(records.summary(secret), column, mechanism.budget, secret)
+            drawn = draw_labels(records, mechanism.randomizer, binding, secret)
         epsilon = mechanism.total_epsilon(mechanism.labels_budget[0])
         number = _number_of_features(given.features, column)
         release = _Release("apply", request.source, binding, mechanism, epsilon, records.counts, number)
@@ -412,7 +425,7 @@ class LabelPrivatizer:
           features: Features with the columns of those of `fit`.
 
         Returns:
-          Labels of the domain, shape (n,), float64.
+          Labels of the domain, shape (n,), float64; of classes their probabilities, shape (n, K), float64.
 
         Raises:
           NotFittedError: If there is no mechanism yet.
@@ -420,6 +433,8 @@ class LabelPrivatizer:
           TypeError: If the features are of an unknown kind.
         """
         mechanism = self._latest().mechanism
+        if mechanism.class_center is not None:
+            return as_shares(class_probabilities(mechanism.class_center.center, read_frame(features)))
         if mechanism.center is None or mechanism.center.linear is None:
             raise ValueError("there is no linear center: fit with features first")
         return predicted(mechanism.center.linear, read_frame(features), np.array(mechanism.domain))
@@ -459,6 +474,14 @@ class LabelPrivatizer:
             around = column.labels[read_centers(column, centers, len(read.values))[0]]
         return read.restore(around + (read.values - around - intercept) / slope)
 
+    @property
+    def mechanism_(self) -> MechanismFile:
+        """Mechanism of the latest release, with its prior, center and classes: what `write_mechanism` writes.
+
+        Raises NotFittedError if there is no mechanism yet.
+        """
+        return self._latest().mechanism
+
     def report(self, path: str | os.PathLike[str]) -> None:
         """Writes the HTML report of the latest release, as `labeldp report`. Needs the extra `evaluation`.
 
@@ -496,6 +519,8 @@ class LabelPrivatizer:
         """Releases center, histogram and mechanism; for `privatize` the labels as well, which are returned."""
         request, secret = self._request(given)
         column, chosen = request.column, request.label.features
+        if column.classes is not None and chosen is not None:
+            return self._fit_classes(command, given, request, secret)
         records, linear, centers = read_records(request, column, secret, given, chosen is not None), None, None
         if chosen is not None:
             features = given.features
@@ -508,6 +533,21 @@ class LabelPrivatizer:
         epsilon, number = request.label.budget.epsilon, _number_of_features(given.features, column)
         release = _Release(command, request.source, binding, mechanism, epsilon, records.counts, number)
         self._publish(request, release, centers, fitted=True)
+        return drawn
+
+    def _fit_classes(self, command: str, given: Given, request: MemoryRequest, secret: bytes) -> Any:
+        """As `_fit`, for classes that are drawn from a center of the features."""
+        features, chosen, column = given.features, request.label.features, request.column
+        assert features is not None
+        assert chosen is not None
+        records = read_records(request, column, secret, given, linear=True)
+        counts, center = fit_classes(request.label, features, chosen, records, secret)
+        probabilities = class_probabilities(center, features)
+        mechanism = MechanismFile.of_class_center(counts, center)
+        drawn = None if command == "fit" else draw_class_labels(records, center, probabilities, counts, secret)
+        epsilon, number = request.label.budget.epsilon, _number_of_features(features, column)
+        release = _Release(command, request.source, counts, mechanism, epsilon, records.counts, number)
+        self._publish(request, release, as_shares(probabilities), fitted=True)
         return drawn
 
     def _request(self, given: Given | None = None) -> tuple[MemoryRequest, bytes]:
@@ -566,7 +606,7 @@ class LabelPrivatizer:
             f"{binding.digest:064x}",
             f"LabelPrivatizer: {request.source}",
             entries,
-            mechanism.randomizer.fingerprint.hex(),
+            mechanism.drawn_by,
             solved=fitted,
         )
         with _python_errors(InputError), charged(Ledger(_ledger_place(self.ledger)), charge, request.caps):
@@ -577,6 +617,7 @@ class LabelPrivatizer:
             self.randomizer_, self.prior_, self.budget_ = mechanism.randomizer, mechanism.prior, binding.budget
             self.certificate_, self.labels_ = mechanism.randomizer.certificate(), np.array(mechanism.domain)
             self.records_, self.classes_ = binding.records, mechanism.classes
+            self.center_name_ = mechanism.center_column
         self.verdict_, self.warnings_ = verdict(facts, as_parameter), release_warnings(facts, as_parameter)
         for warning in self.warnings_:
             warnings.warn(warning.text, ReleaseWarning, stacklevel=_level_outside())
@@ -617,11 +658,11 @@ def _given(labels: Any, second: Any, features: Any, center: Any, ids: Any, units
     return Given(labels, center, None if features is None else read_frame(features), ids, units)
 
 
-def _needed(features: FeatureFrame | None, linear: LinearCenter, column: LabelColumn) -> FeatureFrame:
+def _needed(features: FeatureFrame | None, row_map: RowMap, column: LabelColumn) -> FeatureFrame:
     """The features that linear centers of a fitted mechanism are made of; the label must be none of them."""
     if features is None:
-        raise ValueError("features are missing: the mechanism is for labels around a linear center of them")
-    if column.name in linear.design.map.columns:
+        raise ValueError("features are missing: the mechanism is for labels around a center of them")
+    if column.name in row_map.columns:
         raise ValueError(f"label {column.name!r} is a feature of the center, which is released as it is: fit again")
     return features
 

@@ -24,6 +24,7 @@ from ...mechanisms.registry import AUTO, mechanism_named
 from ...mechanisms.release.bound_noise import NoiseBinding
 from ...mechanisms.release.center_release import (
     CenterFeatures,
+    FeatureSample,
     add_cells,
     add_moments,
     release_cells,
@@ -41,7 +42,7 @@ from ...mechanisms.release.unit_bound import UnitCounts, bounded
 from ...transforms.center.feature_columns import center_columns, feature_columns
 from ..errors import FieldError
 from ..ledger.spent_budget import Caps
-from ..spec.feature_choice import check_center, choose_features, is_asked_for, makes_center, new_center
+from ..spec.feature_choice import check_center, choose_features, class_features, is_asked_for, makes_center, new_center
 from ..spec.fields import CELL_CENTER, Fields
 from ..spec.label import Label
 from ..spec.mechanism_file import MechanismFile
@@ -132,8 +133,8 @@ def with_features(fields: Fields, label: Label, features: FeatureFrame | None) -
     decided as for a job. Raises FieldError if a field is wrong.
     """
     check_center(fields)
-    if label.column.classes is not None:
-        return label
+    if label.column.classes is not None and features is not None:
+        return class_features(fields, label, features.batch.schema, features.source)
     if features is None:
         if is_asked_for(fields):
             kind = fields.center or "linear"
@@ -235,15 +236,13 @@ def fit_center(
 ) -> LinearCenter:
     """Designs and releases the linear center, and its cells if they pay, as the first passes of a job do."""
     column, budget = records.released.column, label.record_budget
-    sampled = features.keep(records.sampled)
-    drawn = sample_words(secret, records.identities.keep(records.sampled))
-    sample = smallest(drawn, feature_columns(sampled, chosen.names), len(drawn))
+    sample = feature_sample(features, chosen, records, secret)
     epsilon = remaining_epsilon(budget.epsilon, budget.prior_epsilon or 0.0)
     design = design_center(sample.columns, max(sample.records, 1), epsilon)
     labels, kept = dataclasses.replace(records.released, unusable=0), features.keep(records.kept)
 
     def blocks() -> Iterator[tuple[LabelRecords, MappedColumns]]:
-        for start, block in _blocks(kept):
+        for start, block in blocks_of(kept):
             mask = np.zeros(len(labels), bool)
             mask[start : start + len(block)] = True
             yield labels.keep(mask), center_columns(block, design.map)
@@ -258,18 +257,27 @@ def fit_center(
     return release_cells(summary, column, center, cells, secret)
 
 
+def feature_sample(
+    features: FeatureFrame, chosen: CenterFeatures, records: MemoryRecords, secret: bytes
+) -> FeatureSample:
+    """Samples the features of records, as the first pass of a job does."""
+    sampled = features.keep(records.sampled)
+    drawn = sample_words(secret, records.identities.keep(records.sampled))
+    return smallest(drawn, feature_columns(sampled, chosen.names), len(drawn))
+
+
 def predicted(center: LinearCenter, features: FeatureFrame, labels: np.ndarray) -> np.ndarray:
     """Predicts the center of each record, labels of the domain, shape (n,), float64.
 
     Raises ValueError, which names the column, if a feature is missing or has the wrong type.
     """
     features.check(center.design.map)
-    parts = [center.indices(center_columns(block, center.design.map)) for _, block in _blocks(features)]
+    parts = [center.indices(center_columns(block, center.design.map)) for _, block in blocks_of(features)]
     return labels[np.concatenate([np.zeros(0, np.int64), *parts])]
 
 
-def _blocks(features: FeatureFrame) -> Iterator[tuple[int, FeatureFrame]]:
-    """Consecutive records, with the place of the first one."""
+def blocks_of(features: FeatureFrame) -> Iterator[tuple[int, FeatureFrame]]:
+    """Divides records into consecutive parts, each with the place of its first one."""
     for start in range(0, len(features), _BLOCK):
         yield start, features.slice(start, start + _BLOCK)
 

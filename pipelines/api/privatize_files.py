@@ -32,7 +32,7 @@ from ..spec.label_folders import MANIFEST_NAME
 from ..spec.make_release import make_release
 from ..spec.release import Release
 
-_OF_THE_COMMAND = ("validate", "schema", "mechanism_file", "dry_run")
+_OF_THE_COMMAND = ("output_table", "validate", "schema", "mechanism_file", "dry_run")
 
 
 class PrivatizeFiles(beam.PTransform):
@@ -68,7 +68,7 @@ class PrivatizeFiles(beam.PTransform):
           output: Output folder; new or empty.
           label: Label column.
           epsilon: Privacy budget of the release.
-          input_format: Format of the input: "parquet", "csv" or "tfrecord".
+          input_format: Format of the input: "parquet", "csv", "orc" or "tfrecord".
           output_format: Format of the shards: "parquet" or "tfrecord".
           noise_key_file: File of the secret key; a local one is created if it does not exist. None for the user's
             default file.

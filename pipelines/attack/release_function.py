@@ -18,6 +18,7 @@ import numpy as np
 from ...mechanisms.center.group_ranges import LabelGroups
 from ...mechanisms.center.residuals import ResidualDomain
 from ...mechanisms.core.budget import BudgetSplit
+from ...mechanisms.core.label_classes import LabelClasses
 from ...mechanisms.core.prior import Prior
 from ...mechanisms.core.randomizer import Randomizer
 from ...mechanisms.noise.keyed_words import Identities, first_repeated, integer_identities
@@ -33,9 +34,10 @@ ReleaseFunction = Callable[..., Any]
 """Release function (labels, ids, key), or with a center (labels, ids, key, centers), or with groups as well
 (labels, ids, key, centers, groups), as users write it.
 
-It takes the labels of n records (shape (n,), float64, labels of the domain), their ids (shape (n,), int64) and the
-secret key (32 bytes). It returns the n released labels; or a pair of the released labels and the released prior, one
-weight for each label of the domain (None for no prior). It raises ValueError if it refuses the records.
+It takes the labels of n records (shape (n,), float64, labels of the domain, of classes their places), their ids (shape
+(n,), int64) and the secret key (32 bytes). It returns the n released labels; or a pair of the released labels and the
+released prior, one weight for each label of the domain (None for no prior). It raises ValueError if it refuses the
+records.
 
 For a mechanism of residuals it takes the centers as well (shape (n,), float64, labels of the domain), and in place of
 the prior it returns the noised count of each cell of residuals. With groups it takes the number of the group of each
@@ -211,8 +213,12 @@ class KeyedRelease:
         prior_epsilon: float,
         residuals: ResidualDomain | None = None,
         unit: UnitBound | None = None,
+        classes: LabelClasses | None = None,
     ):
-        """Makes the release function. Raises ValueError if the epsilon of the prior is out of range."""
+        """Makes the release function, for labels that are numbers, or places of classes.
+
+        Raises ValueError if the epsilon of the prior is out of range.
+        """
         self.randomizer = randomizer
         self.prior_epsilon = prior_epsilon
         self._budget = BudgetSplit(prior_epsilon, randomizer.epsilon)
@@ -226,7 +232,8 @@ class KeyedRelease:
         # In the file, the column of units may have the name that the label has here.
         bound = unit if unit is None or unit.column != COLUMN else dataclasses.replace(unit, column=UNIT_COLUMN)
         domain = tuple(labels.tolist())
-        self._column = LabelColumn(COLUMN, domain, ID_COLUMN, center=center, groups=groups, unit=bound)
+        named = {"center": center, "groups": groups, "unit": bound, "classes": classes}
+        self._column = LabelColumn(COLUMN, domain, ID_COLUMN, **named)
 
     def __call__(
         self,

@@ -57,7 +57,7 @@ def check_channel(box: BlackBox, claim: Claim, setting: Setting) -> Iterator[Fin
         )
     elif len(wrong):
         label, output = randomizer.labels[wrong[0, 0]], randomizer.outputs[wrong[0, 1]]
-        places = f"{len(wrong):,} differ from the file's, first label {label:g} to output {output:g}"
+        places = f"{len(wrong):,} differ from the file's, first label {claim.value(label)} to {claim.value(output)}"
         yield Finding("probabilities", False, f"{places}; {tested}")
     else:
         yield Finding("probabilities", True, f"as in the file; {tested}")
@@ -73,7 +73,8 @@ def check_channel(box: BlackBox, claim: Claim, setting: Setting) -> Iterator[Fin
         claim.epsilon,
         claim.delta,
         setting.alpha,
-        f"label {randomizer.labels[event.first]:g} against {randomizer.labels[event.second]:g}, "
+        f"label {claim.value(randomizer.labels[event.first])} against "
+        f"{claim.value(randomizer.labels[event.second])}, "
         f"{int(event.outcomes[:outputs].sum())} of {outputs} outputs",
     )
 

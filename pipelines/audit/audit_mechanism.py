@@ -1,8 +1,8 @@
 """Second implementation of the certificate: audits a mechanism file from its integers.
 
-It imports the standard library only, and numpy for the cells of a center, so that a mistake in the solvers cannot
-affect the audit. Every check of the certificate is decided in exact integers and rationals; a float in a file stands
-for the rational number that it represents. Input files are untrusted.
+It imports the standard library only, and numpy for the cells of a center and for a center of classes, so that a mistake
+in the solvers cannot affect the audit. Every check of the certificate is decided in exact integers and rationals; a
+float in a file stands for the rational number that it represents. Input files are untrusted.
 
 A mechanism file gives integers W with P(output c | label y) = W[y, c] / 2^bits. Its true epsilon is ln of the largest
 ratio, over outputs and pairs of labels, of two weights for one output. A file with a delta claims (epsilon, delta)-DP
@@ -24,6 +24,8 @@ from fractions import Fraction
 from typing import Any
 
 from .center_audit import center_line, center_sum_problems, group_problems, read_linear_center, signed_ranges
+from .class_audit import check_places, class_problems, classes_line, read_classes
+from .class_center_audit import CLASS_CENTER, class_center_lines
 from .documents import (
     RefusedDocument,
     read_ascending_floats,
@@ -67,12 +69,14 @@ class Audit:
       epsilon: The least float >= ln(ratio); infinite without a ratio. For (epsilon, delta)-DP, certified_epsilon.
       ratio: Largest ratio of two weights for one output, >= 1; None where a row does not sum to 2^bits or a
         probability is 0.
-      max_bias: Largest |E[output] - label|, rounded up, in units of the label.
+      max_bias: Largest |E[output] - label|, rounded up, in units of the label; without a meaning for classes.
       fingerprint: Hash of bits, columns, labels, outputs and ranges of groups, 64 hexadecimal digits.
       requested_delta: As stated; 0 for pure DP.
       certified_delta: As stated; 0 for pure DP.
       delta: For (epsilon, delta)-DP, the least float >= the true delta at certified_epsilon.
       center_line: Line of the report about the center; empty without one.
+      table_line: Line of the report about the table of the input; empty without one.
+      classes_line: Line of the report about the classes, whose places labels and outputs are; empty for numbers.
       records_per_unit: Largest number of records of a privacy unit, as stated. Epsilons and deltas of the mechanism are
         those of one record.
       unit_column: Column that names the unit, as stated; None for single records.
@@ -99,6 +103,8 @@ class Audit:
     certified_delta: float = 0.0
     delta: float = 0.0
     center_line: str = ""
+    table_line: str = ""
+    classes_line: str = ""
     records_per_unit: int = 1
     unit_column: str | None = None
     unit_labels: tuple[float, float] | None = None
@@ -144,6 +150,9 @@ def audit_document(document: dict[str, Any]) -> Audit:
     if not requested_delta < 1:
         raise RefusedDocument("delta is not below 1")
     labels, outputs = read_ascending_floats(document, "labels"), read_ascending_floats(document, "outputs")
+    classes = read_classes(document)
+    if classes is not None:
+        check_places(classes, labels, outputs)
     columns = read_member(document, "columns", list)
     if len(columns) != len(outputs):
         raise RefusedDocument(f"there are {len(columns)} columns for {len(outputs)} outputs")
@@ -173,6 +182,10 @@ def audit_document(document: dict[str, Any]) -> Audit:
     problems += _bias_problems(certificate, biases, scale << bits)
     if "prior" in document:
         problems += _prior_problems(read_member(document, "prior", dict), len(labels))
+    if CLASS_CENTER in document and classes is None:
+        raise RefusedDocument("class_center is there, but labels are no classes")
+    if classes is not None:
+        problems += class_problems(document)
     if "center" in document:
         center = read_center(document)
         if "center.groups" in center:
@@ -183,6 +196,10 @@ def audit_document(document: dict[str, Any]) -> Audit:
         problems += _cell_problems(document)
     if "declared_grid" in document:
         problems += _grid_problems(document, read_center(document)["center.domain"] if "center" in document else labels)
+    if CLASS_CENTER in document and not problems:
+        from .class_cell_audit import class_cell_problems
+
+        problems += class_cell_problems(document)
     signed = {"bits": bits, "columns": columns, "labels": labels, "outputs": outputs, **signed_ranges(document)}
     canonical = json.dumps(signed, sort_keys=True, separators=(",", ":"))
     fingerprint = hashlib.blake2b(canonical.encode(), digest_size=32).hexdigest()
@@ -204,7 +221,8 @@ def audit_document(document: dict[str, Any]) -> Audit:
         requested_delta=float(requested_delta),
         certified_delta=0.0 if pure else float(read_nonnegative(certificate, "certificate.delta")),
         delta=rounded_up(delta),
-        center_line=center_line(document),
+        center_line=center_line(document) or class_center_lines(document),
+        classes_line="" if classes is None else classes_line(classes),
         records_per_unit=records_per_unit(document),
         unit_column=document["unit"]["column"] if "unit" in document else None,
         unit_labels=_unit_labels(document),

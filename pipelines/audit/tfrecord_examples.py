@@ -206,13 +206,44 @@ def read_features(
     Raises RefusedDocument, with the number of the record, if a record is not a tf.Example, has no single float as its
     label, or has bytes that no reader sees.
     """
+    spans, found = _read(records, label, first, names, [label], numeric=True)
+    floats = np.ndarray((max(len(records.content) - 3, 0),), "<f4", records.content, strides=(1,))
+    return floats[spans[label][0]], found
+
+
+def read_messages(
+    records: Records, label: bytes, first: int, names: Sequence[bytes], others: Sequence[bytes] = ()
+) -> tuple[list[list[bytes]], dict[bytes, Feature]]:
+    """Reads the encoded Features of the label and of others of every record, and further features, by name.
+
+    A Feature that a record does not have is empty. Otherwise as `read_features`, but for the label and the others,
+    which may hold anything.
+    """
+    wanted = [label, *others]
+    spans, found = _read(records, label, first, names, wanted, numeric=False)
+    messages = []
+    for name in wanted:
+        ends = zip(*(each.tolist() for each in spans[name]), strict=True)
+        messages.append([records.content[start:stop] for start, stop in ends])
+    return messages, found
+
+
+def _read(
+    records: Records, label: bytes, first: int, names: Sequence[bytes], wanted: Sequence[bytes], numeric: bool
+) -> tuple[dict[bytes, tuple[np.ndarray, np.ndarray]], dict[bytes, Feature]]:
+    """Offsets of the label's number, or of wanted Features, in each record and those after them, and further features.
+
+    All are by name.
+    """
     octets, starts = np.frombuffer(records.content, np.uint8), records.starts
-    places = np.empty(len(starts), np.int64)
+    ends = {name: (np.empty(len(starts), np.int64), np.empty(len(starts), np.int64)) for name in wanted}
     found = {name: Feature(np.full(len(starts), np.nan), np.zeros(len(starts), bool), {}) for name in names}
     floats = np.ndarray((max(len(records.content) - 3, 0),), "<f4", records.content, strides=(1,))
 
     def keep(parsed: _Parsed, rows: np.ndarray) -> None:
-        places[rows] = starts[rows] + parsed.place
+        for name, (places, stops) in ends.items():
+            place, stop = parsed.spans.get(name, (0, 0))
+            places[rows], stops[rows] = starts[rows] + place, starts[rows] + stop
         for name, feature in found.items():
             kind, spans = parsed.features.get(name, (None, []))
             if kind == _FLOAT_LIST and len(spans) == 1:
@@ -231,16 +262,16 @@ def read_features(
     for of_one_length in np.split(order, np.searchsorted(group[order], np.arange(1, len(distinct)))):
         rows = of_one_length
         while rows.size:
-            parsed = _parse(records, int(rows[0]), label, first)
+            parsed = _parse(records, int(rows[0]), label, first, numeric)
             fixed = np.flatnonzero(~parsed.values)
             same = (octets[starts[rows][:, None] + fixed] == octets[starts[rows[0]] + fixed]).all(axis=1)
             keep(parsed, rows[same])
             rare, rows = _RARE * same.sum() < rows.size, rows[~same]
             if rare:
                 for row in rows.tolist():
-                    keep(_parse(records, row, label, first), np.array([row]))
+                    keep(_parse(records, row, label, first, numeric), np.array([row]))
                 break
-    return floats[places], found
+    return ends, found
 
 
 def _single_integer(parts: list[bytes]) -> int | None:
@@ -258,17 +289,18 @@ def _single_integer(parts: list[bytes]) -> int | None:
 
 @dataclass
 class _Parsed:
-    """A parsed record. place: offset of the label's four bytes. values: (length,) bool, bytes that are values.
+    """A parsed record. values: (length,) bool, bytes that are values.
 
+    spans: by name, where the label's four bytes start and stop, or the Feature of each name.
     features: by name, the number of the list that the feature holds, and where the items of that list start and stop.
     """
 
     values: np.ndarray
-    place: int = -1
+    spans: dict[bytes, tuple[int, int]]
     features: dict[bytes, tuple[int | None, list[tuple[int, int]]]] = field(default_factory=dict)
 
 
-def _parse(records: Records, row: int, label: bytes, first: int) -> _Parsed:
+def _parse(records: Records, row: int, label: bytes, first: int, numeric: bool) -> _Parsed:
     start, length = int(records.starts[row]), int(records.lengths[row])
     parser = _Parser(records.content[start : start + length])
     try:
@@ -278,17 +310,23 @@ def _parse(records: Records, row: int, label: bytes, first: int) -> _Parsed:
         raise RefusedDocument(f"record {first + row} is not a tf.Example") from None
     if parser.hidden:
         raise RefusedDocument(f"record {first + row} has bytes that readers of tf.Examples do not see")
+    if not numeric:
+        return _Parsed(parser.values, parser.messages, features)
     if kind != _FLOAT_LIST or len(items) != 1:
         raise RefusedDocument(f"the label of record {first + row} is not one float")
-    return _Parsed(parser.values, items[0][0], features)
+    return _Parsed(parser.values, {label: items[0]}, features)
 
 
 @dataclass
 class _Parser:
-    """Parser of one record. It looks at no byte that it marks as a value."""
+    """Parser of one record. It looks at no byte that it marks as a value.
+
+    messages: by name, where the Feature starts and stops.
+    """
 
     record: bytes
     hidden: bool = False
+    messages: dict[bytes, tuple[int, int]] = field(default_factory=dict)
     values: np.ndarray = field(init=False)
 
     def __post_init__(self) -> None:
@@ -314,7 +352,7 @@ class _Parser:
         return features
 
     def _entry(self, start: int, stop: int) -> tuple[bytes, tuple[int | None, list[tuple[int, int]]]]:
-        key, feature, seen = b"", (None, []), []
+        key, feature, span, seen = b"", (None, []), (0, 0), []
         for number, wire, begin, end in self._fields(start, stop):
             self.hidden |= number in seen or number not in (1, 2) or wire != _TEXT
             seen.append(number)
@@ -322,7 +360,8 @@ class _Parser:
                 key = self.record[begin:end]
                 key.decode()
             elif (number, wire) == (2, _TEXT):
-                feature = self._feature(begin, end)
+                feature, span = self._feature(begin, end), (begin, end)
+        self.messages[key] = span
         return key, feature
 
     def _feature(self, start: int, stop: int) -> tuple[int | None, list[tuple[int, int]]]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ...mechanisms.analysis.automatic import CANDIDATES, LABELS
+from ...mechanisms.analysis.utility import ReleasedFacts
 from ...mechanisms.analysis.verdict import debiasing, release_warnings, verdict
 from ...mechanisms.center.residuals import MODEL_PARAMETERS
 from ...mechanisms.core.label_classes import LabelClasses
@@ -46,6 +47,8 @@ def describe_features(label: Label) -> str:
     names = label.features.names
     unused = [f"{name} ({reason})" for name, reason in label.unused.items()]
     kind = "linear, with cells where they pay" if label.features.cells else "linear"
+    if label.column.classes is not None:
+        kind = "probabilities of the classes"
     text = f"{kind}, from {counted(len(names), 'feature')}: {_first_columns(names)}"
     return f"{text}; not from {_first_columns(unused)}" if unused else text
 
@@ -66,7 +69,7 @@ def announce_readers(release: Release, binding: NoiseBinding) -> None:
         return
     each = "the input file" if files == 1 else "each input file"
     enough = max(release.output.num_shards, ENOUGH_FILES * files)
-    split = all(splits(part, input.format.dialect.encoding) for part in input.parts)
+    split = input.format.name != "orc" and all(splits(part, input.format.dialect.encoding) for part in input.parts)
     if not (split and reads_parts(release, enough)):
         LOGGER.info("one worker read %s: of %d files or more, several can be read at a time", each, ENOUGH_FILES)
     elif not reads_parts(release):
@@ -123,6 +126,9 @@ def _announce_label(released: ReleasedLabel) -> None:
     _announce_units(result, mechanism)
     center = f"{mechanism.center_epsilon:.6g} for the center + " if mechanism.center_epsilon else ""
     of_record = ", of one record" if binding.unit is not None else ""
+    if mechanism.class_center is not None:
+        _announce_class_center(mechanism, of_record, facts)
+        return
     parts = f"{center}{budget.prior:.6g} for the histogram + {budget.labels:.6g} for the labels"
     print(f"budget     epsilon {parts}{of_record}")
     if mechanism.center is not None:
@@ -150,9 +156,29 @@ def _announce_label(released: ReleasedLabel) -> None:
     print(f"verdict    {verdict(facts).line}")
 
 
+def _announce_class_center(mechanism: MechanismFile, of_record: str, facts: ReleasedFacts) -> None:
+    """Prints the lines of classes that were drawn from a center."""
+    assert mechanism.class_center is not None
+    assert mechanism.classes is not None
+    center, column = mechanism.class_center.center, one_line(mechanism.class_center.column)
+    parts = [("counts of the classes", center.budget.counts), ("class sums", center.linear.design.epsilon)]
+    parts += [] if center.cells is None else [("cells", center.cells.design.epsilon)]
+    shown = " + ".join(f"{epsilon:.6g} for the {name}" for name, epsilon in parts if epsilon)
+    print(f"budget     epsilon {shown}{of_record}")
+    print(f"classes    {describe_classes(mechanism.classes)}")
+    cells = 0 if center.cells is None else len(center.cells.counts)
+    trees = 0 if center.cells is None else len(center.cells.trees.leaves)
+    print(
+        f"center     {column}: probabilities of the classes, from {counted(cells, 'cell')} and {counted(trees, 'tree')}"
+    )
+    print(f"certified  epsilon {mechanism.center_epsilon!r} for the center, from which classes are drawn")
+    print(f"debias     {debiasing(facts).line}")
+    print(f"verdict    {verdict(facts).line}")
+
+
 def describe_classes(classes: LabelClasses) -> str:
     """Lists the classes, or the first ones, and says as which one all values count that are not listed."""
-    values = [one_line(value) for value in classes.values]
+    values = [repr(value) if "," in value else one_line(value) for value in classes.values]
     shown = ", ".join(values[:_COLUMNS_SHOWN]) + (", ..." if len(values) > _COLUMNS_SHOWN else "")
     return f"{shown}; all other values count as {values[classes.other]}"
 

@@ -15,8 +15,10 @@ from ...mechanisms.core.budget import BudgetSplit, split_budget
 from ...mechanisms.core.losses import loss_named
 from ...mechanisms.core.prior import Prior
 from ...mechanisms.registry import AUTO, Mechanism, mechanism_named
+from ...mechanisms.release.class_release import DRAWN_BY_CENTER, class_budget
 from ...mechanisms.release.prior_release import EarlierMechanism, RefusedRelease, check_records, histogram_shares
 from ...transforms.io.filesystems import is_remote
+from ...transforms.readers.orc_reader import orc_schema
 from ...transforms.readers.parquet_reader import parquet_schema
 from ..errors import UsageError, one_line
 from ..ledger.ledger import Ledger
@@ -75,9 +77,10 @@ def _created(key: str) -> str:
 def _records(release: Release) -> int | None:
     """Number of records, if the footers of the files tell it."""
     paths = release.input.paths
-    if release.input.format.name != "parquet" or release.input.where is not None or len(paths) > _MOST_FOOTERS:
+    rows_of = {"parquet": parquet_schema, "orc": orc_schema}.get(release.input.format.name)
+    if rows_of is None or release.input.where is not None or len(paths) > _MOST_FOOTERS:
         return None
-    return sum(parquet_schema(path)[1] for path in paths)
+    return sum(rows_of(path)[1] for path in paths)
 
 
 def _input(release: Release, records: int | None) -> str:
@@ -153,6 +156,19 @@ def _split(label: Label, records: int) -> BudgetSplit:
 
 
 def _budget(label: Label, records: int | None) -> str:
+    if label.mechanism.name == DRAWN_BY_CENTER:
+        parts = class_budget(label.record_budget.epsilon)
+        what = (
+            f"{parts.counts:.6g} for the counts of the classes + {parts.sums:.6g} for the class sums, or for the cells "
+        )
+        of = "" if label.column.unit is None else " of a record"
+        return (
+            f"epsilon {label.budget.epsilon:g}: {what}where they say too little, + {parts.cells:.6g} for the cells{of}"
+        )
+    return _split_budget(label, records)
+
+
+def _split_budget(label: Label, records: int | None) -> str:
     parts = []
     for number in _EXAMPLE_RECORDS if records is None else (max(records, 1),):
         split = _split(label, number)
@@ -184,6 +200,8 @@ def _check_records(label: Label, split: BudgetSplit, records: int) -> None:
 
 
 def _mechanism(label: Label) -> str:
+    if label.mechanism.name == DRAWN_BY_CENTER:
+        return "none: classes are drawn from the probabilities of the center"
     if label.mechanism.name != AUTO:
         given = {name: value for name, value in label.mechanism.parameters.items() if name != "loss"}
         parameters = "".join(f", {name}={value}" for name, value in given.items())
@@ -196,6 +214,8 @@ def _mechanism(label: Label) -> str:
 
 
 def _expected(label: Label, earlier_mechanisms: Sequence[EarlierMechanism], records: int | None) -> str:
+    if label.mechanism.name == DRAWN_BY_CENTER:
+        return "unknown: it depends on what the features say of the classes"
     loss = loss_named(label.mechanism.loss)
     for earlier in earlier_mechanisms:
         value = earlier.randomizer.expected_loss(earlier.prior, loss)
@@ -257,4 +277,5 @@ def _output(release: Release) -> str:
     if output.partitions.columns:
         folders = counted(len(output.partitions.folders), "folder")
         shards += f" in each of {folders}, {'/'.join(f'{name}=...' for name in output.partitions.names)}"
-    return one_line(f"{output.target}: {shards}{compression}")
+    table = "" if output.table is None else f", added to {output.table.format}://{output.table.table}"
+    return one_line(f"{output.target}: {shards}{compression}{table}")

@@ -126,7 +126,7 @@ def verify_existing(release: Release) -> RunResult:
         fit = release.command == "fit"
         places = [path] if fit else [path / folder / MECHANISM_NAME for folder in release.folders]
         files = [read_mechanism_file(str(place)) for place in places]
-        if ",".join(file.randomizer.fingerprint.hex() for file in files) != of_output[-1].get("mechanism_fingerprint"):
+        if ",".join(file.drawn_by for file in files) != of_output[-1].get("mechanism_fingerprint"):
             raise InputError(f"{target} exists, but its mechanism is not the one that the ledger has: name another")
         manifests = [None if fit else read_manifest(str(place.with_name(MANIFEST_NAME))) for place in places]
         facts = [manifest_facts(file, manifest) for file, manifest in zip(files, manifests, strict=True)]

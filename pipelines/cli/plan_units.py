@@ -192,7 +192,7 @@ def _count(args: argparse.Namespace, request: _Request, options: PipelineOptions
 def _build(pipeline: beam.Pipeline, args: argparse.Namespace, request: _Request, path: str) -> None:
     """Reads of a label whether there is one."""
     input, label, unit = request.input, args.label, args.unit_column
-    read = ReadRecordBatches(input.pattern, input.format, [label, unit], input.where, label)
+    read = ReadRecordBatches(input.source, input.format, [label, unit], input.where, label)
     counts: Any = pipeline | "ReadUnits" >> read | "CountUnits" >> CountUnits(label, unit, request.key)
     _ = counts | "WriteCounts" >> beam.Map(_write_counts, path)
 

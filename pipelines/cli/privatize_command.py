@@ -20,6 +20,7 @@ from ..job.runner_options import forbid_short_lived, runner_options
 from ..job.validation_passes import check_features, check_values
 from ..ledger.ledger import Ledger
 from ..publish.output_folder import staging_folder
+from ..publish.output_table import commit_to_table
 from ..publish.protocol import check_caps
 from ..publish.release_steps import ReleasedLabel
 from ..publish.request import Request, Run, new_run
@@ -64,6 +65,7 @@ def _run(command: str, args: argparse.Namespace, runner_flags: Sequence[str]) ->
         if verify and is_released(release):
             found = verify_existing(release)
             print(f"verified   {one_line(found.output)}: the release of this request, charged before; its audit holds")
+            _add_to_table(release)
             if result is not None:
                 found.write(result)
             return
@@ -77,6 +79,8 @@ def _run(command: str, args: argparse.Namespace, runner_flags: Sequence[str]) ->
             _check_submission(release, options, result)
         with signals_as_interrupts():
             run, released = _release(release, options, wait)
+            if wait:
+                _add_to_table(release)
         if result is not None:
             RunResult.of_run(run, released, time.monotonic() - started).write(result)
 
@@ -97,8 +101,17 @@ def _check_submission(release: Release, options: PipelineOptions, result: str | 
             "{no_wait_until_finish}: only a pass before the job tells whether the output can hold {names}: wait",
             names=one_line(", ".join(release.unsure)),
         )
+    if release.output.table is not None:
+        raise FieldError("{no_wait_until_finish}: {output_table} gets the shards once they are released: wait")
     if result is not None:
         raise FieldError("{no_wait_until_finish}: give {result_json} to labeldp finish, which publishes the release")
+
+
+def _add_to_table(release: Release) -> None:
+    table, target = release.output.table, release.output.target
+    if table is not None:
+        added = commit_to_table(table, target)
+        print(f"table      {one_line(f'{table.format}://{table.table}')} {'has' if added else 'had'} the shards")
 
 
 def _release(release: Release, options: PipelineOptions, wait: bool) -> tuple[Run, list[ReleasedLabel]]:

@@ -13,9 +13,11 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import AsList, AsSingleton, PCollection
 
 from ...mechanisms.center.cell_center import MOST_EPSILON
+from ...mechanisms.center.class_center import ClassCenter
 from ...mechanisms.core.budget import remaining_epsilon
 from ...mechanisms.core.randomizer import Randomizer
 from ...mechanisms.release.bound_noise import NoiseBinding
+from ...mechanisms.release.class_release import UNUSED, ClassCounts
 from ...mechanisms.release.label_column import LabelColumn
 from ...mechanisms.release.prior_release import EarlierMechanism, PriorRelease
 from ...mechanisms.release.unit_bound import UnitCounts
@@ -23,6 +25,14 @@ from ...transforms.batches import Carried, LabelledBatch
 from ...transforms.center.center_files import AppendWrittenCenters, CenterFiles, WriteCenters
 from ...transforms.center.feature_sample import SampleFeatures
 from ...transforms.center.fit_center import AppendCenter, DesignCells, DesignCenter, FitCells, FitLinearCenter
+from ...transforms.center.fit_classes import (
+    DesignClassCells,
+    DesignClasses,
+    FitClassCells,
+    FitClassSums,
+    ReleaseClassCounts,
+)
+from ...transforms.draw_classes import DrawClasses
 from ...transforms.io.filesystems import make_directory, write_text
 from ...transforms.io.input_format import ENOUGH_FILES
 from ...transforms.noise_binding import BindNoise
@@ -71,7 +81,10 @@ class LabelJob:
         """Adds the stages of the linear center, if the job makes one."""
         self.label, self.place, self._release = release.labels[place], place, release
         self._suffix = "" if len(release.labels) == 1 else f" {place + 1}"
-        self._linear = self._linear_center(pipeline, units)
+        self._pipeline, self._units = pipeline, units
+        # Classes are drawn from a center, of which their fit is a part.
+        self._classes = self.label.column.classes is not None
+        self._linear = None if self._classes else self._linear_center(pipeline, units)
         self.center = self._carried("center", self._linear)
         self._drawing: tuple[Any, Any] = (None, None)
 
@@ -84,6 +97,8 @@ class LabelJob:
         """
         release, column, suffix = self._release, self.label.column, self._suffix
         fitted, groups = self.label.mechanism.fitted, release.input.id_groups
+        if self._classes and column.center is not None:
+            return self._fit_classes(labels)
         batches = self._with_center(labels)
         if self.center is not None and release.command != "fit":
             files: Any = batches | f"WriteCenters{suffix}" >> WriteCenters(temp, column)
@@ -108,9 +123,41 @@ class LabelJob:
         self._drawing = self._carried("randomizer", randomizer), Carried(f"binding{suffix}", self.binding)
         return text
 
+    def _fit_classes(self, labels: PCollection[LabelledBatch]) -> PCollection[str]:
+        """Adds the stages from classes to their center; returns the text of the mechanism file."""
+        release, column, suffix, fitted = self._release, self.label.column, self._suffix, self.label.mechanism.fitted
+        limits = release.threshold, release.input.id_groups
+        if fitted is not None and fitted.class_center is not None:
+            self.binding = labels | "BindNoise" >> BindNoise(column, UNUSED, release.key, *limits)
+            self._drawing = fitted.class_center.center, Carried(f"binding{suffix}", self.binding)
+            return labels.pipeline | "MechanismText" >> beam.Create([fitted.to_text()])
+        features, epsilon = self.label.features, self.label.record_budget.epsilon
+        assert features is not None
+        counts: Any = labels | f"ReleaseClassCounts{suffix}" >> ReleaseClassCounts(
+            column, epsilon, release.key, *limits
+        )
+        sample, whole = self._sample(self._pipeline, self._units)
+        designed: Any = counts | f"DesignClasses{suffix}" >> DesignClasses(sample)
+        design = Carried(f"design{suffix}", designed)
+        rows: Any = _bounded(self._pipeline, f"ForClasses{suffix}", whole, self._units, column, [design])
+        fitted_linear: Any = rows | f"FitClassSums{suffix}" >> FitClassSums(column, design, release.key)
+        designed_cells: Any = fitted_linear | f"DesignClassCells{suffix}" >> DesignClassCells(sample, counts)
+        linear, cells = Carried(f"linear{suffix}", fitted_linear), Carried(f"cells{suffix}", designed_cells)
+        records: Any = _bounded(self._pipeline, f"ForCells{suffix}", whole, self._units, column, [linear, cells])
+        center: Any = records | f"FitClassCells{suffix}" >> FitClassCells(column, counts, linear, cells, release.key)
+        self.binding = counts
+        self._drawing = Carried(f"center{suffix}", center), Carried(f"binding{suffix}", counts)
+        return center | f"MechanismText{suffix}" >> beam.Map(_class_text, AsSingleton(counts)).with_output_types(str)
+
     def draw(self, records: PCollection[LabelledBatch]) -> PCollection[LabelledBatch]:
         """Adds the stage that draws the labels; returns the records with them."""
         batches: Any = records
+        if self._classes and self.label.column.center is not None:
+            found: Any = batches | f"DrawClasses{self._suffix}" >> DrawClasses(
+                *self._drawing, self.label.column, self._release.key
+            )
+            self.privatized = found
+            return found.batches
         if self._centers is not None:
             batches |= f"CenterOfRecords{self._suffix}" >> AppendWrittenCenters(self._centers, self.label.column)
         drawn: Any = batches | f"PrivatizeLabels{self._suffix}" >> PrivatizeLabels(
@@ -153,7 +200,7 @@ class LabelJob:
         """Columns of the input that `draw` needs, or `fit`, which computes the center from features."""
         column, features = self.label.column, self.label.features
         if self._linear is None:
-            return column.columns
+            return [name for name in column.columns if not self._classes or name != column.center]
         own = [name for name in column.columns if name != column.center]
         if drawing:
             return own
@@ -177,16 +224,9 @@ class LabelJob:
             return None if fitted.center is None else fitted.center.linear
         if features is None:
             return None
-        ids = [features.id_column] if features.id_column else []
-        read = ReadRecordBatches(
-            input.pattern, input.format, ids, input.where, column.name,
-            other_labels=column.others, together=input.together, undecoded=features.names,
-        )  # fmt: skip
-        whole = dataclasses.replace(read, columns=[*column.private, *features.columns], undecoded=())
         budget = self.label.record_budget
         epsilon = remaining_epsilon(budget.epsilon, budget.prior_epsilon or 0.0)
-        records: Any = _bounded(pipeline, f"Features{suffix}", read, units, column)
-        sample: Any = records | f"SampleFeatures{suffix}" >> SampleFeatures(features, key)
+        sample, whole = self._sample(pipeline, units)
         designed: Any = sample | f"DesignCenter{suffix}" >> DesignCenter(epsilon)
         design = Carried(f"design{suffix}", designed)
         labels: Any = _bounded(pipeline, f"ForCenter{suffix}", whole, units, column, [design])
@@ -199,6 +239,19 @@ class LabelJob:
         linear, cells = Carried(f"linear{suffix}", fitted_center), Carried(f"cells{suffix}", designed_cells)
         residuals: Any = _bounded(pipeline, f"ForCells{suffix}", whole, units, column, [linear, cells])
         return residuals | f"FitCells{suffix}" >> FitCells(column, linear, cells, key, self._release.threshold)
+
+    def _sample(self, pipeline: beam.Pipeline, units: BoundedUnits | None) -> tuple[Any, ReadRecordBatches]:
+        """Adds the stages of the sample of features; returns it, and the transform that reads label and features."""
+        input, column, features = self._release.input, self.label.column, self.label.features
+        assert features is not None
+        ids = [features.id_column] if features.id_column else []
+        read = ReadRecordBatches(
+            input.source, input.format, ids, input.where, column.name,
+            other_labels=column.others, together=input.together, undecoded=features.names,
+        )  # fmt: skip
+        records: Any = _bounded(pipeline, f"Features{self._suffix}", read, units, column)
+        sample = records | f"SampleFeatures{self._suffix}" >> SampleFeatures(features, self._release.key)
+        return sample, dataclasses.replace(read, columns=[*column.private, *features.columns], undecoded=())
 
 
 def build(
@@ -294,7 +347,7 @@ def bound_units(
         return None
     columns = [name for name in (*column.private, column.id_column, column.unit.column) if name is not None]
     batches = pipeline | "ReadUnits" >> ReadRecordBatches(
-        input.pattern, input.format, list(dict.fromkeys(columns)), input.where, column.name, other_labels=column.others
+        input.source, input.format, list(dict.fromkeys(columns)), input.where, column.name, other_labels=column.others
     )
     return batches | "BoundUnits" >> BoundUnits(column, key, input.groups(_BYTES_A_GROUP))
 
@@ -324,7 +377,7 @@ def _read_labels(
     # Where the rows of a CSV file begin takes as long to find as one pass gains.
     split = input.format.name != "csv" or reads_parts(release)
     read = ReadRecordBatches(
-        input.pattern, input.format, _columns(jobs, drawing=False), input.where, column.name,
+        input.source, input.format, _columns(jobs, drawing=False), input.where, column.name,
         other_labels=column.others, split=split, together=input.together,
     )  # fmt: skip
     carried = [each for job in jobs for each in job.carried(drawing=False)]
@@ -363,7 +416,7 @@ def _read_records(
         centers = [label.column.center for label in release.labels]
         columns += [center for center in centers if center is not None and center not in columns]
     read = ReadRecordBatches(
-        input.pattern, input.format, columns, input.where, column.name,
+        input.source, input.format, columns, input.where, column.name,
         encoded, output.partitions.names, column.others, reads_parts(release), input.together,
         shards=ranges if _parts_are_shards(release) else None,
     )  # fmt: skip
@@ -377,6 +430,10 @@ def _columns(jobs: Sequence[LabelJob], drawing: bool) -> list[str]:
 
 def _mechanism_text(randomizer: Randomizer, release: PriorRelease) -> str:
     return MechanismFile.of_release(randomizer, release).to_text()
+
+
+def _class_text(center: ClassCenter, counts: ClassCounts) -> str:
+    return MechanismFile.of_class_center(counts, center).to_text()
 
 
 def _write(text: str, path: str, temp: str) -> None:

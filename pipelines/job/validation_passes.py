@@ -38,6 +38,7 @@ from ...transforms.validation.tensorflow_libraries import (
     with_center,
     with_privatized_classes,
     with_privatized_label,
+    with_probabilities,
 )
 from ...transforms.validation.validate_examples import ValidateExamples, Validation
 from ..errors import one_line
@@ -70,7 +71,7 @@ def check_features(release: Release, options: PipelineOptions, work: str) -> Non
 
     def wire(pipeline: beam.Pipeline) -> None:
         batches: Any = pipeline | "ReadFeatures" >> ReadRecordBatches(
-            input.pattern, input.format, where=input.where, label_column=labels[0], other_labels=labels[1:]
+            input.source, input.format, where=input.where, label_column=labels[0], other_labels=labels[1:]
         )
         found = batches | "ValidateFeatures" >> ValidateExamples(
             labels, schema, single_precision=release.output.format == "tfrecord"
@@ -102,6 +103,8 @@ def check_output(
             schema = _with_label(schema, label, mechanism)
         else:
             schema = with_privatized_classes(schema, label, mechanism.classes, _label_type(pattern, format, label))
+            if mechanism.class_center is not None:
+                schema = with_probabilities(schema, mechanism.class_center.column, len(mechanism.classes))
 
     def wire(pipeline: beam.Pipeline) -> None:
         batches: Any = pipeline | "ReadOutput" >> ReadRecordBatches(pattern, format)
@@ -194,7 +197,7 @@ def check_values(release: Release, options: PipelineOptions) -> None:
     input, labels = release.input, release.private
     LOGGER.info("checking the values of %s", one_line(", ".join(release.unsure)))
     read = ReadRecordBatches(
-        input.pattern, input.format, release.unsure, input.where, labels[0],
+        input.source, input.format, release.unsure, input.where, labels[0],
         other_labels=labels[1:], together=input.together,
     )  # fmt: skip
 

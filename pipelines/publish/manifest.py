@@ -27,6 +27,7 @@ from ...mechanisms.core.losses import LOSSES, ZERO_ONE, Loss
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import FileSystems, open_input, read_text
 from ...transforms.tfrecord.framing import read_records
+from ..spec.class_statement import ClassStatement
 from ..spec.mechanism_file import MechanismFile
 from .job_result import JobResult
 
@@ -63,7 +64,7 @@ def make_manifest(
     """Makes the document that release.json holds.
 
     `epsilon` is the budget of histogram and labels together. `details` are further keys: label, identity, where, loss,
-    features and warnings, and those that a command adds.
+    features and warnings, table for the input from one, and those that a command adds.
     """
     binding, randomizer, unit = result.binding, mechanism.randomizer, result.binding.unit
     certificate = randomizer.certificate()
@@ -106,7 +107,12 @@ def make_manifest(
 
 
 def losses_of(mechanism: MechanismFile) -> dict[str, Loss]:
-    """Losses that a mechanism file is stated with: those that are defined for its labels, or that of its classes."""
+    """Losses that a mechanism file is stated with: those that are defined for its labels, or that of its classes.
+
+    None for a center of classes: what its draws lose depends on the features of each record.
+    """
+    if mechanism.class_center is not None:
+        return {}
     if mechanism.classes is not None:
         return {ZERO_ONE.name: ZERO_ONE}
     negative = mechanism.randomizer.labels[0] < 0
@@ -133,6 +139,8 @@ def _unit(result: JobResult, certified: Fraction) -> dict[str, Any]:
 
 def _center(result: JobResult, mechanism: MechanismFile) -> dict[str, Any]:
     """The member `center`, for labels that were privatized around one."""
+    if mechanism.class_center is not None:
+        return {"class_center": _class_center(mechanism.class_center, mechanism.drawn_by)}
     if mechanism.center is None:
         return {}
     labels, error = mechanism.randomizer.labels, mechanism.center.clipping(mechanism.randomizer)
@@ -145,6 +153,19 @@ def _center(result: JobResult, mechanism: MechanismFile) -> dict[str, Any]:
             **_linear(mechanism.center.linear),
             **_groups(mechanism),
         }
+    }
+
+
+def _class_center(statement: ClassStatement, fingerprint: str) -> dict[str, Any]:
+    """Member `class_center`: a summary of the center; mechanism.json and center.json have all of it."""
+    center, cells = statement.center, statement.center.cells
+    return {
+        "column": statement.column,
+        "features": list(center.linear.design.map.columns),
+        "sums": len(center.linear.sums),
+        "cells": 0 if cells is None else len(cells.counts),
+        "trees": 0 if cells is None else len(cells.trees.leaves),
+        "fingerprint": fingerprint,
     }
 
 
@@ -343,7 +364,7 @@ def labels_manifest(documents: Sequence[dict[str, Any]], folders: Sequence[str],
         round_up(sum((Fraction(document[key]) for document in documents), Fraction(0)))
         for key in ("certified_epsilon", "delta", "certified_delta")
     )
-    shared = ("identity", "where", "records", "records_without_label", "shards", "versions")
+    shared = ("identity", "table", "where", "records", "records_without_label", "shards", "versions")
     return {
         "format": LABELS_FORMAT,
         "adjacency": LABELS_ADJACENCY if unit is None else LABELS_UNIT_ADJACENCY,
@@ -356,7 +377,7 @@ def labels_manifest(documents: Sequence[dict[str, Any]], folders: Sequence[str],
             for document, folder in zip(documents, folders, strict=True)
         ],
         **({} if unit is None else {"unit": {key: unit[key] for key in ("column", "max_records", "over_limit")}}),
-        **{key: first[key] for key in shared},
+        **{key: first[key] for key in shared if key in first},
     }
 
 
@@ -392,6 +413,7 @@ def released_facts(
         ),
         1 if mechanism.unit is None else mechanism.unit.max_records,
         mechanism.classes,
+        None if mechanism.class_center is None else mechanism.class_center.center.budget.total,
     )
 
 

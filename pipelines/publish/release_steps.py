@@ -18,7 +18,6 @@ from apache_beam.io.filesystems import FileSystems
 
 from ...mechanisms.analysis.utility import ReleasedFacts
 from ...mechanisms.analysis.verdict import release_warnings
-from ...mechanisms.center.center_model import CenterModel
 from ...mechanisms.release.prior_release import EarlierMechanism
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import delete_folder, read_text, write_text
@@ -68,7 +67,7 @@ def read_results(run: Run, staging: Staging) -> list[ReleasedLabel]:
         result = unsealed(path, read_text(path), read_text(mechanism_path), run.digest, request.key)
         mechanism = read_mechanism_file(mechanism_path)
         result.check_same_input()
-        result.check_same_mechanism(mechanism.randomizer.fingerprint.hex())
+        result.check_same_mechanism(mechanism.drawn_by)
         facts = _facts(request, label, result, mechanism, staging)
         released.append(ReleasedLabel(label, result, mechanism, facts))
     return released
@@ -96,9 +95,8 @@ def write_manifests(request: Request, released: Sequence[ReleasedLabel], staging
             document["data"] = DATA_OF_LABEL
         _write_json(document, staging, folder, MANIFEST_NAME)
         documents.append(document)
-        center = each.mechanism.center
-        if center is not None and center.linear is not None:
-            model = CenterModel(center.column, center.domain, center.linear)
+        model = each.mechanism.center_model
+        if model is not None:
             path = released_path(staging.release, folder, CENTER_NAME)
             write_text(path, json.dumps(model.to_document()) + "\n", staging.temp)
     if len(released) == 1:
@@ -120,6 +118,7 @@ def _manifest(request: Request, released: ReleasedLabel) -> dict[str, Any]:
     details: dict[str, Any] = {
         "label": label.name,
         "identity": label.id_column or "file and row",
+        **({} if request.table is None else {"table": request.table}),
         "where": request.where,
         "loss": facts.loss,
         "features": facts.features,
@@ -155,7 +154,7 @@ def charge_of(request: Request, released: Sequence[ReleasedLabel]) -> Charge:
             for each in released
             for entry in release_entries(each.result.binding, each.mechanism, with_labels=request.command != "fit")
         ],
-        ",".join(each.mechanism.randomizer.fingerprint.hex() for each in released),
+        ",".join(each.mechanism.drawn_by for each in released),
         # `apply` takes its mechanism from a file: another file is another release.
         solved=not request.fitted,
     )
@@ -188,6 +187,6 @@ def earlier_mechanisms(
 def _read(run: dict[str, Any], digest: int, place: int, label_folder: str) -> EarlierMechanism:
     output = run["output"] if run["command"] == "fit" else released_path(run["output"], label_folder, MECHANISM_NAME)
     file = read_mechanism_file(output)
-    if file.randomizer.fingerprint.hex() != run["mechanism_fingerprint"].split(",")[place]:
+    if file.drawn_by != run["mechanism_fingerprint"].split(",")[place]:
         raise ValueError("this is another mechanism than the charged one")
     return EarlierMechanism(digest, file.prior, file.budget, file.rounding, file.randomizer)

@@ -12,6 +12,7 @@ import hashlib
 import json
 import uuid
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from apache_beam.io.filesystems import FileSystems
 
@@ -66,6 +67,7 @@ class Request:
       output: The same as the user gave it, for the ledger and for what is printed.
       output_format: Format of the shards.
       partitions: Name of each column of the folders of shards, and whether it is of int32.
+      table: What the manifest states of the table of the input; None for files.
       where: Filter on the records, NAME=VALUE; None for all records.
       validation: "inferred schema" or "given schema"; None for no validation.
       fitted: Whether the mechanism was given, as for `apply`.
@@ -83,6 +85,7 @@ class Request:
     output: str
     output_format: str
     partitions: tuple[tuple[str, bool], ...]
+    table: dict[str, Any] | None
     where: str | None
     validation: str | None
     fitted: bool
@@ -96,13 +99,15 @@ class Request:
     def of(cls, release: Release) -> Request:
         """Takes the facts of a checked release."""
         where, validation, output = release.input.where, release.validation, release.output
+        table = release.input.table
         # The column of the groups is a feature like any other.
         columns = [name for each in release.labels for name in dataclasses.replace(each.column, groups=None).columns]
         schema = None if validation is None else "inferred schema" if validation.schema is None else "given schema"
         return cls(
             release.command, release.name, tuple(map(RequestedLabel.of, release.labels)),
             tuple(dict.fromkeys(columns)), absolute(output.target), output.target, output.format,
-            output.partitions.columns, None if where is None else f"{where.column}={where.value}", schema,
+            output.partitions.columns, None if table is None else table.statement,
+            None if where is None else f"{where.column}={where.value}", schema,
             release.fitted is not None,
             release.unit, release.caps, release.ledger, release.key,
         )  # fmt: skip

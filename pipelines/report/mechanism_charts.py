@@ -169,7 +169,7 @@ def prior_chart(labels: np.ndarray, weights: np.ndarray, outputs: np.ndarray, bi
         marks = "".join(f"M{place - 4} {_TOP}h8l-4 8z" for place in sorted({round(plot.x(value)) for value in inside}))
         parts.append(f'<path class="output" d="{marks}"/>')
         entries.append(("output mark", "a value that can be released"))
-    parts += [*bin_outputs, _legend(entries)]
+    parts += [*bin_outputs, legend(entries)]
     return _FRAME.picture(
         f"Prior of {name}",
         f"Probabilities of {len(labels)} labels from {exact(labels[0])} to {exact(labels[-1])}; {len(inside)} of "
@@ -214,7 +214,7 @@ def outputs_chart(labels: np.ndarray, outputs: np.ndarray, probabilities: np.nda
         plot.axes(f"released {name}", "probability of one output"),
         f'<path class="stick" d="{sticks}"/>',
         f'<g class="output">{"".join(dots) if few else ""}</g>',
-        _legend([("output", "probability of a released value"), ("band0", "range of the true labels")]),
+        legend([("output", "probability of a released value"), ("band0", "range of the true labels")]),
     ]
     top = int(probabilities.argmax())
     return _FRAME.picture(
@@ -242,7 +242,7 @@ def errors_chart(labels: np.ndarray, lines: Sequence[tuple[str, str, np.ndarray]
     for kind, _, line in lines:
         points = zip(plot.x(labels[shown]), plot.y(line[shown]), strict=True)
         parts.append(f'<path class="line {kind}" d="{points_path(points)}"/>')
-    parts.append(_legend([(f"line {kind}", measure) for kind, measure, _ in lines]))
+    parts.append(legend([(f"line {kind}", measure) for kind, measure, _ in lines]))
     return _FRAME.picture(
         f"Error of a released {name} by its true value",
         " ".join(f"{measure} from {number(line.min())} to {number(line.max())}." for _, measure, line in lines),
@@ -250,7 +250,7 @@ def errors_chart(labels: np.ndarray, lines: Sequence[tuple[str, str, np.ndarray]
     )
 
 
-def _legend(entries: Sequence[tuple[str, str]]) -> str:
+def legend(entries: Sequence[tuple[str, str]]) -> str:
     """Draws a legend above the plot, from class and text of each entry: a line, a triangle (mark) or a square."""
     parts, left = [], float(_LEGEND_LEFT)
     for kind, text in entries:
@@ -273,21 +273,8 @@ def channel_chart(cells: ChannelCells, name: str) -> str:
     """
     rows, columns = cells.probabilities.shape
     names, outputs, power = _cell_names(cells)
-    left = left_edge(names)
-    width, height = (_RIGHT - left) / columns, (_BOTTOM - _TOP) / rows
+    parts = heat_map(cells.probabilities, names, outputs, (f"released {name}", power), (f"true {name}", power))
     largest = float(cells.probabilities.max())
-    shades = np.ceil(np.sqrt(cells.probabilities / largest) * _SHADES).astype(int)
-    parts = [rectangle("cell-ground", left, _TOP, _RIGHT, _BOTTOM), _cells(shades, left, width, height)]
-    centers, middles = left + (np.arange(columns) + 0.5) * width, _BOTTOM - (np.arange(rows) + 0.5) * height
-    for (row, column), text in _cell_texts(cells.probabilities, width, height).items():
-        dark = " on-dark" if shades[row, column] > _LIGHT_TEXT else ""
-        parts.append(text_element(centers[column], middles[row] + 4, text, f"cell-text{dark}", "middle"))
-    for row in map(int, evenly_spaced(rows, _MAX_NAMED_ROWS if rows <= _MAX_NAMED_ROWS else _NAMED_ROWS)):
-        parts.append(text_element(left - 6, middles[row] + 4, names[row], "tick", "end"))
-    name_lines = (_FRAME.x_tick_names(centers[::step], outputs[::step]) for step in range(1, columns + 1))
-    parts += next(filter(None, name_lines))
-    parts.append(_FRAME.axis_names(left, (f"released {name}", power), (f"true {name}", power)))
-    parts += _shades_legend(largest)
     likeliest = cells.probabilities.argmax(axis=1)
     described = " ".join(
         f"{label_range(*cells.rows[row])}: {number(sum(cells.columns[likeliest[row]]) / 2)}, with probability "
@@ -300,6 +287,34 @@ def channel_chart(cells: ChannelCells, name: str) -> str:
         f"{percent(largest)}. Most likely outputs by true label: {described}",
         parts,
     )
+
+
+def heat_map(
+    probabilities: np.ndarray,
+    row_names: Sequence[str],
+    column_names: Sequence[str],
+    x_axis: tuple[str, int],
+    y_axis: tuple[str, int],
+) -> list[str]:
+    """Draws a matrix of probabilities as shaded cells, the first row at the bottom: parts of a picture.
+
+    Each axis is given by its name and the power of ten of the numbers along it.
+    """
+    rows, columns = probabilities.shape
+    left = left_edge(row_names)
+    width, height = (_RIGHT - left) / columns, (_BOTTOM - _TOP) / rows
+    largest = float(probabilities.max())
+    shades = np.ceil(np.sqrt(probabilities / largest) * _SHADES).astype(int)
+    parts = [rectangle("cell-ground", left, _TOP, _RIGHT, _BOTTOM), _cells(shades, left, width, height)]
+    centers, middles = left + (np.arange(columns) + 0.5) * width, _BOTTOM - (np.arange(rows) + 0.5) * height
+    for (row, column), text in _cell_texts(probabilities, width, height).items():
+        dark = " on-dark" if shades[row, column] > _LIGHT_TEXT else ""
+        parts.append(text_element(centers[column], middles[row] + 4, text, f"cell-text{dark}", "middle"))
+    for row in map(int, evenly_spaced(rows, _MAX_NAMED_ROWS if rows <= _MAX_NAMED_ROWS else _NAMED_ROWS)):
+        parts.append(text_element(left - 6, middles[row] + 4, row_names[row], "tick", "end"))
+    name_lines = (_FRAME.x_tick_names(centers[::step], column_names[::step]) for step in range(1, columns + 1))
+    parts += next(filter(None, name_lines))
+    return [*parts, _FRAME.axis_names(left, x_axis, y_axis), *_shades_legend(largest)]
 
 
 def _cells(shades: np.ndarray, left: float, width: float, height: float) -> str:

@@ -29,7 +29,7 @@ from ..job.validation_passes import (
     describe_anomalies,
 )
 from ..ledger.ledger import Ledger, default_ledger_path
-from ..publish.manifest import ADJACENCY, UNIT_ADJACENCY, Manifest, manifest_facts, read_manifest
+from ..publish.manifest import ADJACENCY, UNIT_ADJACENCY, Manifest, losses_of, manifest_facts, read_manifest
 from ..spec.label_folders import DATA_OF_LABEL, MANIFEST_NAME, several_labels
 from ..spec.machine import check_extra
 from ..spec.mechanism_file import MECHANISM_NAME, MechanismFile, read_mechanism_file
@@ -118,9 +118,10 @@ def contradictions(manifest: Manifest, mechanism: MechanismFile, constant: int =
         problems.append(f"{MANIFEST_NAME} states another label domain")
     if manifest.center != (mechanism.center and mechanism.center.column):
         problems.append(f"{MANIFEST_NAME} states another center column")
-    if not math.isclose(manifest.max_bias, randomizer.certificate().max_bias, rel_tol=_TOLERANCE):
+    bias = 0.0 if mechanism.classes is not None else randomizer.certificate().max_bias
+    if not math.isclose(manifest.max_bias, bias, rel_tol=_TOLERANCE):
         problems.append(f"{MANIFEST_NAME} states another max_bias")
-    for name, loss in LOSSES.items():
+    for name, loss in (LOSSES if mechanism.classes is None else losses_of(mechanism)).items():
         stated = manifest.expected_loss.get(name)
         if stated is not None and not _close(stated, randomizer.expected_loss(mechanism.prior, loss)):
             problems.append(f"{MANIFEST_NAME} states another expected {name} loss")
@@ -141,8 +142,8 @@ class Column:
     """Statistics of a column of the released records.
 
     The kind is integer, float or text. `present` and `missing` count the records with and without a value; `unchanged`
-    says whether the input has the same statistics. Minimum, mean and maximum are None for text, the number of distinct
-    values for numbers.
+    says whether the input has the same statistics, `added` whether it has no such column. Minimum, mean and maximum are
+    None for text, the number of distinct values for numbers.
     """
 
     name: str
@@ -154,6 +155,7 @@ class Column:
     mean: float | None = None
     high: float | None = None
     distinct: int | None = None
+    added: bool = False
 
 
 @dataclass(frozen=True)
@@ -229,7 +231,8 @@ def _column(feature: Any, before: Any, dataset: Any) -> Column:
         kind, values = "text", {"distinct": int(stats.unique)}
     present = int(stats.common_stats.num_non_missing)
     unchanged = before is not None and _same(before, feature)
-    return Column(_name(feature), kind, present, int(dataset.num_examples) - present, unchanged, **values)
+    missing = int(dataset.num_examples) - present
+    return Column(_name(feature), kind, present, missing, unchanged, **values, added=before is None)
 
 
 def _same(one: Any, other: Any) -> bool:

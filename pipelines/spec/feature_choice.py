@@ -5,18 +5,27 @@ Functions take the fields of a request and raise FieldError if one of them is wr
 
 from __future__ import annotations
 
+import dataclasses
+
 import pyarrow as pa
 
+from ...mechanisms.center.class_logit import MOST_CLASSES
 from ...mechanisms.center.residuals import check_even
+from ...mechanisms.core.losses import ZERO_ONE
 from ...mechanisms.registry import AUTO
 from ...mechanisms.release.center_release import CenterFeatures
+from ...mechanisms.release.class_release import DRAWN_BY_CENTER
 from ...mechanisms.release.label_column import LabelColumn
 from ...transforms.center.feature_columns import is_feature
 from ...transforms.io.input_format import listed
 from ...transforms.progress_log import LOGGER
 from ..errors import FieldError, did_you_mean
 from .fields import CELL_CENTER, NO_CENTER, Fields, names_of
+from .label import Label, MechanismChoice
 
+# Largest epsilons at which a center of classes is better than randomized response in most of docs/results: of more than
+# two classes, and of two, where one is often rare.
+CLASS_CENTER_EPSILON, TWO_CLASSES_EPSILON = 2.0, 4.0
 # Over fewer labels, residuals are not finer than the noise.
 _LEAST_LABELS = 5
 
@@ -42,6 +51,51 @@ def is_asked_for(fields: Fields) -> bool:
 def may_have_cells(fields: Fields, mechanism: str) -> bool:
     """Tells whether a linear center may get cells: for the mechanism auto by default."""
     return fields.center == CELL_CENTER or (fields.center is None and mechanism == AUTO)
+
+
+def makes_class_center(fields: Fields, column: LabelColumn) -> bool:
+    """Decides whether classes are drawn from a center of features, if there are any: for models by default.
+
+    Not where no center was asked for, or a mechanism; nor, by default, at an epsilon at which randomized response is
+    better (docs/mechanisms/class_center.md), or for more classes than centers support.
+    """
+    classes, asked = column.classes, is_asked_for(fields) or fields.center_column is not None
+    if classes is None or fields.center == NO_CENTER:
+        return False
+    if fields.center == "linear":
+        raise FieldError("{center} linear is for labels that are numbers; that of classes is {center} cells")
+    if fields.mechanism not in (None, AUTO) or fields.purpose == "labels":
+        if asked:
+            raise FieldError("{center} draws classes by itself: leave out {mechanism} and {for}")
+        return False
+    if len(classes) > MOST_CLASSES:
+        if asked:
+            raise FieldError(
+                "{center}: at most {most} classes can have one, not {count}", most=MOST_CLASSES, count=len(classes)
+            )
+        return False
+    return asked or (fields.epsilon or 0.0) <= (CLASS_CENTER_EPSILON if len(classes) > 2 else TWO_CLASSES_EPSILON)
+
+
+def class_features(
+    fields: Fields, label: Label, schema: pa.Schema, source: str, seen: str = "", where: str | None = None
+) -> Label:
+    """Adds the features of a center of classes to a label whose classes have one, and the name of its new column."""
+    if not makes_class_center(fields, label.column):
+        return label
+    features = choose_features(fields, label.column, AUTO, schema, source, seen, where)
+    if features is None:
+        return label
+    name = fields.center_column or f"{label.name}_probabilities"
+    if name in (*schema.names, label.name):
+        raise FieldError(
+            "{source} has a column {name!r}: name the new column of probabilities with {center_column}",
+            source=source,
+            name=name,
+        )
+    column = dataclasses.replace(label.column, center=name)
+    mechanism = MechanismChoice(DRAWN_BY_CENTER, ZERO_ONE.name, {})
+    return dataclasses.replace(label, column=column, mechanism=mechanism, features=features)
 
 
 def makes_center(fields: Fields, column: LabelColumn, mechanism: str) -> bool:

@@ -20,13 +20,16 @@ from typing import Any, TypeVar, Union
 
 from ..errors import FieldError, did_you_mean, one_line
 
-INPUT_FORMATS = ("tfrecord", "parquet", "csv")
+INPUT_FORMATS = ("tfrecord", "parquet", "csv", "orc")
 CSV_TYPES = ("int64", "uint64", "float64", "string", "date", "timestamp")
 DEFAULT_DELIMITER = ","
 DEFAULT_ENCODING = "utf-8"
 DEFAULT_DECIMAL = "."
 PARTITIONS = ("hive", "none")
 """Treatment of folders named KEY=VALUE: columns of the records below them, or not."""
+MISSING_COLUMNS = ("error", "null")
+NULL_COLUMNS = "null"
+"""Value of `--missing_columns` for files of which some lack columns of others."""
 OUTPUT_FORMATS = ("tfrecord", "parquet")
 COMPRESSIONS = ("none", "gzip")
 ROUNDINGS = ("nearest", "randomized")
@@ -66,6 +69,7 @@ Number = str | float
 _CHOICES = {
     "input_format": INPUT_FORMATS,
     "partitions": PARTITIONS,
+    "missing_columns": MISSING_COLUMNS,
     "purpose": PURPOSES,
     "center": CENTERS,
     "output_format": OUTPUT_FORMATS,
@@ -102,6 +106,7 @@ class Fields:
     csv_thousands: str | None = None
     csv_columns: Names | None = None
     partitions: str = PARTITIONS[0]
+    missing_columns: str = MISSING_COLUMNS[0]
     where: str | None = None
     id_column: str | None = None
     max_unusable_fraction: float = 0.001
@@ -134,6 +139,7 @@ class Fields:
     center_features: Names | None = None
     center_groups: str | None = None
     output: str | None = None
+    output_table: str | None = None
     output_format: str | None = None
     num_shards: int | None = None
     partition_output: Names | None = None

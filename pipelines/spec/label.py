@@ -30,13 +30,12 @@ from ...mechanisms.response.rr_top_k import RRTopK
 from ...transforms.io.filesystems import open_input
 from ..errors import FieldError
 from ..ledger.spent_budget import Caps, Window
-from .fields import DEFAULT_LOSS, NO_CENTER, Fields
+from .fields import DEFAULT_LOSS, Fields
 from .mechanism_file import MechanismFile
 from .mechanism_spec import check_delta, read_parameters, takes_delta
 
 GRID = ("label_min", "label_max", "label_step")
 """Fields of the label grid."""
-_CENTERS = ("center", "center_column", "center_features", "center_groups")
 
 
 @dataclass(frozen=True)
@@ -149,9 +148,9 @@ def label_classes(fields: Fields) -> LabelClasses | None:
         if other is not None:
             raise FieldError("{other_class} needs {label_classes}, the public classes")
         return None
-    for name in (*GRID, "label_values", "rounding", *_CENTERS):
+    for name in (*GRID, "label_values", "rounding", "center_groups"):
         value = getattr(fields, name)
-        if value is not None and not (name == "center" and value == NO_CENTER):
+        if value is not None:
             raise FieldError(
                 f"{{{name}}} is for labels that are numbers, not classes of {{label_classes}}: leave it out"
             )
@@ -395,9 +394,14 @@ def label_column(
     if fields.id_column == label:
         raise FieldError("{id_column} must be another column than {label}")
     if fitted is None:
-        center, rounding = fields.center_column, fields.rounding or default_rounding(mechanism, declared is not None)
+        center, rounding = (
+            None if classes else fields.center_column,
+            fields.rounding or default_rounding(mechanism, declared is not None),
+        )
     else:
         center, rounding = None if fitted.center is None else fitted.center.column, fitted.rounding
+        if fitted.class_center is not None:
+            center = fitted.class_center.column
         groups = None if fitted.center is None else fitted.center.groups
     if center == label:
         named = "{center_column} must be" if fitted is None else "the center of {mechanism_file} must be"

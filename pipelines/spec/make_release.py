@@ -20,6 +20,7 @@ from ...mechanisms.analysis.automatic import CANDIDATES, default_mechanism
 from ...mechanisms.analysis.planning import label_shares, split_exactly
 from ...mechanisms.registry import AUTO, Mechanism, mechanism_named
 from ...mechanisms.release.label_column import LabelColumn
+from ...transforms.arrow_values import value_type
 from ...transforms.class_values import check_class_type
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import absolute, read_text
@@ -29,13 +30,14 @@ from ...transforms.noise_binding import Threshold
 from ...transforms.validation.tensorflow_libraries import without_features
 from ..errors import FieldError, did_you_mean
 from .center_fields import center_features, unused_columns, with_groups
-from .feature_choice import check_center, is_asked_for, new_center
+from .feature_choice import check_center, class_features, is_asked_for, makes_class_center, new_center
 from .fields import DEFAULT_LOSS, Fields, names_of, shown
-from .input_spec import check_columns, check_no_folder, input_spec, read_schema, unsure_columns
+from .input_spec import check_columns, check_no_folder, first_schema, input_spec, read_schema, unsure_columns
 from .label import GRID, Label, check_split, make_label, read_caps, read_unusable_fraction, working_domain
 from .machine import check_extra, check_tfrecord
 from .mechanism_file import MechanismFile, read_mechanism_file
 from .release import InputSpec, OutputSpec, Release, ValidationSpec
+from .table_input import output_table
 from .target_checks import check_target, resolve_ledger, resolve_noise_key
 
 _MOST_SHARDS = 99_999
@@ -43,9 +45,7 @@ _MOST_SHARDS = 99_999
 _MOST_LABELS = 32
 _PER_LABEL = (*GRID, "label_values", "center_column")
 """Fields that take one value for all labels, or one for each; not for those of classes."""
-_WITHOUT_NUMBERS: dict[str, Any] = dict.fromkeys(
-    (*_PER_LABEL, "rounding", "center", "center_features", "center_groups")
-)
+_WITHOUT_NUMBERS: dict[str, Any] = dict.fromkeys((*_PER_LABEL, "rounding", "center_groups"))
 _PUBLIC = ("id_column", "unit_column", "center_features", "center_groups", "where")
 """Fields that name public columns, none of which may be a label."""
 
@@ -80,7 +80,7 @@ def make_release(command: str, fields: Fields, new_key: bool = False, may_exist:
     schema = read_schema(input, names) if schema is None else schema
     for part, label in zip(parts, labels, strict=True):
         check_columns(_named_columns(part, label), input, schema)
-        _check_classes(label.column, input, schema)
+        _check_classes(label.column, input, schema, command != "fit" and output_format(fields) == "tfrecord")
     output = _output(fields, target, input)
     unsure = () if command == "fit" else unsure_columns(schema, input, names, output.format)
     return Release(
@@ -117,7 +117,7 @@ def _with_center(fields: Fields, label: Label, input: InputSpec, schema: pa.Sche
     """Finds the features of a linear center, or checks those of a fitted one, and reads the groups."""
     column, fitted = label.column, label.mechanism.fitted
     if fitted is not None:
-        linear = None if fitted.center is None else fitted.center.linear
+        linear = fitted.linear
         if linear is not None and column.name in linear.design.map.columns:
             # A function of the label would be released without noise.
             raise FieldError(
@@ -126,6 +126,15 @@ def _with_center(fields: Fields, label: Label, input: InputSpec, schema: pa.Sche
                 name=column.name,
             )
         return label
+    if column.classes is not None:
+        check_center(fields)
+        if not makes_class_center(fields, column):
+            return label
+        found = schema if fields.dry_run else first_schema(input, column)
+        where = None if input.where is None else input.where.column
+        label = class_features(fields, label, found, input.paths[0], " in its first records", where)
+        unused = unused_columns(fields, label.column, label.features, schema)
+        return dataclasses.replace(label, unused=unused)
     # A dry run reads no label, so it finds the features in the schema instead of the first records.
     features = center_features(fields, input, column, label.mechanism.name, schema if fields.dry_run else None)
     if features is not None and column.center is None:
@@ -140,13 +149,16 @@ def _with_classes(input: InputSpec, labels: Sequence[Label]) -> InputSpec:
     return dataclasses.replace(input, format=dataclasses.replace(input.format, classes=classes)) if classes else input
 
 
-def _check_classes(column: LabelColumn, input: InputSpec, schema: pa.Schema) -> None:
-    """Checks that the column of a label can hold its classes, if the schema tells its type."""
+def _check_classes(column: LabelColumn, input: InputSpec, schema: pa.Schema, examples: bool) -> None:
+    """Checks that the column of a label can hold its classes, if the schema tells its type, and so can tf.Examples."""
     place = schema.get_field_index(column.name)
     if column.classes is None or place < 0:
         return
+    kind = value_type(schema.field(place).type)
     try:
-        check_class_type(schema.field(place).type, column.classes, column.name, input.paths[0])
+        check_class_type(
+            pa.float32() if examples and kind == pa.float64() else kind, column.classes, column.name, input.paths[0]
+        )
     except InputError as error:
         raise FieldError.at("label_classes", error) from None
 
@@ -154,6 +166,9 @@ def _check_classes(column: LabelColumn, input: InputSpec, schema: pa.Schema) -> 
 def _named_columns(fields: Fields, label: Label) -> dict[str, str | None]:
     """Columns of the input by the fields that name them, without the features of a linear center."""
     fitted = label.mechanism.fitted
+    if label.column.classes is not None:
+        # The column of a center is new.
+        return {"label": label.name, "id_column": fields.id_column, "unit_column": fields.unit_column}
     named = {"label": label.name, "id_column": fields.id_column, "unit_column": fields.unit_column}
     center = None if fitted is None else fitted.center
     if center is not None and center.linear is None:
@@ -199,7 +214,8 @@ def _output(fields: Fields, target: str, input: InputSpec) -> OutputSpec:
     files = Counter(folder_of(path, columns) for path in input.paths)
     num_shards = fields.num_shards or max(files.values())
     partitions = OutputPartitions(columns, tuple(sorted(files)))
-    return OutputSpec(target, output_format(fields), num_shards, fields.compression, partitions)
+    table = output_table(fields, output_format(fields))
+    return OutputSpec(target, output_format(fields), num_shards, fields.compression, partitions, table)
 
 
 def _partition_columns(fields: Fields, input: InputSpec) -> tuple[tuple[str, bool], ...]:
@@ -210,6 +226,8 @@ def _partition_columns(fields: Fields, input: InputSpec) -> tuple[tuple[str, boo
     if not known:
         given = shown(fields.partition_output)
         problem = "{partition_output} {given}: the input has no partition columns, "
+        if input.table is not None:
+            raise FieldError(f"{problem}a table has none in the names of folders", given=given)
         if input.format.partitions:
             raise FieldError(f"{problem}no folder is named KEY=VALUE", given=given)
         raise FieldError(f"{problem}{{partitions}} none ignores them", given=given)
@@ -298,7 +316,11 @@ def _values_of_labels(fields: Fields, names: Sequence[str]) -> list[Fields]:
         changed: list[dict[str, Any]] = [{field: value} for value in each]
         numbers = [dataclasses.replace(part, **change) for part, change in zip(numbers, changed, strict=True)]
     found = {str(part.label): part for part in numbers}
-    parts = [found.get(str(part.label), dataclasses.replace(part, **_WITHOUT_NUMBERS)) for part in parts]
+    rest = dict(_WITHOUT_NUMBERS)
+    if fields.center == "linear":
+        # It is asked for the numbers; classes have their default beside it.
+        rest["center"] = None
+    parts = [found.get(str(part.label), dataclasses.replace(part, **rest)) for part in parts]
     centers = [part.center_column for part in parts if part.center_column is not None]
     if len({*centers, *names}) < len(centers) + len(names):
         raise FieldError(

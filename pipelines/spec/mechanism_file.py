@@ -13,7 +13,10 @@ from typing import Any
 import numpy as np
 
 from ...mechanisms.analysis.automatic import CANDIDATES
-from ...mechanisms.center.center_model import center_document
+from ...mechanisms.center.center_model import CenterModel, center_document
+from ...mechanisms.center.class_center import ClassCenter
+from ...mechanisms.center.class_logit import LinearClasses
+from ...mechanisms.center.class_model import ClassModel, center_fingerprint
 from ...mechanisms.center.linear_center import LinearCenter
 from ...mechanisms.composition.unit_composition import optimal_delta
 from ...mechanisms.core.budget import MAX_EPSILON, BudgetSplit, check_epsilon, round_up
@@ -23,11 +26,13 @@ from ...mechanisms.core.prior import Prior
 from ...mechanisms.core.randomizer import Randomizer
 from ...mechanisms.registry import default_rounding
 from ...mechanisms.release.bound_noise import NoiseBinding
+from ...mechanisms.release.class_release import DRAWN_BY_CENTER, ClassCounts, center_randomizer
 from ...mechanisms.release.prior_release import PriorRelease
 from ...mechanisms.release.unit_bound import UnitBound, spent
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import read_text
 from .center_statement import CenterStatement
+from .class_statement import ClassStatement
 from .prior_file import NoisedCounts, parse_prior_release
 
 MECHANISM_NAME = "mechanism.json"
@@ -53,6 +58,7 @@ class MechanismFile:
       unit_epsilon: Epsilon of all labels of a unit, with the unit's delta; None where epsilons of records add up.
       declared: The declared label grid, if the label domain is a coarser one that was chosen for it; else None.
       classes: Classes whose places are the label domain; None for numbers.
+      class_center: Center that the classes were drawn from; None for classes that the randomizer draws, and numbers.
     """
 
     randomizer: Randomizer
@@ -67,6 +73,18 @@ class MechanismFile:
     unit_epsilon: float | None = None
     declared: DeclaredGrid | None = None
     classes: LabelClasses | None = None
+    class_center: ClassStatement | None = None
+
+    @classmethod
+    def of_class_center(cls, release: ClassCounts, center: ClassCenter) -> MechanismFile:
+        """Makes the contents for classes that are drawn from a center."""
+        assert release.classes is not None
+        assert release.center is not None
+        statement = ClassStatement(release.center, center)
+        return cls(
+            center_randomizer(len(release.classes)), statement.prior, 0.0, label=release.column, unit=release.unit,
+            classes=release.classes, class_center=statement,
+        )  # fmt: skip
 
     @classmethod
     def of_release(cls, randomizer: Randomizer, release: PriorRelease) -> MechanismFile:
@@ -81,7 +99,39 @@ class MechanismFile:
     @property
     def center_epsilon(self) -> float:
         """Epsilon that the center has spent; 0 where there is none, or where it is a column of the input."""
+        if self.class_center is not None:
+            return self.class_center.epsilon
         return 0.0 if self.center is None else self.center.epsilon
+
+    @property
+    def linear(self) -> LinearCenter | LinearClasses | None:
+        """The linear center that was made of features; None without one."""
+        if self.class_center is not None:
+            return self.class_center.center.linear
+        return None if self.center is None else self.center.linear
+
+    @property
+    def center_column(self) -> str | None:
+        """Column of the center, or of the probabilities of classes; None without a center."""
+        if self.class_center is not None:
+            return self.class_center.column
+        return None if self.center is None else self.center.column
+
+    @property
+    def center_model(self) -> CenterModel | ClassModel | None:
+        """The center as a model of its own, which center.json holds; None without one that was made of features."""
+        if self.class_center is not None and self.classes is not None:
+            return ClassModel(self.class_center.column, self.classes, self.class_center.center)
+        if self.center is None or self.center.linear is None:
+            return None
+        return CenterModel(self.center.column, self.center.domain, self.center.linear)
+
+    @property
+    def drawn_by(self) -> str:
+        """Fingerprint of what the labels are drawn by: of the center of classes, or of the randomizer."""
+        if self.class_center is not None:
+            return center_fingerprint(self.class_center.center)
+        return self.randomizer.fingerprint.hex()
 
     @property
     def budget(self) -> BudgetSplit:
@@ -127,7 +177,9 @@ class MechanismFile:
         if self.unit is not None and self.unit_epsilon is not None:
             unit["unit"] |= {"epsilon": self.unit_epsilon, "delta": self.unit.delta}
         declared = {} if self.declared is None else {"declared_grid": asdict(self.declared)}
-        classes = {} if self.classes is None else {"classes": asdict(self.classes)}
+        classes: dict[str, Any] = {} if self.classes is None else {"classes": asdict(self.classes)}
+        if self.class_center is not None:
+            classes["class_center"] = self.class_center.to_document()
         extra = {**declared, **classes, **center, **unit}
         return self.randomizer.to_json(prior=released, rounding=self.rounding, **extra) + "\n"
 
@@ -167,8 +219,9 @@ def read_mechanism_file(path: str) -> MechanismFile:
             places = {*randomizer.outputs.tolist()} <= {*classes.domain}
             if classes.domain != tuple(randomizer.labels.tolist()) or not places or center is not None:
                 raise InputError(f"{path} cannot be used: its labels and outputs are not the places of its classes")
+        drawn = _stated_class_center(document.get("class_center"), randomizer, classes)
         unit, grid = _stated_unit(document.get("unit"), randomizer), _stated_grid(document.get("declared_grid"))
-        rest = (label, *unit, grid, classes)
+        rest = (label, *unit, grid, classes, drawn)
         return MechanismFile(randomizer, found, epsilon, rounding, name, center, noised, *rest)
     except (KeyError, TypeError):
         raise InputError(f"{path} has no prior: it was not written by fit, solve or privatize") from None
@@ -223,6 +276,17 @@ def _stated_classes(stated: Any) -> LabelClasses | None:
     return LabelClasses(tuple(values), other)
 
 
+def _stated_class_center(stated: Any, randomizer: Randomizer, classes: LabelClasses | None) -> ClassStatement | None:
+    """The center of classes, whose randomizer says nothing of the labels."""
+    if (stated is None) != (randomizer.mechanism != DRAWN_BY_CENTER) or (stated is not None and classes is None):
+        raise ValueError("its class_center and its mechanism do not belong together")
+    if stated is None or classes is None:
+        return None
+    if randomizer.fingerprint != center_randomizer(len(classes)).fingerprint:
+        raise ValueError("the weights beside its class_center are not equal")
+    return ClassStatement.from_document(stated, len(classes))
+
+
 def _check_stated(randomizer: Randomizer, centered: bool) -> None:
     """Checks values that the integers do not determine, and that are printed and published again."""
     if randomizer.group_ranges is not None and not centered:
@@ -254,6 +318,11 @@ def center_release_name(center: LinearCenter) -> str:
     """
     text = json.dumps(center_document(center), sort_keys=True)
     return hashlib.blake2b(text.encode(), digest_size=16, person=b"labeldp ledger").hexdigest()
+
+
+def class_center_name(center: ClassCenter) -> str:
+    """Names the release of a center of classes by what was released; 32 hexadecimal digits."""
+    return hashlib.blake2b(center_fingerprint(center).encode(), digest_size=16, person=b"labeldp ledger").hexdigest()
 
 
 def prior_release_name(binding: NoiseBinding) -> str:

@@ -117,6 +117,11 @@ def read_prior(path: str, name: str | None = None) -> PriorFile:
     except ValueError as error:
         raise ValueError(f"--prior {name}: {error}") from None
     document = _json_object(text)
+    if document.get("classes") is not None:
+        raise ValueError(
+            f"--prior {name}: its labels are classes, whose places in a list mean nothing as numbers. Give the prior "
+            "of a label that is a number"
+        )
     member = document.get("prior")
     stated = {"epsilon": 0.0} | member if isinstance(member, dict) else {"epsilon": 0.0}
     try:

@@ -6,24 +6,35 @@ It needs numpy at import; opening a release loads the readers of its files. User
 from __future__ import annotations
 
 from .block_weights import block_weights
-from .estimates import METRICS, Estimate, GroupMeans, compare, estimate, group_means
+from .class_estimates import CLASS_METRICS, Shares, shares
+from .class_training import DoubledRows, doubled_rows, invert, soft_rows, start_scores
+from .estimates import METRICS, GroupMeans, compare, estimate, group_means
+from .intervals import Estimate
 from .objectives import LIBRARIES, LOSSES, objective
 from .release import Release
 from .selection import Stage, early_stopping, evaluation
 
 __all__ = [
+    "CLASS_METRICS",
     "LIBRARIES",
     "LOSSES",
     "METRICS",
+    "DoubledRows",
     "Estimate",
     "GroupMeans",
     "Release",
+    "Shares",
     "Stage",
     "block_weights",
     "compare",
+    "doubled_rows",
     "early_stopping",
     "estimate",
     "evaluation",
     "group_means",
+    "invert",
     "objective",
+    "shares",
+    "soft_rows",
+    "start_scores",
 ]

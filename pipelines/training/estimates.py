@@ -1,4 +1,4 @@
-"""Metrics on true labels, estimated from released ones, with standard errors.
+"""Metrics on true labels, estimated from released ones, with standard errors; for classes see `class_estimates`.
 
 A metric is a mean over the records of functions of the true label. Each function is replaced by one of the released
 label that has the same mean over the noise (`channel`), so estimates are unbiased where that function exists. True
@@ -39,51 +39,21 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from statistics import NormalDist
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from .class_estimates import CLASS_COMPARED, class_compare, class_estimate
+from .intervals import Estimate, check_choices
 from .release import Release, numbers
 
 METRICS = ("mean_squared_error", "mean_absolute_error", "calibration_slope", "lift", "mean")
-"""Names of the metrics that `estimate` knows."""
+"""Names of the metrics that `estimate` knows for numbers."""
 COMPARED = ("mean_squared_error", "mean_absolute_error")
-"""Names of the metrics that `compare` knows."""
-TARGETS = ("records", "population")
-CLIPPINGS = ("ends", "average")
+"""Names of the metrics that `compare` knows for numbers."""
 
 # Numbers of a table of weights that are looked up at a time.
 _BLOCK = 1 << 21
-
-
-class Estimate(NamedTuple):
-    """Estimated metric and its standard error.
-
-    Attributes:
-      value: The estimate, in the unit of the metric; a squared error may come out negative by noise.
-      standard_error: Its standard error, in the same unit.
-    """
-
-    value: float
-    standard_error: float
-
-    def interval(self, level: float = 0.95) -> tuple[float, float]:
-        """Normal confidence interval.
-
-        Args:
-          level: Nominal coverage, in (0, 1).
-
-        Returns:
-          Lower and upper end.
-
-        Raises:
-          ValueError: If the level is out of range.
-        """
-        if not 0 < level < 1:
-            raise ValueError(f"level must be above 0 and below 1, not {level!r}")
-        reach = NormalDist().inv_cdf((1 + level) / 2) * self.standard_error
-        return self.value - reach, self.value + reach
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,10 +84,11 @@ def estimate(
     target: str = "records",
     clipping: str = "ends",
     exact: bool = True,
+    of_class: Any = None,
 ) -> Estimate:
     """Estimates a metric of predictions on true labels from the released ones.
 
-    Corrected statistics, with h1 and h2 of the module's page:
+    Corrected statistics of numbers, with h1 and h2 of the module's page:
 
     - `mean_squared_error`: the mean of (f - z)^2, of which the variance of the noise is taken off.
     - `mean_absolute_error`: the mean of |f - y|, by weights of the outputs for each record. They differ much between
@@ -127,10 +98,24 @@ def estimate(
       It is for labels whose mean is well above 0.
     - `mean`: mean of y; predictions are None.
 
+    Of classes, each function of the record and the true class becomes its sum over the classes c, weighted by the
+    targets h[z, c] of `Release.debiased`, rows of the inverse of the channel (`class_estimates`):
+
+    - `log_loss`: the mean of -log of the probability of the true class, in nats.
+    - `accuracy`: the share of records whose most probable class is the true one.
+    - `brier_score`: the mean of the squared distance of the probabilities to the indicators of the true class, summed
+      over the classes; for two classes half of it, the squared error of one probability.
+    - `calibration_slope`: slope of the least squares line of the indicator of a class on its probability.
+    - `lift`: share of a class among the `fraction` of records with its largest probabilities, divided by that in all.
+    - `share`: share of a class; predictions are None.
+    - `forward_loss`: the mean of -log (sum over c of p_c P[c, z]), of the released classes themselves, in nats. It is
+      least for the true class probabilities, needs no inverse, and has a much smaller error than `log_loss`.
+
     Args:
-      metric: One of `METRICS`.
+      metric: One of `METRICS`; for classes, of `CLASS_METRICS`.
       predictions: Predictions f of the true labels, shape (n,), in units of the label. They must not have been trained
-        on these released labels; None for `mean`.
+        on these released labels; None for `mean`. For classes their probabilities, shape (n, K), with columns as in
+        `Release.classes`; of two classes, those of the second may be given alone, shape (n,). None for `share`.
       z: Released labels, shape (n,), as released.
       release: The release.
       center: Center of each record, shape (n,), as released, if there is one.
@@ -140,6 +125,8 @@ def estimate(
       clipping: Correction of clipped residuals, `ends` or `average`; without a center both are the same.
       exact: Refuse what no function of the released label estimates without bias. If False, the debiasing line and
         weights that are best under the prior take its place: the bias that is left is not in the standard error.
+      of_class: Class of `calibration_slope`, `lift` and `share`, by its name or value; None for numbers, and for the
+        second of two classes.
 
     Returns:
       The estimate and its standard error.
@@ -147,9 +134,14 @@ def estimate(
     Raises:
       ValueError: If an argument is wrong, or the mechanism has no exact correction.
     """
+    check_choices(target, clipping)
+    if release.classes is not None:
+        more: dict[str, Any] = {"fraction": fraction, "target": target, "exact": exact, "of_class": of_class}
+        return class_estimate(metric, predictions, z, release, center=center, **more)
     if metric not in METRICS:
         raise ValueError(f"metric must be one of {', '.join(METRICS)}, not {metric!r}")
-    _check(target, clipping)
+    if of_class is not None:
+        raise ValueError("the labels of this release are numbers: leave out of_class")
     if metric == "mean" and predictions is not None:
         raise ValueError("the mean takes no predictions: pass None")
     places, around = release.places(z, center)
@@ -183,7 +175,7 @@ def compare(
     z: Any,
     release: Release,
     *,
-    metric: str = "mean_squared_error",
+    metric: str | None = None,
     center: Any = None,
     target: str = "records",
     clipping: str = "ends",
@@ -199,12 +191,16 @@ def compare(
     released labels, and choices by it are the same. With biased labels, such as those of `rr`, the naive difference is
     wrong.
 
+    Of classes it is the mean of the differences of the two functions of `estimate`, weighted by the targets: for the
+    log loss, the mean of the sum over c of h[z, c] log(g_c / f_c).
+
     Args:
-      f: Predictions of the first model, shape (n,), in units of the label.
-      g: Predictions of the second model, shape (n,).
+      f: Predictions of the first model, shape (n,), in units of the label; for classes as for `estimate`.
+      g: Predictions of the second model, likewise.
       z: Released labels, shape (n,), as released.
       release: The release.
-      metric: `mean_squared_error` or `mean_absolute_error`.
+      metric: `mean_squared_error`, the default for numbers, or `mean_absolute_error`; for classes `log_loss`, the
+        default, `accuracy`, `brier_score` or `forward_loss`.
       center: Center of each record, shape (n,), as released, if there is one.
       target: As for `estimate`.
       clipping: As for `estimate`.
@@ -216,8 +212,10 @@ def compare(
     Raises:
       ValueError: If an argument is wrong, or the mechanism has no exact correction.
     """
-    check_compared(metric)
-    _check(target, clipping)
+    metric = compared_metric(metric, release)
+    check_choices(target, clipping)
+    if release.classes is not None:
+        return class_compare(metric, f, g, z, release, center=center, target=target, exact=exact)
     places, around = release.places(z, center)
     one, other = (numbers(values, name, places.shape) - around for values, name in ((f, "f"), (g, "g")))
     if metric == "mean_absolute_error":
@@ -259,9 +257,11 @@ def group_means(
       Groups, means, standard errors and numbers of records.
 
     Raises:
-      ValueError: If an argument is wrong, or the mechanism has no exact correction.
+      ValueError: If an argument is wrong, labels are classes, or the mechanism has no exact correction.
     """
-    _check(target, clipping)
+    check_choices(target, clipping)
+    if release.classes is not None:
+        raise ValueError("classes have no mean: see shares, with groups")
     places, around = release.places(z, center)
     keys = np.asarray(groups)
     if keys.shape != places.shape:
@@ -344,16 +344,12 @@ def _refusal(release: Release, what: str) -> str:
     )
 
 
-def check_compared(metric: str) -> None:
-    """Raises ValueError unless models are compared by this metric."""
-    if metric not in COMPARED:
-        raise ValueError(f"metric must be one of {', '.join(COMPARED)}, not {metric!r}")
-
-
-def _check(target: str, clipping: str) -> None:
-    for name, value, known in (("target", target, TARGETS), ("clipping", clipping, CLIPPINGS)):
-        if value not in known:
-            raise ValueError(f"{name} must be one of {', '.join(known)}, not {value!r}")
+def compared_metric(metric: str | None, release: Release, of_classes: str = "log_loss") -> str:
+    """Metric that models are compared by, with the default for numbers or classes. Raises ValueError for others."""
+    known, default = (COMPARED, COMPARED[0]) if release.classes is None else (CLASS_COMPARED, of_classes)
+    if metric is not None and metric not in known:
+        raise ValueError(f"metric must be one of {', '.join(known)}, not {metric!r}")
+    return metric or default
 
 
 def _squared(moments: _Moments, places: np.ndarray, f: np.ndarray, g: np.ndarray | None, target: str) -> Estimate:

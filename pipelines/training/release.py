@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .channel import Channel
+from .class_arrays import read_places
 
 if TYPE_CHECKING:
     from ...mechanisms.release.label_column import LabelColumn
@@ -19,16 +20,23 @@ if TYPE_CHECKING:
 
 # Relative to the range of the outputs and to the largest label: labels of TFRecords are float32.
 _OUTPUT_TOLERANCE, _FLOAT32 = 1e-6, 2.0**-22
+# The inverse of a channel with a larger condition would consist of rounding errors.
+_LARGEST_CONDITION = 1e9
+
+NO_CENTER = "the labels of this release have no center: leave out center"
 
 
 @dataclass(frozen=True, eq=False)
 class Release:
-    """Public facts of a release of one label that is a number.
+    """Public facts of a release of one label, numbers or classes.
 
-    Labels are those of the domain: a label beyond it was clamped to its end, one between two labels was rounded to one
-    of them. Around a center the randomizer takes the residual, the label minus its center, clipped to the range of its
-    labels. So everything here is about rounded and clipped labels. `clipped` is the share of clipped residuals, under
-    the noised histogram.
+    Numbers. Labels are those of the domain: a label beyond it was clamped to its end, one between two labels was
+    rounded to one of them. Around a center the randomizer takes the residual, the label minus its center, clipped to
+    the range of its labels. So everything here is about rounded and clipped labels. `clipped` is the share of clipped
+    residuals, under the noised histogram.
+
+    Classes. Labels and outputs are the places 0.0, 1.0, ..., K - 1 of the classes in `classes`, whose distances mean
+    nothing. A value that is not listed counted as the other class. `debiased` gives targets, one for each class.
 
     Attributes:
       label: Name of the label column; None if it is not stated.
@@ -38,10 +46,11 @@ class Release:
       mechanism: Name of the mechanism.
       epsilon: Certified epsilon of the labels, without those of center and histogram.
       line: Intercept a and slope b of the debiasing line, in units of the label and without unit; (0, 1) for labels
-        that need none; None if there is no line.
-      unbiased: Whether the randomizer has no bias beyond the rounding of its weights.
+        that need none; None if there is no line, and for classes.
+      unbiased: Whether the randomizer has no bias beyond the rounding of its weights; False for classes.
       clipped: Share of the residuals that are clipped, in [0, 1]; 0 without a center.
       records: Number of released records; None if it is not stated.
+      classes: Names of the K classes as text, in the order of their places; None for numbers.
     """
 
     label: str | None
@@ -54,6 +63,7 @@ class Release:
     unbiased: bool
     clipped: float = 0.0
     records: int | None = None
+    classes: tuple[str, ...] | None = None
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str]) -> Release:
@@ -77,15 +87,18 @@ class Release:
         from ..spec.mechanism_file import MECHANISM_NAME, read_mechanism_file
 
         folder = os.fspath(folder)
-        _refuse_several(folder)
+        document = _manifest_document(folder)
         mechanism = read_mechanism_file(os.path.join(folder, MECHANISM_NAME))
         manifest = read_manifest(os.path.join(folder, MANIFEST_NAME))
         stated = (mechanism.domain[0], mechanism.domain[-1], len(mechanism.domain))
         center = None if mechanism.center is None else mechanism.center.column
+        listed = mechanism.classes
+        classes = None if listed is None else {"values": [*listed.values], "other": listed.other}
         if (
             manifest.mechanism_fingerprint != mechanism.randomizer.fingerprint.hex()
             or manifest.domain != stated
             or manifest.center != center
+            or document.get("classes") != classes
         ):
             raise InputError(
                 f"{folder}: {MANIFEST_NAME} states another mechanism than {MECHANISM_NAME}: the files do not belong "
@@ -106,14 +119,26 @@ class Release:
         Raises:
           NotFittedError: If there is no mechanism yet.
         """
-        return cls._of(privatizer._latest().mechanism, privatizer.label, privatizer.records_)
+        return cls._of(privatizer.mechanism_, privatizer.label, privatizer.records_)
 
     @classmethod
     def _of(cls, mechanism: MechanismFile, label: str | None, records: int | None) -> Release:
         """Computes what follows from a checked mechanism file."""
         from ...mechanisms.analysis.utility import clipped_utility, utility
 
-        randomizer, center = mechanism.randomizer, mechanism.center
+        randomizer, center, classes = mechanism.randomizer, mechanism.center, mechanism.classes
+        if mechanism.class_center is not None:
+            raise ValueError(
+                "the classes of this release were drawn from probabilities, and say nothing beside them: train on the "
+                f"column {mechanism.class_center.column!r} (labeldp.training.soft_rows), which needs no correction"
+            )
+        if classes is not None:
+            channel = Channel(
+                randomizer.labels, randomizer.outputs, randomizer.probabilities(), mechanism.prior.weights
+            )
+            certified = float(mechanism.labels_certified[0])
+            facts = (randomizer.mechanism, certified, None, False, 0.0, records, classes.values)
+            return cls(label, None, np.array(mechanism.domain), channel, *facts)
         if center is not None and center.groups is not None:
             raise ValueError(
                 f"residuals of groups by {center.groups.column!r} have ranges of their own, which labeldp.training "
@@ -138,7 +163,10 @@ class Release:
 
     @property
     def noise(self) -> float:
-        """Mean variance of a debiased label given the true one, under the prior, in squared units of the label."""
+        """Mean variance of a debiased label given the true one, under the prior, in squared units of the label.
+
+        Of classes, it is the sum of the variances of the K targets, without unit. Raises ValueError if there are none.
+        """
         return float(self.channel.prior @ self._variances)
 
     def debiased(self, z: Any, center: Any = None) -> np.ndarray:
@@ -148,16 +176,25 @@ class Release:
         up to clipping. Otherwise the line is right on average under the prior, and for every label only if the mean
         output is a linear function of the label, as with `rr`.
 
+        Of classes, the targets of a record are the row of the inverse of the channel for its released class z: with
+        E[target of c | y] = 1 if c = y, else 0, whatever the prior is. They take the place of the indicators of the
+        classes in whatever is linear in them, such as shares, the squared loss and the cross entropy.
+
         Args:
-          z: Released labels, shape (n,).
+          z: Released labels, shape (n,); classes as released, in any type that `places` takes.
           center: Center of each record, shape (n,), as released, if there is one.
 
         Returns:
-          Debiased labels, shape (n,), float64, in units of the label; they may lie outside the domain.
+          Debiased labels, shape (n,), float64, in units of the label; they may lie outside the domain. Of classes, the
+          targets, shape (n, K), float64, columns as in `classes`; they add up to 1, and some are below 0.
 
         Raises:
-          ValueError: If there is no line, shapes differ, a label or center is missing, or there is one too many.
+          ValueError: If there is no line, or no inverse of the channel, shapes differ, a label or center is missing, or
+            there is one too many.
         """
+        if self.classes is not None:
+            places, _ = self.places(z, center)
+            return self.inverse[places]
         z, around = self._read(z, center)
         if self.unbiased:
             return z
@@ -168,7 +205,8 @@ class Release:
         """Computes P(z | y) of each record for each label y of the domain.
 
         Around a center c it is the probability of the output z - c for the residual y - c, clipped to the range of the
-        randomizer. The array takes 8 n K bytes; pass parts of the records if that is too much.
+        randomizer. Columns of classes are in the order of `classes`. The array takes 8 n K bytes; pass parts of the
+        records if that is too much.
 
         Args:
           z: Released labels, shape (n,).
@@ -204,12 +242,15 @@ class Release:
           Shape (n,), float64, in squared units of the label.
 
         Raises:
-          ValueError: As for `likelihood`, or if there is no debiasing line.
+          ValueError: As for `likelihood`, or if there is no debiasing line, or no inverse of the channel.
         """
         return (self.channel.posterior @ self._variances)[self.places(z, center)[0]]
 
     def places(self, z: Any, center: Any = None) -> tuple[np.ndarray, np.ndarray]:
         """Finds the outputs that were drawn.
+
+        Classes may be text, bytes, integers, booleans or floats, as the input's column had them: a numpy array, a list,
+        a pandas or polars Series or an Arrow array. For the place of each class in `classes` see `class_places`.
 
         Args:
           z: Released labels, shape (n,).
@@ -223,6 +264,9 @@ class Release:
           ValueError: If a value is no output of the mechanism, shapes differ, or a label or center is missing or one
             too many.
         """
+        if self.classes is not None:
+            found = self.outputs_of(self.class_places(z, center))
+            return found, np.zeros(len(found))
         z, around = self._read(z, center)
         outputs = self.channel.outputs
         drawn = z - around
@@ -238,8 +282,85 @@ class Release:
             )
         return places, around
 
+    def class_places(self, z: Any, center: Any = None) -> np.ndarray:
+        """Finds the place of each released class in `classes`, which are the labels 0, 1, ... to train on.
+
+        Args:
+          z: Released classes, shape (n,), of a type that `places` takes.
+          center: None: classes have no center.
+
+        Returns:
+          Shape (n,), integers from 0 to K - 1.
+
+        Raises:
+          ValueError: If the labels are numbers, a row is missing or none of the classes, or there is a center.
+        """
+        if self.classes is None:
+            raise ValueError("the labels of this release are numbers, without classes")
+        if center is not None:
+            raise ValueError(NO_CENTER)
+        return read_places(z, self.place_of, "z")
+
+    def outputs_of(self, places: np.ndarray) -> np.ndarray:
+        """Finds the outputs that are the classes of some places, shape (n,).
+
+        Args:
+          places: Places of classes, shape (n,), of any type of numbers.
+
+        Returns:
+          Places in `channel.outputs`, shape (n,), integers.
+
+        Raises:
+          ValueError: If a place is none of a class, or the mechanism never releases it.
+        """
+        rows = np.rint(places).astype(np.intp)
+        listed = (rows == places) & (rows >= 0) & (rows < len(self.domain))
+        found = self._output_of_class[np.where(listed, rows, 0)]
+        wrong = ~listed | (found < 0)
+        if wrong.any():
+            what = "a class that the mechanism never releases" if listed[wrong.argmax()] else "no place of a class"
+            raise ValueError(f"row {int(wrong.argmax())} of z is {what}: pass the labels as they were released")
+        return found
+
+    @cached_property
+    def inverse(self) -> np.ndarray:
+        """Targets of the classes for each output, shape (K, K), float64: the inverse of the channel.
+
+        Raises ValueError for numbers, and if a function of the released class cannot tell all classes apart, as with
+        `rr_top_k` where it releases fewer classes.
+        """
+        chances = self.channel.probabilities
+        if self.classes is None:
+            raise ValueError("the labels of this release are numbers, without classes")
+        if chances.shape[0] != chances.shape[1] or np.linalg.cond(chances) > _LARGEST_CONDITION:
+            raise ValueError(
+                f"mechanism {self.mechanism}, of epsilon {self.epsilon:.3g}, releases {chances.shape[1]} of "
+                f"{chances.shape[0]} classes: no function of them is right for every class. Release with --mechanism "
+                "rr, or use the likelihood, which needs no inverse"
+            )
+        return np.linalg.inv(chances)
+
+    @cached_property
+    def place_of(self) -> dict[Any, int]:
+        """Place of each class by its value, in each of the types that a column of it may have."""
+        from ...mechanisms.core.label_classes import LabelClasses
+
+        assert self.classes is not None
+        listed = LabelClasses(self.classes)
+        kinds = (listed.values, [text.encode() for text in listed.values], listed.booleans or (), listed.integers or ())
+        return {value: place for values in kinds for place, value in enumerate(values)}
+
+    @cached_property
+    def _output_of_class(self) -> np.ndarray:
+        """Place of each class in the outputs, shape (K,); -1 for one that is never released."""
+        found = np.full(len(self.domain), -1)
+        found[self.channel.outputs.astype(int)] = np.arange(len(self.channel.outputs))
+        return found
+
     @cached_property
     def _variances(self) -> np.ndarray:
+        if self.classes is not None:
+            return np.sum([self.channel.covariance(column, column) for column in self.inverse.T], axis=0)
         slope = 1.0 if self.unbiased else self._line()[1]
         outputs = self.channel.outputs / slope
         return self.channel.covariance(outputs, outputs)
@@ -258,7 +379,7 @@ class Release:
         z = numbers(z, "z")
         if self.center is None:
             if center is not None:
-                raise ValueError("the labels of this release have no center: leave out center")
+                raise ValueError(NO_CENTER)
             return z, np.zeros(len(z))
         if center is None:
             raise ValueError(f"center is missing: pass the column {self.center!r} of the release")
@@ -287,8 +408,8 @@ def numbers(values: Any, name: str, shape: Sequence[int] | None = None) -> np.nd
     return found
 
 
-def _refuse_several(folder: str) -> None:
-    """Raises InputError if a folder has several labels."""
+def _manifest_document(folder: str) -> dict[str, Any]:
+    """Contents of the manifest, not checked. Raises InputError if it is none, or a folder has several labels."""
     import json
 
     from ...transforms.errors import InputError
@@ -301,7 +422,10 @@ def _refuse_several(folder: str) -> None:
         document = json.loads(read_text(path))
     except (ValueError, RecursionError):
         raise InputError(f"{path} is not a release manifest: it is no JSON") from None
-    if isinstance(document, dict) and document.get("format") == LABELS_FORMAT:
+    if not isinstance(document, dict):
+        return {}
+    if document.get("format") == LABELS_FORMAT:
         parts = document.get("labels")
         names = [each.get("label") for each in parts if isinstance(each, dict)] if isinstance(parts, list) else []
         raise InputError(several_labels(folder, [name for name in names if isinstance(name, str)]))
+    return document

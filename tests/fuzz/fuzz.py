@@ -29,13 +29,15 @@ def all_targets() -> list[Target]:
       The targets.
     """
     from center_targets import center_targets
+    from class_targets import class_targets
     from command_targets import command_targets
     from file_targets import file_targets
     from format_targets import format_targets
     from job_targets import job_targets
     from name_targets import name_targets
 
-    return [*format_targets(), *file_targets(), *command_targets(), *job_targets(), *name_targets(), *center_targets()]
+    groups = (format_targets, file_targets, command_targets, job_targets, name_targets, center_targets, class_targets)
+    return [target for group in groups for target in group()]
 
 
 def table(campaign: Campaign) -> str:

@@ -235,6 +235,26 @@ def centered_release() -> Path:
     return output
 
 
+CLASSES = ("0", "1", "2", "3")
+"""Classes of `class_release`, as which the labels of the log count."""
+
+
+@functools.cache
+def class_release() -> Path:
+    """Release of classes that `privatize` writes, one Parquet shard of integers, with its ledger beside it.
+
+    Returns:
+      The output folder.
+    """
+    output = workspace() / "classes" / "released"
+    grid = {"label_min": None, "label_max": None, "label_step": None}
+    flags = {"label_classes": ",".join(CLASSES), "mechanism": "rr", "output": output, **grid}
+    outcome = run(job("privatize", **flags), workspace())
+    if outcome.code:
+        raise RuntimeError(outcome.err)
+    return output
+
+
 @functools.cache
 def cell_release() -> Path:
     """Release that `privatize` writes around a center of cells, with its ledger beside it.

@@ -10,7 +10,8 @@ from harness import Campaign, Target, case_text, read_case
 from hypothesis import strategies as st
 
 TARGETS = ("tfrecord", "tf_example", "wire", "csv", "parquet", "mechanism", "manifest", "ledger", "prior", "schema",
-           "command_line", "job", "names", "center_mechanism", "cells", "center_job")  # fmt: skip
+           "command_line", "job", "names", "center_mechanism", "cells", "center_job",
+           "classes", "class_labels")  # fmt: skip
 
 
 @pytest.fixture(scope="module")

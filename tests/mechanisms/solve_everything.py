@@ -1,4 +1,4 @@
-"""Solves mechanisms, also for units, and linear centers; prints the hash of each mechanism file and center, as JSON.
+"""Solves mechanisms, also for units, and centers; prints the hash of each mechanism file and center, as JSON.
 
 `test_cpu_matrix.py` runs this in processes that see different CPUs.
 """
@@ -12,9 +12,11 @@ from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
+from center.class_logs import ClassLog
 from labeldp.mechanisms import MECHANISMS, Prior, solve
 from labeldp.mechanisms.center.cell_center import CellCenter, CellTables, design_cells, noised_cells
 from labeldp.mechanisms.center.center_model import center_document
+from labeldp.mechanisms.center.class_document import class_document
 from labeldp.mechanisms.center.feature_rows import Categories
 from labeldp.mechanisms.center.linear_center import LinearCenter, design_center, moment_sums, noised_sums
 from labeldp.mechanisms.center.residuals import ResidualDomain
@@ -104,6 +106,22 @@ def cell_center() -> tuple[str, str]:
     return "cells", json.dumps([center_document(center), center.indices(features).tolist()])
 
 
+def class_center() -> tuple[str, str]:
+    """Name and text of a center of classes: its document, and the probabilities of the records."""
+    random = np.random.Generator(np.random.PCG64(4))
+    numbers = random.random((6000, 5)) - 0.5
+    kinds = random.integers(-1, 4, 6000)
+    columns: dict[str, np.ndarray | Categories] = {f"x{i}": numbers[:, i] for i in range(5)}
+    columns["kind"] = Categories(kinds, tuple("wxyz"))
+    scores = 4 * numbers[:, :3] + 8 * (numbers[:, 3] * numbers[:, 4])[:, None] * [1, -1, 0] + random.random((6000, 3))
+    scores[:, 0] += kinds == 1
+    # The truth of a log is for its tests alone, but for the number of classes.
+    center = ClassLog(columns, scores.argmax(axis=1), scores).release(2.0)
+    assert center.cells is not None
+    assert len(center.cells.trees.leaves)
+    return "classes", json.dumps([class_document(center), center.probabilities(columns).tolist()])
+
+
 def unit_randomizers(many: bool) -> Iterator[tuple[str, str]]:
     """Yields name and text of randomizers for units: their mechanism files, and what is proven for the unit."""
     for title, prior in priors(many):
@@ -123,7 +141,7 @@ def main(many: bool) -> None:
         except ValueError as error:
             text = str(error)
         found[f"{name} {parameters.get('loss', '')} {title} {epsilon}"] = hashlib.sha256(text.encode()).hexdigest()
-    for title, text in (*linear_centers(), cell_center()):
+    for title, text in (*linear_centers(), cell_center(), class_center()):
         found[f"linear_center {title}"] = hashlib.sha256(text.encode()).hexdigest()
     for title, text in unit_randomizers(many):
         found[f"unit {title}"] = hashlib.sha256(text.encode()).hexdigest()

@@ -59,12 +59,13 @@ def test_no_column():
         (pa.array([1, 2], pa.int8()), LabelClasses(("1000", "1"))),
         (pa.array([1, 2], pa.uint8()), NUMBERS),
         (pa.array([1.0]), LabelClasses(("9007199254740993", "1"))),
+        (pa.array([1.0], pa.float32()), LabelClasses(("16777217", "1"))),
         (pa.array([True]), LabelClasses(("no", "yes"))),
         (pa.array([True]), NUMBERS),
         (pa.array([datetime.date(2024, 1, 1)]), TEXTS),
         (pa.array([{"a": 1}]), TEXTS),
     ],
-    ids=range(8),
+    ids=range(9),
 )
 def test_types_that_hold_no_such_classes(column, classes):
     for call in (

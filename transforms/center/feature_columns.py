@@ -1,4 +1,4 @@
-"""Features of a batch as numbers and categories, for a linear center. Loads no Beam."""
+"""Features of a batch as numbers and categories, for a center. Loads no Beam."""
 
 from __future__ import annotations
 
@@ -23,6 +23,9 @@ from ..arrow_values import (
 )
 from ..errors import InputError
 from ..tfrecord.wire import hash_texts
+
+NO_FEATURES = "no feature tells records apart: give --center none"
+"""Error of a center whose features are all the same for every record."""
 
 
 class FeatureBatch(Protocol):

@@ -126,6 +126,8 @@ def match(pattern: str) -> dict[str, int]:
     Hidden are files and folders whose names start with . or _, such as _SUCCESS, .part-0.crc and _temporary, but not
     _KEY=VALUE, unless the pattern has a name that starts so.
     """
+    if pattern.startswith(("iceberg://", "delta://")):
+        raise InputError(f"{pattern}: tables are read by privatize, fit, apply, domain and plan; name files here")
     try:
         if is_store(pattern):
             found = {info.path: info.size for info in _matching_objects(pattern)}

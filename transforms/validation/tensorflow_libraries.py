@@ -133,6 +133,22 @@ def with_privatized_classes(schema: str, label: str, classes: LabelClasses, kind
     return to_text(parsed)
 
 
+def with_probabilities(schema: str, name: str, classes: int) -> str:
+    """Adds the column of the probabilities of classes to a schema: as many floats per record, from 0 to 1.
+
+    `schema` is a text proto of Schema without that column, as is the result with it. Raises ValueError, which gives
+    line and column, if the text is not a Schema.
+    """
+    parsed = parse_schema(schema)
+    feature = parsed.feature.add(name=name, type=_module("schema").FLOAT)
+    feature.presence.min_fraction = 1
+    feature.presence.min_count = 1
+    feature.shape.dim.add(size=classes)
+    feature.float_domain.min, feature.float_domain.max = 0.0, 1.0
+    feature.annotation.comment.append("center: probabilities of the classes, predicted by a released model")
+    return to_text(parsed)
+
+
 def with_center(schema: str, name: str, labels: np.ndarray) -> str:
     """Adds the column of a linear center to a schema: one float per record, in the range of the labels.
 

@@ -248,3 +248,10 @@ def test_misfits_are_found_at_the_bonferroni_level() -> None:
     threshold = next(count for count in range(500, draws) if binom.sf(count - 1, draws, 0.5) < alpha / 4)
     for count, found in ((threshold, 2), (threshold - 1, 0)):
         assert len(misfits(np.array([[count, draws - count]]), table, alpha)) == found
+
+
+def test_no_guess_is_close_to_a_class() -> None:
+    prior = Prior(np.arange(60.0), np.arange(1.0, 61.0))
+    randomizer = solve("rr", prior, 2.0)
+    assert len(label_inferences(randomizer, prior)) == 2
+    assert label_inferences(randomizer, prior, classes=True) == [label_inference(randomizer, prior)]

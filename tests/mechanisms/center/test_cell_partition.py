@@ -14,8 +14,8 @@ from labeldp.mechanisms.center.cell_partition import (
     MOST_COLUMNS,
     CellTree,
     _median_cut,
-    _split,
     choose_partition,
+    split_cells,
 )
 from labeldp.mechanisms.center.feature_rows import Categories, Category
 from labeldp.mechanisms.center.linear_center import LinearCenter, design_center, moment_sums, noised_sums
@@ -67,7 +67,7 @@ def test_codes_are_those_of_the_definition(log: Log):
 def test_trees_of_any_codes(seed: int, records: int, cells: int, columns: int, kinds: int):
     random = np.random.Generator(np.random.PCG64(seed))
     codes = random.integers(0, kinds, (records, columns)).astype(np.uint8)
-    tree = _split(codes, codes.astype(np.float64), cells)
+    tree = split_cells(codes, codes.astype(np.float64), cells)
     found = tree.cells(codes)
     assert len(tree.leaves) <= cells
     assert set(found.tolist()) == set(range(len(tree.leaves)))

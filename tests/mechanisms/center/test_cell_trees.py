@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 from labeldp.mechanisms.center import cell_trees
-from labeldp.mechanisms.center.cell_partition import CODES, LEAST_CELLS, _split
+from labeldp.mechanisms.center.cell_partition import CODES, LEAST_CELLS, split_cells
 from labeldp.mechanisms.center.cell_trees import DEPTH, FOLDS, LEAF_UNIT, MOST_TREES, CellMeans, ObliviousTrees, boost
 
 
 def cells_of(seed: int, columns: int = 4, records: int = 6000, cells: int = 400) -> tuple[np.ndarray, np.ndarray]:
     random = np.random.Generator(np.random.PCG64(seed))
     codes = random.integers(0, CODES, (records, columns)).astype(np.uint8)
-    return codes, _split(codes, codes.astype(np.float64), cells).cells(codes)
+    return codes, split_cells(codes, codes.astype(np.float64), cells).cells(codes)
 
 
 def means_of(cells: np.ndarray, values: np.ndarray, deviation: float, seed: int = 1) -> CellMeans:
@@ -79,5 +79,5 @@ def test_the_fewest_cells_of_records_that_are_alike_give_no_trees():
 
 def test_all_folds_are_held_out_once():
     places = np.arange(1000)
-    folds = cell_trees._hashed(places, 7) % FOLDS
+    folds = cell_trees.hashed(places, 7) % FOLDS
     assert np.bincount(folds.astype(int)).min() > 250

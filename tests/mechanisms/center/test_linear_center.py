@@ -20,10 +20,10 @@ from labeldp.mechanisms.center.linear_center import (
     MOST_SAMPLE,
     CenterDesign,
     LinearCenter,
-    _fitting_encoders,
     _solved,
     _strength,
     design_center,
+    fitting_encoders,
     moment_sums,
     noise_scale,
     noised_sums,
@@ -392,7 +392,7 @@ def test_wide_records_have_fewer_places_and_at_last_fewer_features(
         else random.random(200)
         for name, values in columns.items()
     }
-    encoders = _fitting_encoders(made, 64)
+    encoders = fitting_encoders(made, 64)
     assert [each.name for each in encoders] == [*columns][:kept]
     assert sum(each.width for each in encoders) <= MOST_ENCODED
     assert max([each.width for each in encoders if not isinstance(each, Number)], default=0) == places

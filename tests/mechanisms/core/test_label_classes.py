@@ -28,6 +28,7 @@ def test_places(values):
         (["a", ""], None, "must not be empty"),
         (["a", "b", "a"], None, "'a' is there twice"),
         (["a", "b"], "c", "'c' is not listed"),
+        (["a", "\ud800"], None, "a class is not text in Unicode"),
     ],
 )
 def test_lists_that_are_refused(values, other, problem):
@@ -46,6 +47,7 @@ def test_lists_that_are_refused(values, other, problem):
         (["a", "b"], TEXT, None, None),
         (["01", "1"], TEXT, None, None),
         (["+1", "1"], TEXT, None, None),
+        (["--5", "1"], TEXT, None, None),
         (["1.0", "0"], TEXT, None, None),
         (["-0", "0"], TEXT, None, None),
         (["\u0661", "1"], TEXT, None, None),

@@ -128,7 +128,7 @@ def exact_law(
 @pytest.mark.parametrize(("numerator", "denominator"), [(0, 1), (1, 1), (1, 2), (1, 3), (2, 3), (5, 7)])
 def test_bernoulli_is_exact_over_all_answers_of_the_stream(numerator, denominator):
     law, lost = exact_law(
-        lambda stream: discrete_laplace_module._bernoulli_exp(stream, numerator, denominator), ScriptedStream, 1e-8
+        lambda stream: discrete_laplace_module.bernoulli_exp(stream, numerator, denominator), ScriptedStream, 1e-8
     )
     expected = math.exp(-numerator / denominator)
     assert lost < 1e-3
@@ -171,7 +171,7 @@ def test_discrete_laplace_is_exact_over_all_answers_of_the_stream(scale, monkeyp
         except Rejected:
             return None
 
-    monkeypatch.setattr(discrete_laplace_module, "_bernoulli_exp", exact_bernoulli)
+    monkeypatch.setattr(discrete_laplace_module, "bernoulli_exp", exact_bernoulli)
     law, lost = exact_law(one_try, lambda script: OneTry(script, scale.numerator), 1e-10)
     assert lost < 1e-7
     # Tries are independent, so the distribution of a draw is that of one try, given that it is accepted.

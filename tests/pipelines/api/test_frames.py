@@ -467,7 +467,7 @@ def test_wrong_features_are_named(privatizer: Any) -> None:
 def test_wrong_features_of_a_fitted_center_are_named(privatizer: Any) -> None:
     log = LOG[:2000]
     made = privatizer().fit(log["weeks"], features=log)
-    with pytest.raises(ValueError, match="features are missing: the mechanism is for labels around a linear center"):
+    with pytest.raises(ValueError, match="features are missing: the mechanism is for labels around a center"):
         made.transform(log["weeks"])
     for features, text in [
         (log.drop(columns="age"), "features has no column 'age', which the center needs"),

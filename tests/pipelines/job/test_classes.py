@@ -204,7 +204,7 @@ def test_several_labels_of_classes_and_a_number(run: Callable[..., Any], release
     flags = {
         "label": "grade,weeks,bought",
         "label_classes": "grade=poor,fair,good;bought=false,true",
-        "label_min": 0, "label_max": 52, "label_step": 1, "mechanism": None,
+        "label_min": 0, "label_max": 52, "label_step": 1, "mechanism": None, "center": "none",
     }  # fmt: skip
     table = released("released", **flags, other_class="grade=good")
     assert [str(table.schema.field(name).type) for name in ("grade", "weeks", "bought")] == ["string", "double", "bool"]
@@ -250,8 +250,8 @@ def test_labels_in_memory_are_those_of_the_command(released: Release, logs: Path
         ({"other_class": "bad"}, "--other_class bad is not one of --label_classes"),
         ({"label_min": 0}, "--label_min is for labels that are numbers, not classes of --label_classes"),
         ({"rounding": "randomized"}, "--rounding is for labels that are numbers"),
-        ({"center": "linear"}, "--center is for labels that are numbers"),
-        ({"center_column": "x"}, "--center_column is for labels that are numbers"),
+        ({"center": "linear"}, "--center linear is for labels that are numbers; that of classes is --center cells"),
+        ({"center_column": "p"}, "--center draws classes by itself: leave out --mechanism and --for"),
         ({"loss": "absolute"}, "--loss is for labels that are numbers; that of classes is zero_one"),
         ({"mechanism": "unbiased"}, "--mechanism unbiased is for labels that are numbers; classes take rr or rr_top_k"),
         ({"delta": 1e-6}, "--delta is for mechanisms of (epsilon, delta)-DP"),
@@ -265,6 +265,15 @@ def test_requests_that_are_refused(run: Callable[..., Any], outputs: Path, flags
     outcome = run("released", **flags)
     assert (outcome.code, list(outputs.iterdir())) == (2, [])
     assert problem in outcome.error
+
+
+def test_classes_that_tf_examples_would_round_are_refused(run: Callable[..., Any], outputs: Path) -> None:
+    """x is a column of doubles, and tf.Examples hold floats of 32 bits, which have no 16,777,217."""
+    classes = {"label": "x", "label_classes": "16777216,16777217"}
+    outcome = run("released", output_format="tfrecord", **classes)
+    assert (outcome.code, list(outputs.iterdir())) == (2, [])
+    assert "label column 'x' holds float, and the classes of --label_classes are not integers of" in outcome.error
+    run("released", **classes).ok()
 
 
 def test_classes_without_the_flag_are_refused_with_advice(run: Callable[..., Any]) -> None:

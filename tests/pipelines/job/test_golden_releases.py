@@ -24,6 +24,10 @@ LABELS = {"for": "labels"}
 CELLS = {"center": "cells", "mechanism": "auto", "center_features": "f,k", "input_format": "parquet"}
 LINEAR = {"center": "linear", "mechanism": "unbiased", "center_features": "f,k"}
 CLASSES = {"label_min": None, "label_max": None, "label_step": None}
+CLASS_CENTER = CLASSES | {
+    "label": "grade", "label_classes": "low,mid,high", "for": "models", "center_features": "f,k", "epsilon": 3,
+    "input_format": "parquet",
+}  # fmt: skip
 FORMATS = ("csv", "parquet", "tfrecord")
 
 
@@ -40,6 +44,13 @@ def _columns(records: int = RECORDS) -> dict[str, Any]:
         "y": (drawn % 101 / 10 + drawn % 7 / 4) / 1.25,
         "z": drawn % 5,
     }
+
+
+def _grades(table: pa.Table) -> pa.Array:
+    """Classes that depend on a number, a category and an interaction of both, and on nothing else in one of seven."""
+    f, k, z = (np.array(table[name].to_pylist()) for name in "fkz")
+    places = np.where(table["user"].to_numpy() % 7 == 0, z % 3, (f > 12) + ((k == "red") & (f > 6)))
+    return pa.array(["low", "mid", "high"]).take(pa.array(places))
 
 
 @pytest.fixture(scope="module")
@@ -60,11 +71,14 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         folder = root / f"part={'AB'[number]}"
         folder.mkdir()
         pq.write_table(part, folder / "log.parquet")
-    pq.write_table(pa.table(_columns(5 * RECORDS)), root / "many.parquet")
+    many = pa.table(_columns(5 * RECORDS))
+    pq.write_table(many, root / "many.parquet")
+    pq.write_table(many.append_column("grade", _grades(many)), root / "grades.parquet")
     (root / "values.txt").write_text("0\n1\n2\n3\n5\n8\n10\n")
     return {format: root / f"log-*.{format}" for format in FORMATS} | {
         "folders": root / "part=*" / "log.parquet",
         "many": root / "many.parquet",
+        "grades": root / "grades.parquet",
     }
 
 
@@ -105,6 +119,9 @@ def _jobs() -> dict[str, tuple[str, dict[str, Any]]]:
         "classes and a number": ("parquet", {**LABELS, "label": "y,k", "label_classes": "k=blue,red,green"}),
         "cells": ("many", {**CELLS, "output_format": "tfrecord"}),
         "units, cells": ("many", {**CELLS, "unit_column": "user", "max_records_per_unit": 2}),
+        "center of classes": ("grades", CLASS_CENTER),
+        "units, center of classes": ("grades", {**CLASS_CENTER, "unit_column": "user", "max_records_per_unit": 2}),
+        "center of classes to tfrecord": ("grades", {**CLASS_CENTER, "output_format": "tfrecord", "num_shards": 2}),
         "partitions": ("folders", {**LABELS, "partition_output": "part", "input_format": "parquet"}),
     }
 

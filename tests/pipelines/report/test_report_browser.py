@@ -16,6 +16,7 @@ import pytest
 
 pytest.importorskip("jinja2", reason="the extra evaluation is not installed")
 
+from labeldp import LabelPrivatizer, ReleaseWarning
 from labeldp.pipelines.charts.line_chart import Line, draw_lines
 
 BROWSERS = ("chromium", "google-chrome", "chromium-browser")
@@ -124,8 +125,26 @@ def test_a_browser_shows_a_picture_of_its_own(
     assert found[line] > 100
 
 
-def test_nothing_is_wider_than_a_telephone(page_text: str, browse: Any, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def classes_text(tmp_path_factory: pytest.TempPathFactory, key_file: Path) -> str:
+    """Page on 30 classes with long names, which have no space to break at."""
+    folder = tmp_path_factory.mktemp("classes")
+    names = [f"{'x' * 60}{place}" for place in range(30)]
+    privatizer = LabelPrivatizer(
+        label_classes=names, mechanism="rr", epsilon=3, noise_key_file=key_file, ledger=folder / "ledger.jsonl"
+    )
+    with pytest.warns(ReleaseWarning):
+        privatizer.fit_transform(names * 50)
+    privatizer.report(folder / "page.html")
+    return (folder / "page.html").read_text()
+
+
+@pytest.mark.parametrize("text", ["page_text", "classes_text"])
+def test_nothing_is_wider_than_a_telephone(
+    text: str, request: pytest.FixtureRequest, browse: Any, tmp_path: Path
+) -> None:
     """An enclosing page measures the widths, because the report itself runs no script."""
+    page_text = request.getfixturevalue(text)
     (tmp_path / "around.html").write_text(
         f'<!DOCTYPE html><iframe style="width:{NARROW}px;border:0" srcdoc="{html.escape(page_text)}"></iframe>'
         "<output></output><script>onload = () => {"

@@ -21,6 +21,13 @@ def test_a_public_prior_has_spent_nothing(tmp_path: Path) -> None:
         assert (found.prior_epsilon, found.records) == (0.0, None)
 
 
+def test_the_prior_of_classes_is_none_of_numbers(tmp_path: Path) -> None:
+    document = {"labels": [0, 1], "weights": [1, 3], "classes": {"values": ["no", "yes"], "other": 0}}
+    (tmp_path / "p.json").write_text(json.dumps(document))
+    with pytest.raises(ValueError, match=r"p\.json: its labels are classes, whose places in a list mean nothing"):
+        read_prior(str(tmp_path / "p.json"))
+
+
 @pytest.fixture
 def released(invoke: Any, job: Any, outputs: Path) -> Path:
     """A release of the small log: 1,000 records, 5 labels."""

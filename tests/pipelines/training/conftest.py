@@ -1,6 +1,6 @@
 """Releases in memory for the tests of the kit, and draws of their labels."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -45,3 +45,24 @@ def draw() -> Callable[[Randomizer, np.ndarray, np.random.Generator], np.ndarray
         return randomizer.sample(places, rng.integers(0, 1 << 64, len(places), dtype=np.uint64))
 
     return sample
+
+
+@pytest.fixture(scope="session")
+def made_classes() -> Callable[..., Made]:
+    """Function (mechanism, epsilon, shares) -> a randomizer of classes and its release; names are their places."""
+    kept: dict[tuple[str, float, tuple[float, ...]], Made] = {}
+
+    def find(mechanism: str, epsilon: float, shares: Sequence[float]) -> Made:
+        key = mechanism, epsilon, tuple(shares)
+        if key not in kept:
+            names = tuple(map(str, range(len(shares))))
+            prior = Prior(np.arange(len(shares), dtype=float), np.array(shares))
+            randomizer = solve(mechanism, prior, epsilon)
+            channel = Channel(prior.labels, randomizer.outputs, randomizer.probabilities(), prior.weights)
+            kept[key] = (
+                randomizer,
+                Release("y", None, prior.labels, channel, mechanism, epsilon, None, False, 0.0, None, names),
+            )
+        return kept[key]
+
+    return find

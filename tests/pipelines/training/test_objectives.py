@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 from labeldp.training import LOSSES, block_weights, early_stopping, estimate, evaluation, objective
 
+# Those of numbers; test_class_training has that of classes.
+LINEAR = ("squared", "poisson", "logistic")
+
 
 def loss_of(name: str, scores: np.ndarray, y: np.ndarray) -> np.ndarray:
     base = {"squared": scores**2 / 2, "poisson": np.exp(scores), "logistic": np.log1p(np.exp(scores))}[name]
@@ -27,7 +30,7 @@ class Data:
         return self.weights
 
 
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", LINEAR)
 @pytest.mark.parametrize("library", ["lightgbm", "xgboost"])
 def test_derivatives_and_interfaces(library: str, loss: str) -> None:
     rng = np.random.default_rng(3)
@@ -45,7 +48,7 @@ def test_derivatives_and_interfaces(library: str, loss: str) -> None:
     assert function(labels, scores, sample_weight=weights)[0] == pytest.approx(gradient * weights)
 
 
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", LINEAR)
 def test_gradients_of_released_labels_have_the_mean_of_true_ones(made: Any, loss: str) -> None:
     release = made("unbiased", 1)[1]
     for place, y in enumerate(release.domain):
@@ -57,7 +60,8 @@ def test_gradients_of_released_labels_have_the_mean_of_true_ones(made: Any, loss
 
 
 def test_extreme_scores_have_finite_derivatives() -> None:
-    for loss in LOSSES:
+    assert (*LINEAR, "forward") == LOSSES
+    for loss in LINEAR:
         for found in objective("xgboost", loss)(np.zeros(2), np.array([-800.0, 800.0])):
             assert np.all(np.isfinite(found))
         assert np.all(objective("xgboost", loss)(np.zeros(2), np.array([-800.0, 800.0]))[1] > 0)
@@ -145,7 +149,7 @@ def test_errors_name_the_argument(made: Any) -> None:
     z = release.channel.outputs[:4]
     for call, message in (
         (lambda: objective("catboost"), "library must be one of lightgbm, xgboost, not 'catboost'"),
-        (lambda: objective("xgboost", "gamma"), "loss must be one of squared, poisson, logistic, not 'gamma'"),
+        (lambda: objective("xgboost", "gamma"), "loss must be one of squared, poisson, logistic, forward, not"),
         (lambda: evaluation("sklearn", z, release), "library must be one of"),
         (lambda: evaluation("xgboost", z + 0.012, release), "is no output of the mechanism"),
         (lambda: evaluation("xgboost", z, release, metric="lift"), "metric must be one of"),

@@ -124,7 +124,7 @@ def test_debiased_labels_are_those_of_the_privatizer(tmp_path: Path, mechanism: 
     given: dict[str, Any] = {"center": guess} if centered else {}
     privatizer = LabelPrivatizer(
         label_min=0, label_max=10, label_step=1, epsilon=3, mechanism=mechanism, noise_key=rng.bytes(32),
-        ledger=str(tmp_path / "ledger.jsonl"), **arguments,
+        ledger=str(tmp_path / "ledger.jsonl"), source="labels", **arguments,
     )  # fmt: skip
     z = privatizer.fit_transform(labels, **given)
     release = Release.from_privatizer(privatizer)

@@ -88,7 +88,7 @@ def test_csv_types_come_from_the_first_file_for_all(tmp_path, read_all, plain):
 
 def test_classes_that_are_text_are_to_be_encoded(tmp_path, read_all):
     path = csv_file(tmp_path, "n,y\n1,yes\n2,no\n")
-    with pytest.raises(InputError, match="or declare classes: --label_classes A,B"):
+    with pytest.raises(InputError, match="or declare classes, in privatize and fit, with --label_classes A,B"):
         read_all(path, "csv", label_column="y")
 
 

@@ -1,0 +1,286 @@
+"""Center of classes: probabilities of K classes from features, learned from exactly noised numbers.
+
+The labels enter three times, each with noise of sum 0 over the classes (see `sum_zero_laplace`):
+
+1. counts of the classes, a changed label moves 1: scale 1 / epsilon_0;
+2. class sums of the rows of a linear center (`class_logit`), a changed label moves a row of norm A: scale A /
+   epsilon_1. They are left out where noise would exceed what they say;
+3. counts of the classes in each cell of a partition of the features, a changed label moves 1 within one cell, which
+   features alone decide: scale 1 / epsilon_2, whatever the number of cells. All cells are released, empty ones too.
+
+Each is epsilon_i-label DP for any outcome of those before it, so all together satisfy (epsilon_0 + epsilon_1 +
+epsilon_2)-label DP. Everything else follows from the noised numbers and from features: the partition, coefficients that
+sums and counts agree with (`class_refit`), trees (`class_trees`), probabilities, and classes drawn from them by words
+that do not depend on labels. Labels of records are not looked at again, and cost nothing more.
+
+Cells have about 1.3 / (p (1 - p) epsilon_2) records for classes of the share p: with fewer, noise exceeds what differs
+between records of a cell.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+
+from ..core.budget import MIN_EPSILON, check_epsilon, round_up
+from ..core.reproducible import log, one_blas_thread
+from ..noise.discrete_laplace import ByteStream
+from ..noise.sum_zero_laplace import sum_zero_laplace, sum_zero_variance
+from .cell_partition import LEAST_CELLS, MOST_CELLS
+from .cell_trees import FOLDS
+from .class_logit import (
+    LOGIT_UNIT,
+    MOST_CLASSES,
+    LinearClasses,
+    LogitDesign,
+    design_logit,
+    floored_shares,
+    whole_coefficients,
+)
+from .class_partition import ClassSample, choose_class_partition
+from .class_refit import refitted
+from .class_trees import CellCounts, ClassTrees, boost_classes, held_out
+from .feature_rows import ROW_UNIT, Columns, MappedColumns
+from .logit_fit import exact_product, softmax
+
+PROBABILITY_UNIT = 1 << 16
+"""Probabilities are integer multiples of 1 / PROBABILITY_UNIT."""
+# Parts of epsilon for the counts of the classes and for the class sums.
+_COUNTS, _SUMS = Fraction(1, 40), Fraction(1, 4)
+_CELL = 1.3
+# Smaller cells than this are not worth their price.
+_LEAST_CELL = 5.0
+# Records of the sample for a cell.
+_SAMPLED_IN_CELL = 3
+_GRAIN = Fraction(1, 1 << 24)
+_WORD_SHIFT = 64 - (PROBABILITY_UNIT.bit_length() - 1)
+
+
+def center_pays(shares: np.ndarray, epsilon: float) -> bool:
+    """Decides whether a center teaches a model more than classes of randomized response do; `shares` of the classes.
+
+    If cells have few records, classes are frequent and noise is small: then classes one by one, trained on with the
+    forward correction, say more than the counts of cells, which blur what they say. For equally many records of each
+    class, that is above an epsilon of 1.04 for 2 classes, 1.6 for 5 and 2.9 for 10; for 2 % conversions, above 13. The
+    shares are public, or those of the noised counts (`released_shares`).
+    """
+    return cell_size(shares, epsilon) >= _LEAST_CELL
+
+
+def cell_size(shares: np.ndarray, epsilon: float) -> float:
+    """Number of records of a cell, on average over the classes, at an epsilon of the counts."""
+    return _CELL * len(shares) / (float(np.add.reduce(shares * (1 - shares))) * epsilon)
+
+
+@dataclass(frozen=True)
+class ClassBudget:
+    """Parts of epsilon: counts of the classes, class sums, counts of the cells.
+
+    What the sums do not take, where they are left out, goes to the cells.
+    """
+
+    counts: float
+    sums: float
+    cells: float
+
+    @property
+    def total(self) -> float:
+        """The whole, rounded up."""
+        return round_up(sum((Fraction(each) for each in (self.counts, self.sums, self.cells)), Fraction(0)))
+
+
+def split_class_budget(epsilon: float) -> ClassBudget:
+    """Splits the budget of a center of classes; small fractions, from which sampling is fast."""
+    check_epsilon(epsilon)
+    counts, sums = (part * Fraction(epsilon) // _GRAIN * _GRAIN for part in (_COUNTS, _SUMS))
+    cells = (Fraction(epsilon) - counts - sums) // _GRAIN * _GRAIN
+    return ClassBudget(float(counts), float(sums), float(cells))
+
+
+def noised_class_counts(counts: np.ndarray, epsilon: float, noise_key: bytes) -> np.ndarray:
+    """Releases counts of classes, shape (c, K), int64, under label DP: adds noise of sum 0 and scale 1 / epsilon.
+
+    A changed label moves 1 from one class to another within one row; rows keep their sums. The noise key, 32 bytes, is
+    bound to the raw counts and to everything that they depend on.
+    """
+    check_epsilon(epsilon)
+    stream = ByteStream(noise_key, b"class counts")
+    return counts + sum_zero_laplace(stream, 1 / Fraction(epsilon), counts.shape[1], len(counts))
+
+
+def released_shares(counts: np.ndarray, epsilon: float) -> np.ndarray:
+    """Shares of the classes, shape (K,), float64 > 0, from their noised counts."""
+    noise = sum_zero_variance(1 / Fraction(epsilon), len(counts))
+    return floored_shares(counts.astype(np.float64), int(counts.sum()), noise)
+
+
+def design_classes(sample: Columns, counts: np.ndarray, budget: ClassBudget) -> LogitDesign | None:
+    """Chooses the linear part from a public sample of features and the noised counts of the classes, shape (K,).
+
+    None if there is no feature, or one class alone. Raises ValueError if there are too many classes.
+    """
+    if len(counts) > MOST_CLASSES:
+        raise ValueError(f"there are {len(counts)} classes; at most {MOST_CLASSES} are allowed")
+    if len(counts) < 2:
+        return None
+    return design_logit(sample, int(counts.sum()), released_shares(counts, budget.counts), budget.sums)
+
+
+@dataclass(frozen=True, eq=False)
+class ClassCellDesign:
+    """Public part of the cells: partition with its sample, and the budget of their counts."""
+
+    sample: ClassSample
+    epsilon: float
+
+    @property
+    def cells(self) -> int:
+        """Number of cells."""
+        return len(self.sample.partition.tree.leaves)
+
+    @cached_property
+    def noise(self) -> Fraction:
+        """Scale of the noise of the counts."""
+        return 1 / Fraction(self.epsilon)
+
+
+def cells_epsilon(linear: LinearClasses, budget: ClassBudget) -> float:
+    """Budget of the counts of the cells: their part, and that of the class sums where they are left out."""
+    return float(Fraction(budget.cells) + (0 if linear.sums else Fraction(budget.sums)))
+
+
+def design_class_cells(
+    sample: Columns, linear: LinearClasses, counts: np.ndarray, budget: ClassBudget
+) -> ClassCellDesign | None:
+    """Chooses the partition from a public sample of features and what was released; None if cells would be too few.
+
+    `counts` are the noised counts of the classes, shape (K,).
+    """
+    spent = cells_epsilon(linear, budget)
+    if spent < MIN_EPSILON:
+        return None
+    shares = linear.shares if linear.sums else released_shares(counts, budget.counts)
+    records, sampled = int(counts.sum()), len(next(iter(sample.values())))
+    most = min(int(records / cell_size(shares, spent)), MOST_CELLS, sampled // _SAMPLED_IN_CELL)
+    if most < LEAST_CELLS:
+        return None
+    found = choose_class_partition(sample, linear, most)
+    return ClassCellDesign(found, spent) if len(found.partition.tree.leaves) >= LEAST_CELLS else None
+
+
+@dataclass(frozen=True, eq=False)
+class ReleasedClassCells:
+    """Released counts of cells, and what follows from them.
+
+    Attributes:
+      design: Public part.
+      counts: Noised counts of the classes in each cell, shape (c, K), int64; rows add up to the records of the cell.
+      coefficients: Coefficients that take the place of those of the linear part, shape (m + 1, K), int64.
+      trees: Trees on top of them.
+    """
+
+    design: ClassCellDesign
+    counts: np.ndarray
+    coefficients: np.ndarray
+    trees: ClassTrees
+
+    @classmethod
+    def fit(cls, design: ClassCellDesign, linear: LinearClasses, counts: np.ndarray) -> ReleasedClassCells:
+        """Computes coefficients and trees from the noised counts."""
+        sample, classes = design.sample, linear.design.classes
+        noise = sum_zero_variance(design.noise, classes)
+        cells = sample.partition.tree.cells(sample.codes)
+        targets = CellCounts(cells, counts.astype(np.float64), noise)
+        base = np.zeros(classes)
+        if not linear.sums:
+            totals = np.add.reduce(targets.counts, axis=0)
+            base = log(floored_shares(totals, linear.design.records, noise * len(counts)))
+        start = linear.coefficients / LOGIT_UNIT
+        start[0] += base
+        whole = sample.rows.astype(np.float64)
+        with one_blas_thread():
+            refits = [
+                refitted(linear, sample.rows, targets, held_out(len(counts), fold), base) for fold in range(FOLDS)
+            ]
+            given, *logits = (exact_product(whole, each) / ROW_UNIT for each in (start, *refits))
+        trees, better = boost_classes(sample.codes, targets, given, logits)
+        chosen = np.add.reduce(np.stack(refits), axis=0) / FOLDS if better else start
+        return cls(design, counts, whole_coefficients(chosen), trees)
+
+
+@dataclass(frozen=True, eq=False)
+class ClassCenter:
+    """Released center of classes.
+
+    Attributes:
+      budget: Parts of epsilon.
+      counts: Noised counts of the classes, shape (K,), int64.
+      linear: Linear part.
+      cells: Cells; None if there are none.
+    """
+
+    budget: ClassBudget
+    counts: np.ndarray
+    linear: LinearClasses
+    cells: ReleasedClassCells | None
+
+    @property
+    def epsilon(self) -> float:
+        """Budget that was spent, rounded up."""
+        cells = Fraction(self.cells.design.epsilon) if self.cells else Fraction(0)
+        return round_up(Fraction(self.budget.counts) + Fraction(self.linear.design.epsilon) + cells)
+
+    def probabilities(self, columns: MappedColumns) -> np.ndarray:
+        """Predicts the probabilities of the classes of n records.
+
+        The columns are features of the records: all of the map's, and at least one column. Probabilities are multiples
+        of 1 / PROBABILITY_UNIT, at least 1 of them, and add up to 1 exactly; shape (n, K), int64.
+        """
+        rows = self.linear.rows(columns)
+        if self.cells is None:
+            return self._of_rows(rows)
+        codes = self.cells.design.sample.partition.codes(columns, self.linear, rows, self.linear.logits(rows))
+        return self._of_codes(self.cells, rows, codes)
+
+    def sample_probabilities(self) -> np.ndarray:
+        """Predicts the probabilities of the records of the released sample, as `probabilities`, from coarse rows."""
+        if self.cells is None:
+            return self._of_rows(self.linear.design.rows)
+        sample = self.cells.design.sample
+        return self._of_codes(self.cells, sample.rows, sample.codes)
+
+    def _of_rows(self, rows: np.ndarray) -> np.ndarray:
+        logits = self.linear.logits(rows)
+        if not self.linear.sums:
+            base = log(released_shares(self.counts, self.budget.counts))
+            logits = logits + np.rint(base * LOGIT_UNIT).astype(np.int64)
+        return coded_probabilities(logits)
+
+    def _of_codes(self, cells: ReleasedClassCells, rows: np.ndarray, codes: np.ndarray) -> np.ndarray:
+        own = dataclasses.replace(self.linear, coefficients=cells.coefficients).logits(rows)
+        return coded_probabilities(own + cells.trees.predict(codes))
+
+
+def coded_probabilities(logits: np.ndarray) -> np.ndarray:
+    """Probabilities of logits in multiples of 1 / LOGIT_UNIT, as of `ClassCenter.probabilities`; shape (n, K), int64.
+
+    What rounding leaves goes to the likeliest class.
+    """
+    classes = logits.shape[1]
+    whole = np.floor(softmax(logits / LOGIT_UNIT) * (PROBABILITY_UNIT - classes)).astype(np.int64) + 1
+    whole[np.arange(len(whole)), whole.argmax(axis=1)] += PROBABILITY_UNIT - whole.sum(axis=1)
+    return whole
+
+
+def draw_classes(probabilities: np.ndarray, words: np.ndarray) -> np.ndarray:
+    """Draws a class for each record from its coded probabilities, shape (n, K), by one word each.
+
+    The upper 16 bits of a uniform word, shape (n,), uint64, are a uniform multiple of 1 / PROBABILITY_UNIT, so the
+    draw has exactly these probabilities. The result has shape (n,), int64.
+    """
+    places = (words >> np.uint64(_WORD_SHIFT)).astype(np.int64)
+    return (np.cumsum(probabilities, axis=1) <= places[:, None]).sum(axis=1)

@@ -1,0 +1,283 @@
+"""Boosted trees of class counts: what the noised counts of a partition's cells say about each record.
+
+As in `cell_trees`, the target is not known for records, but for cells: the counts of the classes, with a noise of known
+variance. Trees are boosted (Friedman 2001) on the records of a public sample from logits that are given, so that the
+sums of their probabilities over the cells come close to the noised counts. The distance is that of generalized least
+squares: with n records in a cell, of mean probabilities p, counts have the covariance of a multinomial plus that of
+noise of sum 0,
+
+    n (diag p - p p^T)  +  tau (I - 1 1^T / K),    tau = K / (K - 1) times the variance of the noise of a count,
+
+and x = (r - a p) / (n p + tau), where a makes the entries of x add up to 0, solves covariance x = r.
+
+All classes share the splits of a tree, which are chosen on random signed sums of the gradients of the classes
+(Iosipoi, Vakhrushev 2022, "SketchBoost"). Each fold of the cells is held out once; the number of trees is the one that
+is best on all cells that were held out, and none if they are not significantly better than no trees. Logits that were
+fitted to the cells of each fold may take the place of the given ones, if they are better on the cells held out.
+
+Nothing but the noised counts depends on labels, so this costs no budget. Sums have a fixed order, so that trees are the
+same on every CPU, and the audit can compute them again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from .cell_partition import CODES
+from .cell_trees import DEPTH, FOLDS, added_leaves, gain_of_cuts, hashed, leaf_of
+from .class_logit import LOGIT_UNIT
+from .logit_fit import softmax
+
+_SIZES = (0, 10, 20, 40, 80, 140, 220, 320)
+MOST_CLASS_TREES = FOLDS * _SIZES[-1]
+# Sizes without a gain, after which no more trees are grown.
+_PATIENCE = 2
+_RATE, _SKETCHES = 0.2, 3
+# Curvature that leaves are shrunk by: of the whole sample, and of their own.
+_SHRINKAGE, _DAMPING = 1 / 1000, 0.1
+# Standard errors from 0 that the gain on the cells held out must have.
+_SIGNIFICANT = 1.0
+_TINY = 1e-12
+# Information about a leaf that halves it.
+_PRIOR = 1.0
+# Records whose leaves are looked up at a time, and most classes whose trees are looked up four at a time, else three:
+# the tables of sums stay in the cache.
+_BLOCK = 1 << 13
+_FEW_CLASSES = 8
+
+
+@dataclass(frozen=True, eq=False)
+class ClassTrees:
+    """Oblivious trees over codes with a logit of each class in each leaf.
+
+    Attributes:
+      columns, cuts: As of `ObliviousTrees`, shape (t, DEPTH), int64.
+      leaves: Shape (t, 2^DEPTH, K), int64, in multiples of 1 / LOGIT_UNIT.
+    """
+
+    columns: np.ndarray
+    cuts: np.ndarray
+    leaves: np.ndarray
+
+    @classmethod
+    def none(cls, classes: int) -> ClassTrees:
+        """No trees."""
+        empty = np.zeros((0, DEPTH), np.int64)
+        return cls(empty, empty, np.zeros((0, 1 << DEPTH, classes), np.int64))
+
+    def predict(self, codes: np.ndarray) -> np.ndarray:
+        """Sums of the leaves of records with codes of shape (n, d), uint8; int64, shape (n, K)."""
+        size, classes = len(self.leaves), self.leaves.shape[2]
+        together = 4 if classes <= _FEW_CLASSES else 3
+        groups = [slice(first, min(first + together, size)) for first in range(0, size, together)]
+        tables = [added_leaves(self.leaves[group]) for group in groups]
+        found = np.zeros((len(codes), classes), np.int64)
+        for start in range(0, len(codes), _BLOCK):
+            own = found[start : start + _BLOCK]
+            by_column, added = np.ascontiguousarray(codes[start : start + _BLOCK].T), np.empty_like(own)
+            for group, table in zip(groups, tables, strict=True):
+                leaf = leaf_of(by_column, self.columns[group].ravel(), self.cuts[group].ravel(), np.uint16)
+                # All leaves are in the table: clipping saves a copy.
+                own += table.take(leaf, axis=0, out=added, mode="clip")
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class CellCounts:
+    """Noised counts of classes in cells, and what is known of the records.
+
+    Attributes:
+      cells: Cell of each record of the sample, shape (s,), integers; each cell has one.
+      counts: Noised counts, shape (c, K), float64; each row adds up to the number of records of the cell.
+      noise: Variance of the noise of a count.
+    """
+
+    cells: np.ndarray
+    counts: np.ndarray
+    noise: float
+
+    @cached_property
+    def records(self) -> np.ndarray:
+        """Number of records of each cell, shape (c,), float64."""
+        return np.add.reduce(self.counts, axis=1)
+
+    @cached_property
+    def sampled(self) -> np.ndarray:
+        """Number of records of the sample in each cell, shape (c,)."""
+        return np.bincount(self.cells, minlength=len(self.counts))
+
+    @cached_property
+    def weights(self) -> np.ndarray:
+        """Records that each one of the sample stands for, shape (s, 1)."""
+        return (self.records / self.sampled)[self.cells][:, None]
+
+    @property
+    def spread(self) -> float:
+        """The tau of the noise."""
+        classes = self.counts.shape[1]
+        return self.noise * classes / (classes - 1)
+
+    def means(self, values: np.ndarray) -> np.ndarray:
+        """Means of the sample by cell, shape (c, K), of values of shape (s, K)."""
+        size = len(self.sampled)
+        return np.stack([np.bincount(self.cells, each, size) for each in values.T], axis=1) / self.sampled[:, None]
+
+    def residuals(self, means: np.ndarray) -> np.ndarray:
+        """Counts less those expected of mean probabilities, both of shape (c, K)."""
+        return self.counts - self.records[:, None] * means
+
+    def whitened(self, residuals: np.ndarray, shares: np.ndarray) -> np.ndarray:
+        """Solutions of covariance x = residuals of each cell, for mean probabilities `shares`; all of shape (c, K)."""
+        diagonal = self.records[:, None] * shares + self.spread
+        shift = np.add.reduce(residuals / diagonal, axis=1) / np.add.reduce(shares / diagonal, axis=1)
+        return (residuals - shift[:, None] * shares) / diagonal
+
+
+def held_out(cells: int, fold: int) -> np.ndarray:
+    """Cells that a fold does not learn from, shape (cells,), bool."""
+    return hashed(np.arange(cells), 7) % FOLDS == fold
+
+
+def boost_classes(
+    codes: np.ndarray, targets: CellCounts, logits: np.ndarray, refits: Sequence[np.ndarray]
+) -> tuple[ClassTrees, bool]:
+    """Fits trees to noised counts, on top of logits of shape (s, K), float64, or of `refits`, those of each fold.
+
+    Returns whether the latter were better, too. The sample has codes of shape (s, d), uint8.
+    """
+    by_column = np.ascontiguousarray(codes.T)
+    models = [_Boosting(by_column, targets, fold, each, logits) for fold, each in enumerate(refits)]
+    refitted = sum(float(np.add.reduce(model.grow(0))) for model in models) > 0
+    if not refitted:
+        models = [_Boosting(by_column, targets, fold, logits, logits) for fold in range(FOLDS)]
+    gains: list[np.ndarray] = []
+    totals: list[float] = []
+    for size in _SIZES:
+        gains.append(np.concatenate([model.grow(size) for model in models]))
+        totals.append(float(np.add.reduce(gains[-1])))
+        if len(totals) > _PATIENCE and max(totals) not in totals[-_PATIENCE:]:
+            break
+    best = int(np.argmax(totals))
+    if not _significant(gains[best] - gains[0]):
+        return ClassTrees.none(targets.counts.shape[1]), refitted
+    kept = _SIZES[best]
+    columns, cuts, leaves = (
+        np.concatenate([getattr(model, name)[:kept] for model in models]) for name in ("columns", "cuts", "leaves")
+    )
+    return ClassTrees(columns, cuts, np.rint(leaves * (LOGIT_UNIT / FOLDS)).astype(np.int64)), refitted
+
+
+def _significant(gains: np.ndarray) -> bool:
+    mean = float(np.add.reduce(gains)) / len(gains)
+    square = float(np.add.reduce((gains - mean) ** 2)) / len(gains)
+    return mean > _SIGNIFICANT * math.sqrt(square / len(gains))
+
+
+class _Boosting:
+    """Trees of one fold.
+
+    Attributes:
+      columns, cuts, leaves: As in `ClassTrees`; leaves are float64.
+    """
+
+    def __init__(self, by_column: np.ndarray, targets: CellCounts, fold: int, start: np.ndarray, judged: np.ndarray):
+        """`start` are the logits before the trees, `judged` those that gains are compared with."""
+        self._codes, self._targets, self._fold = by_column, targets, fold
+        self._held = held_out(len(targets.counts), fold)
+        # Covariances are those of the logits that gains are compared with, so that those are comparable.
+        self._shares = targets.means(softmax(judged))
+        variances = targets.records[:, None] * self._shares * (1 - self._shares) + targets.noise
+        self._inverse = np.where(self._held[:, None], 0.0, 1 / variances)
+        self._before = self._errors(self._shares)
+        self._logits, self._probabilities, self._grown = start.copy(), softmax(start), 0
+        size, classes = _SIZES[-1], targets.counts.shape[1]
+        self.columns = np.zeros((size, DEPTH), np.int64)
+        self.cuts = np.full((size, DEPTH), CODES)
+        self.leaves = np.zeros((size, 1 << DEPTH, classes))
+
+    def _errors(self, means: np.ndarray) -> np.ndarray:
+        """Half the squared distance of the cells held out from these mean probabilities."""
+        residuals = self._targets.residuals(means)
+        white = self._targets.whitened(residuals, self._shares)
+        return np.add.reduce(residuals * white, axis=1)[self._held] / 2
+
+    def grow(self, size: int) -> np.ndarray:
+        """Grows trees up to a size; gains of the cells held out, shape (cells held out,)."""
+        classes = self.leaves.shape[2]
+        rate = _RATE * (classes - 1) / classes
+        for tree in range(self._grown, size):
+            gradient, slopes, curvature = self._derivatives()
+            self.columns[tree], self.cuts[tree] = self._splits(gradient, curvature, tree)
+            leaf = leaf_of(self._codes, self.columns[tree], self.cuts[tree])
+            self.leaves[tree] = rate * self._values(leaf, gradient, slopes, curvature)
+            self._logits += self.leaves[tree][leaf]
+            self._probabilities = softmax(self._logits)
+        self._grown = max(size, self._grown)
+        return self._before - self._errors(self._targets.means(self._probabilities))
+
+    def _derivatives(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """By record and class: gradient, change of the cell's count with the logit, and about the curvature."""
+        targets, chances = self._targets, self._probabilities
+        white = targets.whitened(targets.residuals(targets.means(chances)), self._shares)
+        white[self._held] = 0.0
+        own = white[targets.cells]
+        gradient = targets.weights * chances * (own - np.add.reduce(chances * own, axis=1, keepdims=True))
+        slopes = targets.weights * chances * (1 - chances)
+        whole = targets.means(slopes) * targets.sampled[:, None]
+        return gradient, slopes, slopes * (whole * self._inverse)[targets.cells]
+
+    def _splits(self, gradient: np.ndarray, curvature: np.ndarray, tree: int) -> tuple[np.ndarray, np.ndarray]:
+        """Columns and cuts of a tree's levels, each the best for all leaves so far."""
+        columns, cuts = np.zeros(DEPTH, np.int64), np.full(DEPTH, CODES)
+        totals = np.add.reduce(curvature, axis=0) + _TINY
+        weight = np.add.reduce(curvature / totals, axis=1) / len(totals)
+        sketches = self._sketches(gradient / np.sqrt(totals), tree)
+        shrinkage = _SHRINKAGE + _PRIOR * len(totals) / float(np.add.reduce(totals))
+        leaf = np.zeros(len(gradient), np.int64)
+        for level in range(DEPTH):
+            best = -np.inf
+            for column in self._tried(tree, level):
+                place, size = leaf * CODES + self._codes[column], CODES << level
+                second = np.cumsum(np.bincount(place, weight, size).reshape(-1, CODES), axis=1)
+                gain = np.zeros(CODES - 1)
+                for each in sketches:
+                    first = np.cumsum(np.bincount(place, each, size).reshape(-1, CODES), axis=1)
+                    gain += gain_of_cuts(first, second, shrinkage)
+                cut = int(np.argmax(gain))
+                if gain[cut] > best:
+                    best, columns[level], cuts[level] = float(gain[cut]), column, cut + 1
+            leaf = 2 * leaf + (self._codes[columns[level]] >= cuts[level])
+        return columns, cuts
+
+    def _sketches(self, gradient: np.ndarray, tree: int) -> list[np.ndarray]:
+        """Signed sums of the gradients of the classes; of two classes, one says all."""
+        classes = gradient.shape[1]
+        if classes == 2:
+            return [gradient[:, 0]]
+        drawn = hashed(np.arange(classes * _SKETCHES), 991 + tree + 1000 * self._fold) % 2
+        signs = (drawn.astype(np.float64) * 2 - 1).reshape(_SKETCHES, classes)
+        return [np.add.reduce(gradient * each, axis=1) for each in signs]
+
+    def _tried(self, tree: int, level: int) -> list[int]:
+        """About half of the columns."""
+        every = np.arange(len(self._codes))
+        chosen = every[hashed(every, 1 + level + DEPTH * (tree + _SIZES[-1] * self._fold)) % 2 == 0]
+        return (chosen if len(chosen) else every).tolist()
+
+    def _values(self, leaf: np.ndarray, gradient: np.ndarray, slopes: np.ndarray, curvature: np.ndarray) -> np.ndarray:
+        """Newton's step of each leaf and class, where the curvature is that of the cells' counts."""
+        size, cells = 1 << DEPTH, len(self._targets.counts)
+        place = self._targets.cells * size + leaf
+        found = np.empty((size, gradient.shape[1]))
+        for one in range(gradient.shape[1]):
+            slope = np.bincount(leaf, gradient[:, one], size)
+            parts = np.bincount(place, slopes[:, one], cells * size).reshape(cells, size)
+            whole = np.add.reduce(self._inverse[:, one, None] * parts**2, axis=0)
+            own = np.bincount(leaf, curvature[:, one], size)
+            found[:, one] = slope / (whole + _DAMPING * own + _SHRINKAGE * np.add.reduce(own) + _PRIOR)
+        return found

@@ -1,0 +1,45 @@
+"""Estimated metric with its standard error, and what that error is of: the noise alone, or the sample as well."""
+
+from __future__ import annotations
+
+from statistics import NormalDist
+from typing import NamedTuple
+
+TARGETS = ("records", "population")
+CLIPPINGS = ("ends", "average")
+
+
+class Estimate(NamedTuple):
+    """Estimated metric and its standard error.
+
+    Attributes:
+      value: The estimate, in the unit of the metric; a squared error may come out negative by noise.
+      standard_error: Its standard error, in the same unit.
+    """
+
+    value: float
+    standard_error: float
+
+    def interval(self, level: float = 0.95) -> tuple[float, float]:
+        """Normal confidence interval.
+
+        Args:
+          level: Nominal coverage, in (0, 1).
+
+        Returns:
+          Lower and upper end.
+
+        Raises:
+          ValueError: If the level is out of range.
+        """
+        if not 0 < level < 1:
+            raise ValueError(f"level must be above 0 and below 1, not {level!r}")
+        reach = NormalDist().inv_cdf((1 + level) / 2) * self.standard_error
+        return self.value - reach, self.value + reach
+
+
+def check_choices(target: str, clipping: str = CLIPPINGS[0]) -> None:
+    """Raises ValueError for an unknown target or correction of clipped residuals."""
+    for name, value, known in (("target", target, TARGETS), ("clipping", clipping, CLIPPINGS)):
+        if value not in known:
+            raise ValueError(f"{name} must be one of {', '.join(known)}, not {value!r}")

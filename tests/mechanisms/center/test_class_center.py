@@ -1,0 +1,146 @@
+"""Center of classes: budgets, what the release may reveal, what it predicts, and its probabilities and draws."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+from labeldp.mechanisms.center.class_center import (
+    PROBABILITY_UNIT,
+    ClassCenter,
+    center_pays,
+    coded_probabilities,
+    design_classes,
+    draw_classes,
+    noised_class_counts,
+    released_shares,
+    split_class_budget,
+)
+from labeldp.mechanisms.center.class_logit import LOGIT_UNIT, MOST_CLASSES, class_sums
+
+from .class_logs import KEYS, ClassLog, class_log, excess
+
+
+@pytest.fixture(scope="module")
+def log() -> ClassLog:
+    return class_log(1)
+
+
+@pytest.fixture(scope="module")
+def center(log: ClassLog) -> ClassCenter:
+    return log.release(4.0)
+
+
+def test_new_records_are_predicted_better_than_by_the_linear_part(center: ClassCenter):
+    new = class_log(2)
+    linear = ClassCenter(center.budget, center.counts, center.linear, None)
+    shares = np.broadcast_to(released_shares(center.counts, 1.0) * PROBABILITY_UNIT, new.truth.shape)
+    found = [
+        excess(new, each) for each in (center.probabilities(new.columns), linear.probabilities(new.columns), shares)
+    ]
+    assert found[0] < 0.8 * found[1]
+    assert found[1] < 0.8 * found[2]
+
+
+def test_two_classes_are_predicted(log: ClassLog):
+    found = class_log(3, size=2).release(2.0)
+    new = class_log(4, size=2)
+    assert found.cells is not None
+    assert excess(new, found.probabilities(new.columns)) < 0.25
+
+
+@pytest.mark.parametrize("epsilon", [1e-6, 0.1, 0.5, 1.0, 7.3])
+def test_parts_add_up_to_at_most_epsilon(epsilon):
+    budget = split_class_budget(epsilon)
+    assert 0 <= Fraction(epsilon) - sum(Fraction(each) for each in (budget.counts, budget.sums, budget.cells)) < 3e-7
+    assert budget.total <= epsilon
+
+
+def test_the_center_spends_what_the_parts_say(log: ClassLog, center: ClassCenter):
+    assert center.epsilon <= 4.0
+    assert center.epsilon == pytest.approx(center.budget.total, rel=1e-6)
+    few = log.release(1e-5)
+    assert few.cells is None
+    assert not few.linear.sums
+    assert few.epsilon == few.budget.counts
+
+
+def test_without_sums_and_cells_all_records_have_the_shares_of_the_classes(log: ClassLog):
+    found = log.release(1e-5).probabilities(log.columns)
+    assert (found == found[0]).all()
+
+
+def test_counts_of_cells_add_up_to_the_public_number_of_records(log: ClassLog, center: ClassCenter):
+    assert center.cells is not None
+    linear, partition = center.linear, center.cells.design.sample.partition
+    rows = linear.rows(log.columns)
+    places = partition.tree.cells(partition.codes(log.columns, linear, rows, linear.logits(rows)))
+    assert (center.cells.counts.sum(axis=1) == np.bincount(places, minlength=len(center.cells.counts))).all()
+    assert center.counts.sum() == len(log.classes)
+    assert np.array(center.linear.sums).sum(axis=1).tolist() == rows.sum(axis=0).tolist()
+
+
+@settings(deadline=None, max_examples=20)
+@given(arrays.arrays(np.int64, (4, 3), elements=st.integers(0, 50)), st.floats(0.1, 3.0))
+def test_noise_of_counts_leaves_the_sums_of_rows(counts, epsilon):
+    assert (noised_class_counts(counts, epsilon, KEYS[0]).sum(axis=1) == counts.sum(axis=1)).all()
+
+
+def test_the_release_is_a_function_of_the_set_of_the_sample_not_of_its_order(log: ClassLog):
+    small = class_log(5, records=3000)
+    first, second = (small.release(2.0, seed) for seed in (1, 2))
+    assert (first.probabilities(small.columns) == second.probabilities(small.columns)).all()
+
+
+def test_a_change_of_one_label_moves_a_row_within_its_norm_and_one_within_a_cell(log: ClassLog, center: ClassCenter):
+    rows = center.linear.rows(log.columns)
+    changed = log.classes.copy()
+    changed[5] = (changed[5] + 1) % 3
+    moved = class_sums(rows, changed, 3) - class_sums(rows, log.classes, 3)
+    assert (moved.sum(axis=1) == 0).all()
+    # Half the L1 norm, divided by the scale of the noise, is the loss of privacy.
+    assert np.abs(moved).sum() / 2 == np.abs(rows[5]).sum() <= center.linear.design.map.norm
+
+
+@settings(deadline=None)
+@given(arrays.arrays(np.int64, (5, 4), elements=st.integers(-40 * LOGIT_UNIT, 40 * LOGIT_UNIT)))
+def test_probabilities_are_those_of_the_logits_and_add_up_exactly(logits):
+    found = coded_probabilities(logits)
+    assert (found.sum(axis=1) == PROBABILITY_UNIT).all()
+    assert (found >= 1).all()
+    exact = np.exp((logits - logits.max(axis=1, keepdims=True)) / LOGIT_UNIT)
+    exact /= exact.sum(axis=1, keepdims=True)
+    assert np.abs(found / PROBABILITY_UNIT - exact).max() <= 9 / PROBABILITY_UNIT
+
+
+def test_draws_have_the_probabilities_exactly():
+    probabilities = np.array([[1, 65_000, 535]])
+    words = (np.arange(PROBABILITY_UNIT, dtype=np.uint64) << np.uint64(48)) + np.uint64(12_345)
+    drawn = draw_classes(np.repeat(probabilities, PROBABILITY_UNIT, axis=0), words)
+    assert np.bincount(drawn, minlength=3).tolist() == [1, 65_000, 535]
+
+
+@pytest.mark.parametrize(
+    ("shares", "epsilon", "pays"),
+    [
+        ([0.5, 0.5], 1.0, True),
+        ([0.5, 0.5], 2.0, False),
+        ([0.98, 0.02], 4.0, True),
+        ([0.2] * 5, 1.0, True),
+        ([0.2] * 5, 2.0, False),
+        ([0.1] * 10, 2.0, True),
+        ([0.05] * 20, 4.0, True),
+    ],
+)
+def test_a_center_pays_for_rare_classes_and_small_epsilons(shares, epsilon, pays):
+    assert center_pays(np.array(shares), epsilon) == pays
+
+
+def test_too_many_classes_are_refused_and_one_has_no_center(log: ClassLog):
+    with pytest.raises(ValueError, match="classes"):
+        design_classes(log.sample(0), np.full(MOST_CLASSES + 1, 5), split_class_budget(1.0))
+    assert design_classes(log.sample(0), np.array([100]), split_class_budget(1.0)) is None

@@ -1,0 +1,209 @@
+"""Classes that are drawn from a center of the features, in whole jobs: formats, bytes, budget, units, memory."""
+
+import json
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import labeldp
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+import pytest
+from labeldp.mechanisms.center.class_model import ClassModel
+
+ROWS = 4000
+GRADES = ("poor", "fair", "good")
+FEATURES = ("a", "b", "word")
+
+
+def log_table(seed: int = 3) -> pa.Table:
+    """A log whose classes depend on features: clicks on an interaction of two, grades nearly linearly."""
+    random = np.random.default_rng(seed)
+    a, b, word = random.normal(size=ROWS), random.normal(size=ROWS), random.integers(0, 3, ROWS)
+    click = random.random(ROWS) < 1 / (1 + np.exp(2 - 2 * a - 2 * np.sign(a * b)))
+    grade = np.searchsorted([-0.7, 0.9], 1.5 * a + (word == 1) + random.normal(0, 0.7, ROWS))
+    return pa.table({
+        "id": np.arange(ROWS), "a": a, "b": b, "word": [f"w{value}" for value in word.tolist()],
+        "click": click.astype(np.int64), "grade": [GRADES[place] for place in grade.tolist()],
+        "user": np.arange(ROWS) // 2,
+    })  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from labeldp.transforms.tfrecord.example_encoder import encode_examples
+    from labeldp.transforms.tfrecord.framing import frame
+
+    folder, table = tmp_path_factory.mktemp("logs"), log_table()
+    for number in range(2):
+        part = table.slice(number * 2500, 2500)
+        pq.write_table(part, folder / f"log-{number}.parquet")
+        pa_csv.write_csv(part, folder / f"log-{number}.csv")
+        records = encode_examples(part.combine_chunks().to_batches()[0], with_nulls=False)
+        (folder / f"log-{number}.tfrecord").write_bytes(b"".join(frame([record]) for record in records))
+    return folder
+
+
+@pytest.fixture
+def run(logs: Path, outputs: Path, key_file: Path, invoke: Any, command: Any) -> Callable[..., Any]:
+    """Function (output, kind="parquet", name="privatize", flag=value, ...) -> the outcome of the command."""
+
+    def call(place: str | None, kind: str = "parquet", name: str = "privatize", **flags: Any) -> Any:
+        standard: dict[str, Any] = {"input": logs / f"log-*.{kind}", "input_format": kind, "noise_key_file": key_file}
+        standard |= {"label": "click", "id_column": "id", "output": place and outputs / place}
+        if name != "apply":
+            standard |= {"label_classes": "0,1", "epsilon": 2, "for": "models", "center_features": ",".join(FEATURES)}
+        return invoke(command(name, standard | flags))
+
+    return call
+
+
+def flat(column: pa.ChunkedArray) -> np.ndarray:
+    return np.array([value[0] if isinstance(value, list) else value for value in column.to_pylist()])
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv", "tfrecord"])
+def test_classes_are_drawn_from_probabilities(run: Callable[..., Any], outputs: Path, kind: str) -> None:
+    if kind == "tfrecord":
+        pytest.importorskip("google_crc32c")
+    out = run("released", kind, output_format="parquet").ok().out
+    assert "center     click_probabilities: probabilities of the classes, from " in out
+    assert "verdict    the center is the model" in out
+    table = pq.read_table(outputs / "released" / "data")
+    probabilities = np.array(table["click_probabilities"].to_pylist())
+    assert (probabilities.sum(axis=1) == 1).all()
+    assert (probabilities * 65536 == np.rint(probabilities * 65536)).all()
+    drawn, true = flat(table["click"]), np.asarray(log_table()["click"])
+    expected, spread = probabilities[:, 1].sum(), np.sqrt((probabilities[:, 1] * probabilities[:, 0]).sum())
+    # A fixed key: within four standard deviations.
+    assert abs(drawn.sum() - expected) < 4 * spread
+    # Probabilities know the classes better than their share does: the share's log loss is the entropy, about 0.66.
+    chosen = probabilities[np.arange(ROWS), true]
+    share = true.mean()
+    entropy = -share * np.log(share) - (1 - share) * np.log(1 - share)
+    assert -np.log(chosen).mean() < 0.85 * entropy
+    model = ClassModel.from_json((outputs / "released" / "center.json").read_text())
+    features = {name: log_table()[name].to_pylist() for name in FEATURES}
+    if kind != "tfrecord":
+        np.testing.assert_array_equal(model.predict(features), probabilities)
+
+
+def test_formats_and_shards_give_the_same_draws(run: Callable[..., Any], outputs: Path) -> None:
+    """Records have ids, so their noise does not depend on where they lie."""
+    found = []
+    for name, kind, flags in (("one", "parquet", {}), ("two", "csv", {"num_shards": 3})):
+        run(name, kind, **flags).ok()
+        table = pq.read_table(outputs / name / "data").sort_by("id")
+        found.append((table["click"].to_pylist(), table["click_probabilities"].to_pylist()))
+    assert found[0] == found[1]
+
+
+def test_the_budget_and_repeated_runs(run: Callable[..., Any], outputs: Path, spent: Any, entries: Any) -> None:
+    run("one", epsilon=1).ok()
+    manifest = json.loads((outputs / "one" / "release.json").read_text())
+    assert Fraction(99, 100) < Fraction(manifest["certified_epsilon"]) <= 1
+    assert manifest["center_epsilon"] == manifest["certified_epsilon"]
+    assert (manifest["prior_epsilon"], manifest["randomizer_epsilon"]) == (0, 1e-9)
+    before = spent(outputs)
+    assert before == Fraction(manifest["certified_epsilon"])
+    run("two", epsilon=1).ok()
+    assert spent(outputs) == before
+    for name in ("data/part-00000-of-00002.parquet", "mechanism.json", "center.json"):
+        assert (outputs / "one" / name).read_bytes() == (outputs / "two" / name).read_bytes()
+    assert len(entries(outputs)) == 2
+    run("three", epsilon=1.5).ok()
+    assert spent(outputs) > 2 * before
+
+
+def test_frequent_classes_at_a_large_epsilon_are_warned_of(run: Callable[..., Any], outputs: Path, invoke: Any) -> None:
+    for name, epsilon, expected in (("large", 2, ["frequent_classes"]), ("small", 1, [])):
+        err = run(name, epsilon=epsilon).ok().err
+        assert ("say more than the center: --center none" in err) == bool(expected)
+        file = outputs / name / "release.json"
+        manifest = json.loads(file.read_text())
+        assert manifest["warnings"] == expected
+        invoke(["audit", str(outputs / name)]).ok()
+        file.write_text(json.dumps(manifest | {"warnings": [] if expected else ["frequent_classes"]}))
+        assert "frequent_classes" in invoke(["audit", str(outputs / name)]).out
+
+
+def test_fit_and_apply_are_privatize(run: Callable[..., Any], outputs: Path, spent: Any) -> None:
+    run("whole", ledger=outputs / "other.jsonl").ok()
+    file = outputs / "m.json"
+    run(None, name="fit", mechanism_file=file).ok()
+    before = spent(outputs)
+    run("applied", name="apply", mechanism_file=file).ok()
+    assert spent(outputs) == before
+    for name in ("data/part-00000-of-00002.parquet", "mechanism.json", "center.json"):
+        assert (outputs / "whole" / name).read_bytes() == (outputs / "applied" / name).read_bytes()
+
+
+def test_labels_in_memory_are_those_of_the_command(run: Callable[..., Any], outputs: Path, key_file: Path) -> None:
+    run("released", num_shards=1, epsilon=1).ok()
+    table, log = pq.read_table(outputs / "released" / "data"), log_table()
+    given: dict[str, Any] = {"id_column": "id", "noise_key_file": key_file, "ledger": outputs / "memory.jsonl"}
+    frame = log.select(["id", *FEATURES, "click"])
+    released = labeldp.privatize(frame, label="click", epsilon=1, label_classes=[0, 1], **given)
+    assert released.frame["click"].to_pylist() == table["click"].to_pylist()
+    assert released.frame["click_probabilities"].to_pylist() == table["click_probabilities"].to_pylist()
+    assert released.center_column == "click_probabilities"
+    again = released.privatizer.transform(log["click"], features=frame.drop_columns("click"), ids=log["id"])
+    assert again.equals(released.frame["click"])
+    np.testing.assert_array_equal(released.predict_center(frame), released.center)
+
+
+def test_several_labels_and_units(run: Callable[..., Any], outputs: Path) -> None:
+    flags = {
+        "label": "click,grade,user", "label_classes": "click=0,1;grade=poor,fair,good", "epsilon": 6,
+        "label_min": 0, "label_max": 2000, "label_step": 10,
+    }  # fmt: skip
+    run("several", **flags).ok()
+    table = pq.read_table(outputs / "several" / "data")
+    assert {"click_probabilities", "grade_probabilities"} <= {*table.schema.names}
+    assert set(table["grade"].to_pylist()) == set(GRADES)
+    for name in ("click", "grade"):
+        features = json.loads((outputs / "several" / "labels" / name / "release.json").read_text())["class_center"]
+        assert features["features"] == [*FEATURES]
+    run("none", **flags, center="none", center_features=None).ok()
+    assert "click_probabilities" not in pq.read_schema(next((outputs / "none" / "data").iterdir())).names
+    run("units", unit_column="user", max_records_per_unit=1, epsilon=1).ok()
+    manifest = json.loads((outputs / "units" / "release.json").read_text())
+    assert manifest["records"] == ROWS // 2
+    assert manifest["unit"]["record_epsilon"] <= 1
+
+
+def test_where_there_is_no_center(run: Callable[..., Any], outputs: Path) -> None:
+    for number, flags in enumerate((
+        {"center": "none", "center_features": None},
+        {"for": None, "mechanism": "rr", "center_features": None},
+        {"for": "labels", "center_features": None},
+        {"epsilon": 9, "center_features": None},
+    )):  # fmt: skip
+        run(str(number), **flags).ok()
+        release = json.loads((outputs / str(number) / "release.json").read_text())
+        assert release["mechanism"] in ("rr", "rr_top_k")
+        assert not (outputs / str(number) / "center.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "problem"),
+    [
+        ({"center": "linear"}, 2, "--center linear is for labels that are numbers; that of classes is --center cells"),
+        ({"mechanism": "rr", "for": None}, 2, "--center draws classes by itself: leave out --mechanism and --for"),
+        ({"center": "none"}, 2, "--center none has no --center_features"),
+        ({"center_features": "click"}, 2, "--center_features must not name the label"),
+        ({"center_column": "a"}, 2, "has a column 'a': name the new column of probabilities with --center_column"),
+        ({"epsilon": 0.01}, 1, "4,000 records are too few for a center of 2 classes at this epsilon"),
+    ],
+)
+def test_requests_that_are_refused(
+    run: Callable[..., Any], outputs: Path, flags: dict[str, Any], code: int, problem: str
+) -> None:
+    outcome = run("released", **flags)
+    assert outcome.code == code
+    assert problem in outcome.error
+    assert not (outputs / "released").exists()
+    assert not (outputs / "labeldp_ledger.jsonl").exists()
