@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import math
 import re
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
@@ -303,6 +305,42 @@ def rival() -> str:
     return table(heading, rows)
 
 
+CLASS_RUNS = {"conversions": 2, "housing": 3, "digits": 3, "cut": 3, "weeks": 3, "twenty": 3}
+"""Data sets of class_results.py, with the digits of their losses."""
+CLASS_RELEASES = ("center, probabilities", "center, drawn", "center itself", "randomized response", "LP-2ST")
+
+
+def classes(name: str, digits: int) -> str:
+    """Compares releases of classes by the loss of models that are trained on them.
+
+    Args:
+      name: Data set, of CLASS_RUNS.
+      digits: Digits of the losses.
+
+    Returns:
+      A table with a row for each epsilon, and the loss with true classes; empty without results.
+    """
+    path = HERE / f"classes_{name}.csv"
+    if not path.exists():
+        return ""
+    found: dict[tuple[float, str], list[tuple[float, float]]] = {}
+    with path.open(newline="") as file:
+        for row in csv.DictReader(file):
+            key = float(row["epsilon"]), row["release"]
+            found.setdefault(key, []).append((float(row["loss"]), float(row["slope"])))
+
+    def shown(epsilon: float, release: str) -> str:
+        losses, slopes = zip(*found.get((epsilon, release), [(math.nan, 0.0)]), strict=True)
+        slope = f", slope {statistics.mean(slopes):.2f}" if any(slopes) else ""
+        spread = f" ± {statistics.stdev(losses):.{digits}f}" if len(losses) > 1 else ""
+        return "-" if math.isnan(losses[0]) else f"{statistics.mean(losses):.{digits}f}{spread}{slope}"
+
+    budgets = sorted({epsilon for epsilon, _ in found} - {math.inf})
+    rows = [[f"{epsilon:g}", *(shown(epsilon, release) for release in CLASS_RELEASES)] for epsilon in budgets]
+    seeds = len(found[math.inf, "true"])
+    return f"{table(['epsilon', *CLASS_RELEASES], rows)}\n\nTrue classes: {shown(math.inf, 'true')}; seeds: {seeds}."
+
+
 CLIPPED = ("laplace", "staircase")
 UNCLIPPED = ("laplace:clip=false", "staircase:clip=false")
 CLAIMS = (
@@ -479,6 +517,7 @@ def blocks() -> dict[str, str]:
         "census_center_trees": around_center("census_center_trees", "trees", 1),
         **{f"{name}_cells": around_cells(f"{name}_cells", digits) for name, digits in CELL_RUNS.items()},
         "rival": rival(),
+        **{f"classes_{name}": classes(name, digits) for name, digits in CLASS_RUNS.items()},
         "claims": claims(),
         "label_errors": label_errors(),
     }
