@@ -21,10 +21,11 @@ same on every CPU, and the audit can compute them again.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -148,8 +149,34 @@ def boost_classes(
 ) -> tuple[ClassTrees, bool]:
     """Fits trees to noised counts, on top of logits of shape (s, K), float64, or of `refits`, those of each fold.
 
-    Returns whether the latter were better, too. The sample has codes of shape (s, d), uint8.
+    Returns whether the latter were better, too. The sample has codes of shape (s, d), uint8. The latest result is kept
+    with a hash of all that it follows from: a job reads the center back from the file that it has just written.
     """
+    return _boosted(_Inputs(_hash(codes, targets, logits, *refits), codes, targets, logits, tuple(refits)))
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    """What trees follow from; equal to others with the same hash."""
+
+    key: bytes
+    codes: np.ndarray = field(compare=False)
+    targets: CellCounts = field(compare=False)
+    logits: np.ndarray = field(compare=False)
+    refits: tuple[np.ndarray, ...] = field(compare=False)
+
+
+def _hash(codes: np.ndarray, targets: CellCounts, *logits: np.ndarray) -> bytes:
+    found = hashlib.blake2b(digest_size=32)
+    for each in (codes, targets.cells, targets.counts, np.array([targets.noise]), *logits):
+        found.update(f"{each.dtype.str} {each.shape} ".encode())
+        found.update(each.tobytes())
+    return found.digest()
+
+
+@lru_cache(maxsize=1)
+def _boosted(inputs: _Inputs) -> tuple[ClassTrees, bool]:
+    codes, targets, logits, refits = inputs.codes, inputs.targets, inputs.logits, inputs.refits
     by_column = np.ascontiguousarray(codes.T)
     models = [_Boosting(by_column, targets, fold, each, logits) for fold, each in enumerate(refits)]
     refitted = sum(float(np.add.reduce(model.grow(0))) for model in models) > 0
