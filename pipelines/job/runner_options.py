@@ -7,14 +7,17 @@ names the flag.
 from __future__ import annotations
 
 import argparse
+import shutil
 from collections.abc import Sequence
 from typing import Any
 
 from apache_beam.options.pipeline_options import (
     DebugOptions,
     DirectOptions,
+    JobServerOptions,
     PipelineOptions,
     PortableOptions,
+    SparkRunnerOptions,
     StandardOptions,
 )
 
@@ -117,12 +120,36 @@ def forbid_sampling(options: PipelineOptions) -> None:
     debug.add_experiment("disable_always_on_exception_sampling")
 
 
+def find_job_server(options: PipelineOptions) -> None:
+    """Fetches the jar of the job server that SparkRunner starts, unless it is here or a flag names a running one.
+
+    Raises UsageError if it cannot be fetched, or there is no Java to run it.
+    """
+    given = options.view_as(PortableOptions).job_endpoint or options.view_as(SparkRunnerOptions).spark_submit_uber_jar
+    if runner_name(options) != "sparkrunner" or given:
+        return
+    from apache_beam.runners.portability.spark_runner import SparkJarJobServer
+
+    flags = options.view_as(JobServerOptions)
+    if shutil.which(flags.job_server_java_launcher) is None:
+        raise UsageError("--runner SparkRunner starts Beam's job server with java: install Java 11 or 17")
+    server = SparkJarJobServer(options)
+    try:
+        server.local_jar(server.path_to_jar(), flags.jar_cache_dir)
+    except (OSError, RuntimeError, ValueError):
+        raise UsageError(
+            "--runner SparkRunner starts Beam's job server, whose jar cannot be fetched: run `make spark` in a "
+            "checkout of labeldp and pass --spark_job_server_jar .spark/jars/spark.jar, or name a running job server "
+            "with --job_endpoint HOST:PORT"
+        ) from None
+
+
 def warn_of_ports(options: PipelineOptions) -> None:
     """Warns if the runner reaches workers in this process through a port, as Prism does.
 
     Such workers execute code that anyone who can connect sends to them.
     """
     kind = options.view_as(PortableOptions).environment_type
-    if kind == "LOOPBACK" or (kind is None and runner_name(options) in ("prismrunner", "flinkrunner")):
+    if kind == "LOOPBACK" or (kind is None and runner_name(options) in ("prismrunner", "flinkrunner", "sparkrunner")):
         runner = options.view_as(StandardOptions).runner
         LOGGER.warning("workers of %s listen on all network interfaces; use it only on a trusted network", runner)
