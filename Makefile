@@ -74,13 +74,13 @@ fetch = @command -v java >/dev/null && command -v mvn >/dev/null || { \
 	$(call debian,default-jre-headless maven,clusters need java (11 or 17) and mvn on the path); }; \
 	mvn -q -B -ntp --strict-checksums -Dmaven.repo.local=$(CURDIR)/$(1)/gradle/wrapper/repository -f $< package && touch $@
 
-# Flink and Beam's runner for it, 140 MB, below .flink.
+# Flink and Beam's runner for it, 150 MB, below .flink.
 flink: .flink/flink.jar
 
 .flink/flink.jar: templates/flink/pom.xml
 	$(call fetch,.flink)
 
-# Spark and Beam's runner for it, 270 MB, below .spark.
+# Spark and Beam's runner for it, 300 MB, below .spark.
 spark: .spark/jars/spark.jar
 
 .spark/jars/spark.jar: templates/spark/pom.xml
