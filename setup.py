@@ -93,6 +93,8 @@ setup(
             "sqlalchemy>=2.0",
         ],
         "yaml": ["apache-beam[yaml]>=2.69"],
+        "iceberg": ["pyiceberg>=0.12"],
+        "delta": ["deltalake>=1.6"],
         "dev": [
             "build",
             "flask",  # moto's server, without its other services
@@ -110,6 +112,7 @@ setup(
             "opendp",
             "pandas",
             "polars",
+            "pyiceberg[sql-sqlite]",
             "pyrefly",
             "pytest<9.2",  # pytest-xdist 3.8 groups tests by an attribute that 9.2 no longer has
             "pytest-xdist",

@@ -20,10 +20,11 @@ from labeldp.mechanisms.core.budget import BudgetSplit
 from labeldp.mechanisms.release.bound_noise import NoiseBinding
 from labeldp.pipelines.audit.release_files import shard_problems
 from labeldp.pipelines.job.job_graph import _write_job_result
-from labeldp.pipelines.publish.job_result import JobResult
+from labeldp.pipelines.publish.sealed_result import unsealed
 from labeldp.transforms.io.filesystems import match, read_text
 from labeldp.transforms.io.hive_partitions import OutputPartitions
 from labeldp.transforms.io.input_format import Format, file_parts
+from labeldp.transforms.noise_key_file import NoiseKeyFile
 from labeldp.transforms.shards.publish_shards import MOVED_AT_ONCE, _move
 from labeldp.transforms.shards.shard_ranges import SourceRows, divide_rows
 from labeldp.transforms.shards.shard_writer import ShardFile
@@ -89,8 +90,10 @@ def _steps(folder: Path, size: int) -> dict[str, float]:
     )
     result = str(folder / "job_result.json")
     binding = NoiseBinding(1, "y", tuple(np.arange(3.0).tolist()), BudgetSplit(0.1, 0.9), size, 0, "nearest")
-    timed("write the result", lambda: _write_job_result(binding, result, 0, 1, moved, [], None))
-    found = timed("read the result", lambda: JobResult.from_json(read_text(result)))
+    key = NoiseKeyFile(str(folder / "noise.key"))
+    key.create()
+    timed("write the result", lambda: _write_job_result(binding, result, 0, "run", key, "", 1, moved, [], None))
+    found = timed("read the result", lambda: unsealed(result, read_text(result), "", "run", key))
     manifest = {
         "release.shards": found.shards, "release.records": size, "release.records_without_label": 0,
         "release.label": "y",

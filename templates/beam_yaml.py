@@ -128,7 +128,7 @@ def read_record_batches(
 
     Args:
       input: Path or glob of the input files.
-      format: One of tfrecord, parquet and csv.
+      format: One of tfrecord, parquet, csv and orc.
       label: The private column, which is read as a number from CSV files. Required with `where`.
       columns: Columns to read; default all. Fitting needs the label and id columns only.
       where: NAME=VALUE keeps the records whose public feature NAME has this value. NAME must not be the label.

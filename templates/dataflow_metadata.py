@@ -16,13 +16,15 @@ from ..pipelines.flags.command_parser import CommandParser
 from ..pipelines.flags.job_flags import privatize_flags
 
 # A template has its own form for parameters.
-_NOT_OFFERED = ("help", "config", "dry_run", "if_exists", "result_json")
+# The launcher submits the job and returns: validation needs passes that it would have to wait for.
+_NOT_OFFERED = (
+    "help", "config", "dry_run", "if_exists", "result_json", "wait_until_finish", "validate", "schema",
+)  # fmt: skip
 # On Dataflow, files are objects in Cloud Storage. The kind selects the input field in the console.
 _KINDS = {
     "input": "GCS_READ_FILE",
     "label_values": "GCS_READ_FILE",
     "noise_key_file": "GCS_READ_FILE",
-    "schema": "GCS_READ_FILE",
     "output": "GCS_WRITE_FOLDER",
 }
 # By default, the command creates the key file on the user's machine; a launcher's machine is deleted after the job.

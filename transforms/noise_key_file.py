@@ -26,9 +26,12 @@ class NoiseKeyFile:
     Attributes:
       path: File of exactly 32 bytes. A local file must be readable by its owner only; who may read an object of a
         store is set there.
+      group: Whether a local file may be readable by a group of this process, too, as the mounted secrets of Kubernetes
+        are.
     """
 
     path: str
+    group: bool = False
 
     def load(self) -> bytes:
         """Reads the key.
@@ -58,13 +61,25 @@ class NoiseKeyFile:
 
     def _check_mode(self) -> None:
         try:
-            mode = os.stat(self.path).st_mode
+            found = os.stat(self.path)
         except OSError:
             raise InputError(f"noise key file {self.path} does not exist: check the path") from None
+        mode = found.st_mode
         if not stat.S_ISREG(mode):
             raise InputError(f"noise key file {self.path} is not a regular file")
-        if mode & (stat.S_IRWXG | stat.S_IRWXO):
-            raise InputError(f"noise key file {self.path} is accessible to other users: run `chmod 600 {self.path}`")
+        # A group that can only read, and nobody else.
+        for_group = mode & (stat.S_IRWXG | stat.S_IRWXO) == stat.S_IRGRP
+        if self.group and for_group:
+            if found.st_gid not in {os.getegid(), *os.getgroups()}:
+                raise InputError(
+                    f"noise key file {self.path} is readable by group {found.st_gid}, which this process is not in: "
+                    f"run `chmod 600 {self.path}`, or set the group of the process (fsGroup)"
+                )
+        elif mode & (stat.S_IRWXG | stat.S_IRWXO):
+            hint = "; or, for a mounted secret, give --noise_key_mode group" if for_group and not self.group else ""
+            raise InputError(
+                f"noise key file {self.path} is accessible to other users: run `chmod 600 {self.path}`{hint}"
+            )
 
     def _remove_second_names(self) -> None:
         for partial in glob.glob(f"{glob.escape(self.path)}.{'[0-9a-f]' * 16}"):

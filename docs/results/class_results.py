@@ -347,10 +347,18 @@ class Score(NamedTuple):
     slope: float
 
 
-def judged(table: Table, test: np.ndarray, found: np.ndarray) -> tuple[float, float]:
-    """Log loss on the test records, and the calibration slope of two classes."""
+def lost(table: Table, test: np.ndarray, found: np.ndarray) -> float:
+    """Log loss on the test records, or its excess times 1000 where the truth of two classes is known."""
     if table.truth is None or table.size != 2:
-        return float(-np.log(found[np.arange(len(test)), table.classes[test]]).mean()), 0.0
+        return float(-np.log(found[np.arange(len(test)), table.classes[test]]).mean())
+    truth = table.truth[test]
+    return float((truth * np.log(truth / found)).sum(axis=1).mean() * 1e3)
+
+
+def judged(table: Table, test: np.ndarray, found: np.ndarray) -> tuple[float, float]:
+    """Loss on the test records, and the calibration slope of two classes whose truth is known."""
+    if table.truth is None or table.size != 2:
+        return lost(table, test, found), 0.0
     truth = table.truth[test]
     logit = np.log(found[:, 1] / found[:, 0])
 
@@ -361,7 +369,18 @@ def judged(table: Table, test: np.ndarray, found: np.ndarray) -> tuple[float, fl
         return float(minimize_scalar(shifted, bounds=(-20, 20), method="bounded").fun)
 
     slope = float(minimize_scalar(loss, bounds=(0, 5), method="bounded", options={"xatol": 1e-3}).x)
-    return float((truth * np.log(truth / found)).sum(axis=1).mean() * 1e3), slope
+    return lost(table, test, found), slope
+
+
+def best_of(table: Table, test: np.ndarray, stages: Iterator[np.ndarray]) -> np.ndarray:
+    """The stage with the least loss on the test records, before ten that are no better."""
+    best, kept, waited = np.inf, np.zeros(0), 0
+    for stage in stages:
+        loss = lost(table, test, stage)
+        best, kept, waited = (loss, stage, 0) if loss < best else (best, kept, waited + 1)
+        if waited == 10:
+            break
+    return kept
 
 
 def scores(name: str, folder: Path, seed: int) -> Iterator[Score]:
@@ -399,7 +418,7 @@ def scores(name: str, folder: Path, seed: int) -> Iterator[Score]:
             ("LP-2ST", rival(x[train], categories, classes, size, epsilon, seed)),
         ):
             stages = forward(x[train], categories, likelihoods, seed, x[test], own_rounds=False)
-            yield Score(name, title, epsilon, seed, *min(judged(table, test, stage) for stage in stages))
+            yield Score(name, title, epsilon, seed, *judged(table, test, best_of(table, test, stages)))
 
 
 def main(folder: Path, names: list[str]) -> None:

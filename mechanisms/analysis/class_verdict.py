@@ -23,6 +23,7 @@ from functools import cached_property
 
 import numpy as np
 
+from ..center.class_center import center_pays
 from ..center.residuals import MODEL_PARAMETERS
 from ..core.budget import MAX_EPSILON
 from ..core.integer_weights import TOTAL
@@ -213,7 +214,8 @@ def class_warnings(facts: ReleasedFacts, naming: Naming) -> Iterator[Warn]:
     """Finds what a user of released classes should look at, in a fixed order."""
     assert facts.classes is not None
     moments, values = ClassUtility(facts.randomizer, facts.prior), facts.classes.values
-    if facts.drawn_from_center:
+    if facts.center_epsilon is not None:
+        yield from _frequent_classes(facts.prior.weights, facts.center_epsilon, naming)
         return
     if _only_other(facts):
         yield Warn(
@@ -233,6 +235,17 @@ def class_warnings(facts: ReleasedFacts, naming: Naming) -> Iterator[Warn]:
             "label_error",
             f"a single released label says little: it is the true one with probability {moments.kept:.3g}. Use the "
             "labels for corrected shares and for training, not one by one",
+        )
+
+
+def _frequent_classes(shares: np.ndarray, epsilon: float, naming: Naming) -> Iterator[Warn]:
+    """Asks whether classes one by one would say more than their center, by the released shares."""
+    # Shares of a center are above 0; those of other files need not be.
+    if shares.max() < 1 and not center_pays(shares, epsilon):
+        yield Warn(
+            "frequent_classes",
+            "at this epsilon and with these shares of the classes, classes that are randomized one by one, and trained "
+            f"on with the correction, say more than the center: {naming('center')} none",
         )
 
 

@@ -83,10 +83,23 @@ def label_inference(randomizer: Randomizer, prior: Prior, tolerance: float = 0.0
     uninformed = float(_windows(prior.weights[:, None], ends).max())
     bound = None
     if randomizer.pure:
-        # p E / (p E + 1 - p), written so that no term overflows.
-        least_odds = (1 - min(uninformed, 1.0)) * math.exp(-randomizer.certificate().epsilon)
-        bound = max(uninformed / (uninformed + least_odds) - uninformed, 0.0)
+        bound = largest_advantage(uninformed, randomizer.certificate().epsilon)
     return LabelInference(tolerance, min(informed, 1.0), min(uninformed, 1.0), bound)
+
+
+def largest_advantage(uninformed: float, epsilon: float) -> float:
+    """Bounds the advantage at guesses that are right with a probability of at most `uninformed`, in (0, 1], before.
+
+    It is that of any release of this pure epsilon, whatever is released (see `label_inference`).
+    """
+    uninformed = min(uninformed, 1.0)
+    # p E / (p E + 1 - p) - p, written so that no term overflows.
+    return max(uninformed / (uninformed + (1 - uninformed) * math.exp(-epsilon)) - uninformed, 0.0)
+
+
+def largest_advantage_of_all(epsilon: float) -> float:
+    """The largest of these bounds over all adversaries: p E / (p E + 1 - p) - p is at most tanh(epsilon / 4)."""
+    return math.tanh(epsilon / 4)
 
 
 def label_inferences(randomizer: Randomizer, prior: Prior, classes: bool = False) -> list[LabelInference]:

@@ -256,7 +256,8 @@ class ReleasedFacts:
       center: Center of the labels; None without one.
       records_per_unit: Largest number of records of a privacy unit. Epsilons are those of one record.
       classes: Classes of the label, of which the labels of the randomizer are the places; None for numbers.
-      drawn_from_center: Whether classes were drawn from a center, and the randomizer says nothing of them.
+      center_epsilon: Budget, for a record, of the center that classes were drawn from: the randomizer says nothing of
+        them. None for any other release.
     """
 
     randomizer: Randomizer
@@ -268,7 +269,12 @@ class ReleasedFacts:
     center: CenterFacts | None = None
     records_per_unit: int = 1
     classes: LabelClasses | None = None
-    drawn_from_center: bool = False
+    center_epsilon: float | None = None
+
+    @property
+    def drawn_from_center(self) -> bool:
+        """Whether classes were drawn from a center, and the randomizer says nothing of them."""
+        return self.center_epsilon is not None
 
     @cached_property
     def utility(self) -> Utility:

@@ -61,7 +61,7 @@ class ObliviousTrees:
         """Sums of the leaves of records with codes of shape (n, d), uint8; int64, shape (n,)."""
         found, size = np.zeros(len(codes), np.int64), len(self.leaves)
         groups = [slice(first, min(first + _TOGETHER, size)) for first in range(0, size, _TOGETHER)]
-        tables = [_added(self.leaves[group]) for group in groups]
+        tables = [added_leaves(self.leaves[group]) for group in groups]
         for start in range(0, len(codes), _BLOCK):
             part = slice(start, start + _BLOCK)
             by_column = np.ascontiguousarray(codes[part].T)
@@ -71,11 +71,14 @@ class ObliviousTrees:
         return found
 
 
-def _added(leaves: np.ndarray) -> np.ndarray:
-    """Sums of one leaf of each of some trees, by the binary number of all of their comparisons."""
-    table = np.zeros(1, np.int64)
-    for each in leaves:
-        table = np.add.outer(table, each).ravel()
+def added_leaves(leaves: np.ndarray) -> np.ndarray:
+    """Sums of one leaf of each of some trees, by the binary number of all of their comparisons.
+
+    Leaves have shape (t, 2^DEPTH) or (t, 2^DEPTH, K), the sums (2^(t DEPTH)) or (2^(t DEPTH), K).
+    """
+    table = leaves[0]
+    for each in leaves[1:]:
+        table = (table[:, None] + each).reshape(-1, *each.shape[1:])
     return table
 
 

@@ -241,15 +241,28 @@ class ClassCenter:
         of 1 / PROBABILITY_UNIT, at least 1 of them, and add up to 1 exactly; shape (n, K), int64.
         """
         rows = self.linear.rows(columns)
-        logits = self.linear.logits(rows)
         if self.cells is None:
-            if not self.linear.sums:
-                base = log(released_shares(self.counts, self.budget.counts))
-                logits = logits + np.rint(base * LOGIT_UNIT).astype(np.int64)
-            return coded_probabilities(logits)
-        codes = self.cells.design.sample.partition.codes(columns, self.linear, rows, logits)
-        own = dataclasses.replace(self.linear, coefficients=self.cells.coefficients).logits(rows)
-        return coded_probabilities(own + self.cells.trees.predict(codes))
+            return self._of_rows(rows)
+        codes = self.cells.design.sample.partition.codes(columns, self.linear, rows, self.linear.logits(rows))
+        return self._of_codes(self.cells, rows, codes)
+
+    def sample_probabilities(self) -> np.ndarray:
+        """Predicts the probabilities of the records of the released sample, as `probabilities`, from coarse rows."""
+        if self.cells is None:
+            return self._of_rows(self.linear.design.rows)
+        sample = self.cells.design.sample
+        return self._of_codes(self.cells, sample.rows, sample.codes)
+
+    def _of_rows(self, rows: np.ndarray) -> np.ndarray:
+        logits = self.linear.logits(rows)
+        if not self.linear.sums:
+            base = log(released_shares(self.counts, self.budget.counts))
+            logits = logits + np.rint(base * LOGIT_UNIT).astype(np.int64)
+        return coded_probabilities(logits)
+
+    def _of_codes(self, cells: ReleasedClassCells, rows: np.ndarray, codes: np.ndarray) -> np.ndarray:
+        own = dataclasses.replace(self.linear, coefficients=cells.coefficients).logits(rows)
+        return coded_probabilities(own + cells.trees.predict(codes))
 
 
 def coded_probabilities(logits: np.ndarray) -> np.ndarray:

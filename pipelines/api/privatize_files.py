@@ -24,13 +24,15 @@ from ..ledger.ledger import Ledger, is_database
 from ..publish.output_folder import Staging, job_result_path, publish_folder, publishing, staging_folder
 from ..publish.protocol import charged, check_caps
 from ..publish.release_steps import charge_of, earlier_of_release, read_results, remove_segments, write_manifests
+from ..publish.request import Request, Run, new_run
+from ..publish.staging_locks import remove_staging
 from ..spec.fields import Fields, shown
 from ..spec.input_spec import announce_csv_columns
 from ..spec.label_folders import MANIFEST_NAME
 from ..spec.make_release import make_release
 from ..spec.release import Release
 
-_OF_THE_COMMAND = ("validate", "schema", "mechanism_file", "dry_run")
+_OF_THE_COMMAND = ("output_table", "validate", "schema", "mechanism_file", "dry_run")
 
 
 class PrivatizeFiles(beam.PTransform):
@@ -66,7 +68,7 @@ class PrivatizeFiles(beam.PTransform):
           output: Output folder; new or empty.
           label: Label column.
           epsilon: Privacy budget of the release.
-          input_format: Format of the input: "parquet", "csv" or "tfrecord".
+          input_format: Format of the input: "parquet", "csv", "orc" or "tfrecord".
           output_format: Format of the shards: "parquet" or "tfrecord".
           noise_key_file: File of the secret key; a local one is created if it does not exist. None for the user's
             default file.
@@ -118,9 +120,10 @@ class PrivatizeFiles(beam.PTransform):
         if not is_remote(staging.work):
             # Also at the end of the process: a pipeline that failed leaves nothing behind.
             weakref.finalize(pipeline, cleanup.close)
-        first, *others = build(pipeline, release, staging, earlier_of_release(ledger, release))
+        run = new_run(Request.of(release))
+        first, *others = build(pipeline, release, staging, earlier_of_release(ledger, release), run.digest)
         done = [AsList(written) for written in others]
-        return first | "Release" >> beam.ParDo(_Publish(release, staging), *done).with_output_types(str)
+        return first | "Release" >> beam.ParDo(_Publish(run, staging), *done).with_output_types(str)
 
 
 def _check_places(release: Release, here: bool) -> None:
@@ -149,25 +152,26 @@ class _Publish(beam.DoFn):
     A retry of the stage continues where it was: charges are named by what was released, so one is not added twice.
     """
 
-    def __init__(self, release: Release, staging: Staging):
-        self._release = release
+    def __init__(self, run: Run, staging: Staging):
+        self._run = run
         self._staging = staging
 
     @redact_errors("releasing")
     def process(self, _: None, *written: Any) -> Iterator[str]:
-        release, staging = self._release, self._staging
-        path, output = job_result_path(staging, 0), release.output.target
+        request, staging = self._run.request, self._staging
+        path, output = job_result_path(staging, 0), request.output
         if exists(path):
-            released = read_results(release, staging)
-            write_manifests(release, released, staging)
+            released = read_results(self._run, staging)
+            write_manifests(request, released, staging)
             remove_segments(staging)
-            charge, target = charge_of(release, released), publishing(staging, output)
+            charge, target = charge_of(request, released), publishing(staging, output)
             # A retry of the stage publishes what it finds charged.
-            with charged(Ledger(release.ledger), charge, release.caps, target):
+            with charged(Ledger(request.ledger), charge, request.caps, target):
                 pass
             for warning in release_warnings(released[0].facts):
                 LOGGER.warning("warning: %s", warning.text)
             FileSystems.delete([path])
-        if exists(FileSystems.join(staging.work, MANIFEST_NAME)):
+        if exists(FileSystems.join(staging.manifests, MANIFEST_NAME)):
             publish_folder(staging, output)
+        remove_staging(staging.work)
         yield output

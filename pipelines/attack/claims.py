@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ...mechanisms.center.class_center import ClassCenter
 from ...mechanisms.center.group_ranges import GroupRanges
 from ...mechanisms.center.residuals import ResidualDomain
 from ...mechanisms.core.label_classes import LabelClasses
@@ -18,6 +19,7 @@ from ...mechanisms.core.randomizer import Randomizer
 from ...mechanisms.release.unit_bound import UnitBound, spent
 from ..audit.audit_release import audit_path
 from ..audit.documents import printable
+from ..spec.class_statement import ClassStatement
 from ..spec.label_folders import several_labels
 from ..spec.prior_file import parse_prior_release
 
@@ -37,6 +39,8 @@ class Claim:
       unit: Privacy unit; None for single records. Claimed epsilons are those of one record.
       unit_labels: Claimed epsilon and delta of all labels of a unit; None for M times those of one record.
       classes: Classes, of which the labels are the places; None for numbers.
+      center: Center that classes are drawn from, whose parts have the claimed epsilons: the randomizer says nothing of
+        a label. None for any other mechanism.
     """
 
     randomizer: Randomizer
@@ -46,6 +50,7 @@ class Claim:
     unit: UnitBound | None = None
     unit_labels: tuple[float, float] | None = None
     classes: LabelClasses | None = None
+    center: ClassCenter | None = None
 
     def value(self, label: float) -> str:
         """Text of a label or an output in a finding: a number, or the beginning of a class."""
@@ -144,6 +149,9 @@ def read_claim(path: str, name: str) -> Claim:
         noised, residuals, unit, unit_labels, classes = document.get("prior"), None, None, None, None
         if "classes" in document:
             classes = LabelClasses(tuple(document["classes"]["values"]), document["classes"]["other"])
+        center = None
+        if classes is not None and "class_center" in document:
+            center = ClassStatement.from_document(document["class_center"], len(classes)).center
         if "unit" in document:
             stated = document["unit"]
             unit = UnitBound(stated["column"], stated["max_records"])
@@ -165,7 +173,7 @@ def read_claim(path: str, name: str) -> Claim:
             )
         epsilon, _ = parse_prior_release(noised)
         prior = Prior(randomizer.labels, np.array(noised["weights"], np.float64))
-        return Claim(randomizer, prior, epsilon, residuals, unit, unit_labels, classes)
+        return Claim(randomizer, prior, epsilon, residuals, unit, unit_labels, classes, center)
     except (KeyError, TypeError, AttributeError):
         raise ValueError(f"{name}: the prior must be an object with weights and an epsilon") from None
     except ValueError as error:

@@ -24,7 +24,9 @@ import numpy as np
 
 from .center_audit import histograms_of_groups, read_group_ranges
 from .center_predictions import CenterPredictions
+from .class_center_audit import CLASS_CENTER
 from .class_labels import ClassLabels
+from .class_predictions import ClassPredictions
 from .documents import RefusedDocument, printable, read_center, residual_cells
 from .output_distribution import FALSE_ALARM, check_distribution
 from .release_files import folder_values, letter_problems
@@ -63,9 +65,12 @@ def audit_data(data: Path, release: dict[str, Any], mechanism: dict[str, Any]) -
     units = UnitRecords(mechanism["unit"]["max_records"]) if bounded else None
     unit = mechanism["unit"]["column"] if bounded else None
     classes = ClassLabels(mechanism["classes"]["values"]) if "classes" in mechanism else None
-    predictions, reader = None, ShardReader(release["label"], column, groups=groups, unit=unit, classes=classes)
-    if "linear" in mechanism.get("center", {}):
-        predictions = CenterPredictions(mechanism, not next(iter(shards)).endswith(".parquet"))
+    drawn = 0
+    if CLASS_CENTER in mechanism:
+        column, drawn = mechanism[CLASS_CENTER]["column"], len(mechanism["labels"])
+    reader = ShardReader(release["label"], column, groups=groups, unit=unit, classes=classes, drawn=drawn)
+    predictions = _predictions(mechanism, not next(iter(shards)).endswith(".parquet"))
+    if predictions is not None:
         reader = dataclasses.replace(reader, numbers=predictions.numbers, categories=predictions.categories)
     problems: list[str] = []
     for name, records in shards.items():
@@ -79,19 +84,24 @@ def audit_data(data: Path, release: dict[str, Any], mechanism: dict[str, Any]) -
         problems += classes.problems()
     problems += letter_problems(data.parent, release)
     reason = _unknown_prior(release, mechanism)
-    if predictions is not None and predictions.cells is not None and not reason:
+    if isinstance(predictions, CenterPredictions) and predictions.cells is not None and not reason:
         # Records without a usable label may be in the sample of features, but are in no shard.
         problems += predictions.cells.problems(release["records_without_label"])
+    own = isinstance(predictions, ClassPredictions) and predictions.made_from_these(release)
+    if isinstance(predictions, ClassPredictions) and not problems:
+        problems += predictions.drawn.problems(own)
     if problems:
         return DataAudit(tuple(problems), ())
     lines = [
         f"data         {release['records']} records in {len(shards)} shards: every label"
         f"{'' if classes is None else ', a class in one type and spelling,'}"
-        f"{'' if column is None else ', minus the center of its record,'} is an output of the mechanism"
+        f"{'' if column is None or drawn else ', minus the center of its record,'} is an output of the mechanism"
         f"{'' if groups is None else ' in the range of its group'}, "
         "row counts are those of the manifest"
     ]
-    if predictions is not None:
+    if isinstance(predictions, ClassPredictions):
+        lines += _drawn_lines(predictions, own)
+    elif predictions is not None:
         lines.append(_centers_line(predictions))
     if units is not None:
         lines.append(units.line())
@@ -99,6 +109,8 @@ def audit_data(data: Path, release: dict[str, Any], mechanism: dict[str, Any]) -
         letters = release["dead_letters"]
         files = "1 file" if len(letters) == 1 else f"{len(letters)} files"
         lines.append(f"dead letters {sum(letters.values())} in {files}, as in the manifest: places, and no labels")
+    if drawn:
+        return DataAudit((), tuple(lines))
     if reason:
         return DataAudit((), (*lines, f"distribution not checked: {reason}"))
     problem, line = _distribution(outputs, release, mechanism)
@@ -190,6 +202,25 @@ def _least_float(bound: Fraction) -> float:
     return found if Fraction(found) >= bound else float(np.nextafter(found, np.inf))
 
 
+def _predictions(mechanism: dict[str, Any], float32: bool) -> CenterPredictions | ClassPredictions | None:
+    """Predictions of a center that was made of features; `float32` says whether records are TFRecords."""
+    if CLASS_CENTER in mechanism:
+        return ClassPredictions(mechanism, float32)
+    return CenterPredictions(mechanism, float32) if "linear" in mechanism.get("center", {}) else None
+
+
+def _drawn_lines(predictions: ClassPredictions, own: bool) -> Iterator[str]:
+    line = "centers      all probabilities are those that the published center predicts from the record's own features"
+    if predictions.rounded:
+        line += f"; for {predictions.rounded} records, from features before they were rounded to float32"
+    yield line
+    if own:
+        yield "             the center was made from as many records, with the same cells and sums of features"
+    else:
+        yield "             the center was made from other records: cells have other numbers of them, or other features"
+    yield from predictions.drawn.lines(own)
+
+
 def _centers_line(predictions: CenterPredictions) -> str:
     line = "centers      every center is the one that the published map predicts from the record's own features"
     if predictions.rounded:
@@ -199,7 +230,7 @@ def _centers_line(predictions: CenterPredictions) -> str:
 
 def _shard_problems(
     outputs: _Outputs | _CenteredOutputs,
-    predictions: CenterPredictions | None,
+    predictions: CenterPredictions | ClassPredictions | None,
     units: UnitRecords | None,
     reader: ShardReader,
     data: Path,
@@ -215,20 +246,23 @@ def _shard_problems(
         if first < 0 and misses.any():
             first = found + int(misses.argmax())
         if predictions is not None:
-            others = predictions.wrong(features, centers)
+            if isinstance(predictions, ClassPredictions):
+                others = predictions.wrong(features, centers, labels)
+            else:
+                others = predictions.wrong(features, centers)
             if first_strange < 0 and others.any():
                 first_strange = found + int(others.argmax())
             strange += int(others.sum())
         found, wrong = found + len(labels), wrong + int(misses.sum())
     if wrong:
-        around = "" if reader.center is None else " around the record's center"
+        around = "" if reader.center is None or reader.drawn else " around the record's center"
         around += "" if reader.groups is None else ", in the range of its group"
         what = "no output of the mechanism" if reader.classes is None else "no class that the mechanism releases"
         yield f"{path} has {wrong} labels that are {what}{around}, first in record {first}"
     if strange:
+        what = "probabilities that the center" if reader.drawn else "centers that the linear center"
         yield (
-            f"{path} has {strange} centers that the linear center does not predict from the record's "
-            f"features, first in record {first_strange}"
+            f"{path} has {strange} {what} does not predict from the record's features, first in record {first_strange}"
         )
     if found != records:
         yield f"{path} holds {found} records, but release.shards says {records}"

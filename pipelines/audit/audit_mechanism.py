@@ -1,8 +1,8 @@
 """Second implementation of the certificate: audits a mechanism file from its integers.
 
-It imports the standard library only, and numpy for the cells of a center, so that a mistake in the solvers cannot
-affect the audit. Every check of the certificate is decided in exact integers and rationals; a float in a file stands
-for the rational number that it represents. Input files are untrusted.
+It imports the standard library only, and numpy for the cells of a center and for a center of classes, so that a mistake
+in the solvers cannot affect the audit. Every check of the certificate is decided in exact integers and rationals; a
+float in a file stands for the rational number that it represents. Input files are untrusted.
 
 A mechanism file gives integers W with P(output c | label y) = W[y, c] / 2^bits. Its true epsilon is ln of the largest
 ratio, over outputs and pairs of labels, of two weights for one output. A file with a delta claims (epsilon, delta)-DP
@@ -25,6 +25,7 @@ from typing import Any
 
 from .center_audit import center_line, center_sum_problems, group_problems, read_linear_center, signed_ranges
 from .class_audit import check_places, class_problems, classes_line, read_classes
+from .class_center_audit import CLASS_CENTER, class_center_lines
 from .documents import (
     RefusedDocument,
     read_ascending_floats,
@@ -74,6 +75,7 @@ class Audit:
       certified_delta: As stated; 0 for pure DP.
       delta: For (epsilon, delta)-DP, the least float >= the true delta at certified_epsilon.
       center_line: Line of the report about the center; empty without one.
+      table_line: Line of the report about the table of the input; empty without one.
       classes_line: Line of the report about the classes, whose places labels and outputs are; empty for numbers.
       records_per_unit: Largest number of records of a privacy unit, as stated. Epsilons and deltas of the mechanism are
         those of one record.
@@ -101,6 +103,7 @@ class Audit:
     certified_delta: float = 0.0
     delta: float = 0.0
     center_line: str = ""
+    table_line: str = ""
     classes_line: str = ""
     records_per_unit: int = 1
     unit_column: str | None = None
@@ -179,6 +182,8 @@ def audit_document(document: dict[str, Any]) -> Audit:
     problems += _bias_problems(certificate, biases, scale << bits)
     if "prior" in document:
         problems += _prior_problems(read_member(document, "prior", dict), len(labels))
+    if CLASS_CENTER in document and classes is None:
+        raise RefusedDocument("class_center is there, but labels are no classes")
     if classes is not None:
         problems += class_problems(document)
     if "center" in document:
@@ -191,6 +196,10 @@ def audit_document(document: dict[str, Any]) -> Audit:
         problems += _cell_problems(document)
     if "declared_grid" in document:
         problems += _grid_problems(document, read_center(document)["center.domain"] if "center" in document else labels)
+    if CLASS_CENTER in document and not problems:
+        from .class_cell_audit import class_cell_problems
+
+        problems += class_cell_problems(document)
     signed = {"bits": bits, "columns": columns, "labels": labels, "outputs": outputs, **signed_ranges(document)}
     canonical = json.dumps(signed, sort_keys=True, separators=(",", ":"))
     fingerprint = hashlib.blake2b(canonical.encode(), digest_size=32).hexdigest()
@@ -212,7 +221,7 @@ def audit_document(document: dict[str, Any]) -> Audit:
         requested_delta=float(requested_delta),
         certified_delta=0.0 if pure else float(read_nonnegative(certificate, "certificate.delta")),
         delta=rounded_up(delta),
-        center_line=center_line(document),
+        center_line=center_line(document) or class_center_lines(document),
         classes_line="" if classes is None else classes_line(classes),
         records_per_unit=records_per_unit(document),
         unit_column=document["unit"]["column"] if "unit" in document else None,

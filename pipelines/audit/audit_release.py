@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from .audit_mechanism import Audit, audit_document, audit_mechanism
+from .class_center_audit import CLASS_CENTER
 from .documents import RefusedDocument, load_document, printable
 from .manifest_audit import (
     LABEL_DATA,
@@ -25,6 +26,7 @@ from .manifest_audit import (
     whole_problems,
 )
 from .release_files import shard_problems
+from .table_statement import table_line, table_problems
 from .weight_runs import rounded_up
 
 RELEASE_FORMAT = "labeldp-release-1"
@@ -81,6 +83,7 @@ def _audit_release(folder: Path, manifest: dict[str, Any], data: bool) -> Audit:
         *budget_problems(release, mechanism, audit),
         *statement_problems(release, mechanism, audit),
         *unit_problems(release, mechanism, audit),
+        *table_problems(release),
         *shard_problems(release, shards),
         *_center_file_problems(folder / "center.json", mechanism),
     )
@@ -99,6 +102,7 @@ def _audit_release(folder: Path, manifest: dict[str, Any], data: bool) -> Audit:
         total_epsilon=float(manifest["epsilon"]),
         prior_epsilon=float(manifest["prior_epsilon"]),
         center_epsilon=float(center_epsilon(mechanism)),
+        table_line="" if problems else table_line(manifest),
         data_lines=lines,
     )
 
@@ -116,20 +120,26 @@ def _audit_labels(folder: Path, manifest: dict[str, Any], data: bool) -> Audit:
 
 
 def _center_file_problems(path: Path, mechanism: dict[str, Any]) -> Iterator[str]:
-    """Compares center.json with the linear center of the mechanism file."""
+    """Compares center.json with the linear center, or the center of classes, of the mechanism file."""
     center = mechanism.get("center", {})
-    if "linear" not in center:
+    drawn = CLASS_CENTER in mechanism
+    if "linear" not in center and not drawn:
         if path.exists():
             yield "center.json is there, but mechanism.json has no linear center"
         return
+    kind = "center of classes" if drawn else "linear center"
     if not path.exists():
-        yield "center.json is missing: mechanism.json has a linear center"
+        yield f"center.json is missing: mechanism.json has a {kind}"
         return
-    expected = {"format": CENTER_FORMAT, **{key: center[key] for key in ("column", "domain", "linear")}}
+    expected = {"format": CENTER_FORMAT}
+    if drawn:
+        expected |= {**mechanism[CLASS_CENTER], "classes": mechanism["classes"]}
+    else:
+        expected |= {key: center[key] for key in ("column", "domain", "linear")}
     # As text: 1 and 1.0 are equal numbers, and 0.0 and -0.0, but other readers tell them apart.
     stated, expected = (json.dumps(document, sort_keys=True) for document in (load_document(path), expected))
     if stated != expected:
-        yield "center.json is not the linear center of mechanism.json"
+        yield f"center.json is not the {kind} of mechanism.json"
 
 
 def audit_report(audit: Audit) -> str:
@@ -155,6 +165,7 @@ def audit_report(audit: Audit) -> str:
             audit.classes_line or bias,
             f"fingerprint  {audit.fingerprint}",
             *([audit.center_line] if audit.center_line else []),
+            *([audit.table_line] if audit.table_line else []),
             *([_unit_line(audit, audit.unit_column)] if audit.unit_column is not None else []),
         ]
     if audit.total_epsilon is not None and not audit.parts:

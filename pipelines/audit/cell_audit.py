@@ -73,7 +73,7 @@ def _size_problems(cells: Cells, linear: dict[str, Any]) -> Iterator[str]:
     rows = list(zip(*cells.codes, strict=True))
     if rows != sorted(rows):
         yield f"{_NAME}.codes are not in ascending order: their order could hold labels"
-    sampled = cells_of(cells, np.array([np.frombuffer(codes, np.uint8) for codes in cells.codes]))
+    sampled = cells_of(cells.nodes, np.array([np.frombuffer(codes, np.uint8) for codes in cells.codes]))
     if len(np.unique(sampled)) < len(cells.records):
         yield f"{_NAME}.tree has a cell without a record of the sample"
     records = sum(cells.records)

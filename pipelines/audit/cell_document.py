@@ -18,8 +18,13 @@ from .documents import RefusedDocument, read_member, read_nonnegative, residual_
 CODES, DEPTH = 64, 3
 """Number of codes of a column, and of levels of a tree."""
 
-_MOST_COLUMNS, _LEAST_CELLS, _MOST_CELLS, _MOST_TREES, _MOST_SAMPLE = 33, 30, 1 << 12, 960, 1 << 14
-_MOST_RECORDS, _MOST_COUNT, _MOST_SUM, _MOST_LEAF = 1 << 41, 1 << 62, 1 << 90, 1 << 40
+LEAST_CELLS, MOST_CELLS = 30, 1 << 12
+"""Bounds on the number of cells."""
+MOST_SAMPLE, MOST_LEAF = 1 << 14, 1 << 40
+"""Bounds on the records of a sample and on leaves."""
+
+_MOST_COLUMNS, _MOST_TREES = 33, 960
+_MOST_RECORDS, _MOST_COUNT, _MOST_SUM = 1 << 41, 1 << 62, 1 << 90
 _LARGEST_ENCODED = 4 << 10
 _LEAST_EPSILON, _LARGEST_EPSILON = 1e-9, 30
 _ALPHABET = (string.ascii_uppercase + string.ascii_lowercase + string.digits + "+/").encode()
@@ -90,109 +95,130 @@ def read_cells(stated: Any, encoders: list[dict[str, Any]], labels: int) -> Cell
     columns = read_member(found, f"{_NAME}.columns", list)
     if not 1 <= len(columns) <= _MOST_COLUMNS:
         raise RefusedDocument(f"{_NAME}.columns are not 1 to {_MOST_COLUMNS} columns")
-    nodes = _nodes(read_member(found, f"{_NAME}.tree", dict), len(columns))
+    nodes = read_nodes(found[f"{_NAME}.tree"], len(columns), f"{_NAME}.tree")
     leaves = sum(child == node for node, (_, _, child) in enumerate(nodes))
-    records = _integers(found[f"{_NAME}.records"], "records", leaves, 0, _MOST_RECORDS)
+    records = read_integers(found[f"{_NAME}.records"], f"{_NAME}.records", leaves, 0, _MOST_RECORDS)
     if not any(records):
         raise RefusedDocument(f"{_NAME}.records are all 0")
     sums, ends = (read_member(found, f"{_NAME}.{key}", list) for key in ("sums", "range"))
     if bool(sums) != bool(ends):
         raise RefusedDocument(f"{_NAME} has a range without sums, or sums without a range")
     return Cells(
-        [_column(column, encoders, labels) for column in columns],
-        _codes(read_member(found, f"{_NAME}.codes", list), len(columns)),
+        [read_coded_column(column, encoders, labels, f"{_NAME}.columns") for column in columns],
+        read_codes(read_member(found, f"{_NAME}.codes", list), len(columns), f"{_NAME}.codes"),
         nodes,
-        _epsilon(found, f"{_NAME}.histogram_epsilon"),
-        _epsilon(found, f"{_NAME}.sums_epsilon"),
+        read_epsilon(found, f"{_NAME}.histogram_epsilon"),
+        read_epsilon(found, f"{_NAME}.sums_epsilon"),
         records,
-        _integers(found[f"{_NAME}.counts"], "counts", len(residual_cells(labels)), -_MOST_COUNT, _MOST_COUNT),
-        _integers(ends, "range", 2 if ends else 0, -labels, labels),
-        _integers(sums, "sums", leaves if sums else 0, -_MOST_SUM, _MOST_SUM),
-        *_trees(read_member(found, f"{_NAME}.trees", dict), len(columns)),
+        read_integers(
+            found[f"{_NAME}.counts"], f"{_NAME}.counts", len(residual_cells(labels)), -_MOST_COUNT, _MOST_COUNT
+        ),
+        read_integers(ends, f"{_NAME}.range", 2 if ends else 0, -labels, labels),
+        read_integers(sums, f"{_NAME}.sums", leaves if sums else 0, -_MOST_SUM, _MOST_SUM),
+        *_trees(found[f"{_NAME}.trees"], len(columns)),
     )
 
 
-def _epsilon(found: dict[str, Any], key: str) -> Fraction:
+def read_epsilon(found: dict[str, Any], key: str) -> Fraction:
+    """Reads an epsilon from 1e-9 to 30 exactly."""
     epsilon = read_nonnegative(found, key)
     if not _LEAST_EPSILON <= epsilon <= _LARGEST_EPSILON:
         raise RefusedDocument(f"{key} is not between {_LEAST_EPSILON:g} and {_LARGEST_EPSILON}")
     return epsilon
 
 
-def _integers(values: Any, name: str, size: int, least: int, most: int) -> list[int]:
+def read_integers(values: Any, name: str, size: int, least: int, most: int) -> list[int]:
+    """Takes a list of exactly so many integers within bounds; `name` is that of the member."""
     if not isinstance(values, list) or len(values) != size:
-        raise RefusedDocument(f"{_NAME}.{name} do not have {size} entries")
+        raise RefusedDocument(f"{name} do not have {size} entries")
     if not all(type(value) is int and least <= value <= most for value in values):
-        raise RefusedDocument(f"{_NAME}.{name} are not integers from {least} to {most}")
+        raise RefusedDocument(f"{name} are not integers from {least} to {most}")
     return values
 
 
-def _members(document: Any, keys: tuple[str, ...], name: str) -> list[Any]:
+def read_members(document: Any, keys: tuple[str, ...], name: str) -> list[Any]:
+    """Takes the members of an object that has exactly these."""
     if not isinstance(document, dict) or set(document) != set(keys):
-        raise RefusedDocument(f"{_NAME}.{name} has not exactly the members {', '.join(keys)}")
+        raise RefusedDocument(f"{name} has not exactly the members {', '.join(keys)}")
     return [document[key] for key in keys]
 
 
-def _column(document: Any, encoders: list[dict[str, Any]], labels: int) -> CodedColumn:
+def read_coded_column(document: Any, encoders: list[dict[str, Any]], labels: int, name: str) -> CodedColumn:
+    """Reads a column of codes; without labels it is one of a feature."""
     kind = "places" if isinstance(document, dict) and "places" in document else "cuts"
-    feature, values = _members(document, ("feature", kind), "columns")
-    (feature,) = _integers([feature], "columns.feature", 1, -1, len(encoders) - 1)
+    feature, values = read_members(document, ("feature", kind), name)
+    (feature,) = read_integers([feature], f"{name}.feature", 1, -1 if labels else 0, len(encoders) - 1)
     encoder = encoders[feature] if feature >= 0 else {}
     if ("shares" in encoder) != (kind == "places"):
-        raise RefusedDocument(f"{_NAME}.columns has places of a feature that is no category, or cuts of one that is")
+        raise RefusedDocument(f"{name} has places of a feature that is no category, or cuts of one that is")
     if kind == "places":
-        return CodedColumn(feature, [], _integers(values, "columns.places", len(encoder["shares"]) + 1, 0, CODES - 1))
+        places = read_integers(values, f"{name}.places", len(encoder["shares"]) + 1, 0, CODES - 1)
+        return CodedColumn(feature, [], places)
+    return CodedColumn(feature, read_cuts(values, labels if feature < 0 else _LARGEST_ENCODED, name), [])
+
+
+def read_cuts(values: Any, most: int, name: str) -> list[int]:
+    """Reads the cuts of a column of codes, ascending integers of at most this size."""
     if not isinstance(values, list) or len(values) >= CODES:
-        raise RefusedDocument(f"{_NAME}.columns.cuts are not at most {CODES - 1} integers")
-    most = labels if feature < 0 else _LARGEST_ENCODED
-    cuts = _integers(values, "columns.cuts", len(values), -most, most)
+        raise RefusedDocument(f"{name}.cuts are not at most {CODES - 1} integers")
+    cuts = read_integers(values, f"{name}.cuts", len(values), -most, most)
     if any(first >= second for first, second in itertools.pairwise(cuts)):
-        raise RefusedDocument(f"{_NAME}.columns.cuts are not ascending")
-    return CodedColumn(feature, cuts, [])
+        raise RefusedDocument(f"{name}.cuts are not ascending")
+    return cuts
 
 
-def _codes(texts: list[Any], columns: int) -> list[bytes]:
+def read_codes(texts: list[Any], columns: int, name: str) -> list[bytes]:
+    """Reads the codes of a sample, by column."""
     if len(texts) != columns or not all(isinstance(text, str) and text.isascii() for text in texts):
-        raise RefusedDocument(f"{_NAME}.codes are not one text of ASCII for each column")
+        raise RefusedDocument(f"{name} are not one text of ASCII for each column")
     encoded = [text.encode() for text in texts]
-    if len(set(map(len, encoded))) != 1 or not 1 <= len(encoded[0]) <= _MOST_SAMPLE:
-        raise RefusedDocument(f"{_NAME}.codes are not texts of one length from 1 to {_MOST_SAMPLE}")
+    if len(set(map(len, encoded))) != 1 or not 1 <= len(encoded[0]) <= MOST_SAMPLE:
+        raise RefusedDocument(f"{name} are not texts of one length from 1 to {MOST_SAMPLE}")
     if any(text.translate(None, _ALPHABET) for text in encoded):
-        raise RefusedDocument(f"{_NAME}.codes have characters that are not of base64")
+        raise RefusedDocument(f"{name} have characters that are not of base64")
     return [text.translate(_TO_CODES) for text in encoded]
 
 
-def _nodes(document: dict[str, Any], columns: int) -> list[tuple[int, int, int]]:
-    """Checks that nodes are a binary tree: its root comes first, children come in pairs after their node."""
-    lists = _members(document, ("columns", "cuts", "children"), "tree")
+def read_nodes(document: Any, columns: int, name: str) -> list[tuple[int, int, int]]:
+    """Reads nodes that are a binary tree: its root comes first, children come in pairs after their node."""
+    lists = read_members(document, ("columns", "cuts", "children"), name)
     size = len(lists[2]) if isinstance(lists[2], list) else 0
-    if not 2 * _LEAST_CELLS <= size + 1 <= 2 * _MOST_CELLS:
-        raise RefusedDocument(f"{_NAME}.tree does not have {_LEAST_CELLS} to {_MOST_CELLS} cells")
+    if not 2 * LEAST_CELLS <= size + 1 <= 2 * MOST_CELLS:
+        raise RefusedDocument(f"{name} does not have {LEAST_CELLS} to {MOST_CELLS} cells")
     bounds = {"columns": (0, columns - 1), "cuts": (1, CODES), "children": (0, size - 1)}
-    checked = [_integers(each, f"tree.{key}", size, *bounds[key]) for key, each in zip(bounds, lists, strict=True)]
+    checked = [
+        read_integers(each, f"{name}.{key}", size, *bounds[key]) for key, each in zip(bounds, lists, strict=True)
+    ]
     nodes, parents = list(zip(*checked, strict=True)), [0] * size
     for node, (column, cut, child) in enumerate(nodes):
         if (child == node) != (cut == CODES) or (child == node and column) or child < node:
-            raise RefusedDocument(f"{_NAME}.tree has a node before its parent, or a leaf that is split")
+            raise RefusedDocument(f"{name} has a node before its parent, or a leaf that is split")
         if child > node:
             if child % 2 == 0:
-                raise RefusedDocument(f"{_NAME}.tree has children that are not a pair")
+                raise RefusedDocument(f"{name} has children that are not a pair")
             parents[child] += 1
     # Pairs begin at odd nodes, and each has one parent.
     if size % 2 == 0 or parents[1::2] != [1] * (size // 2):
-        raise RefusedDocument(f"{_NAME}.tree has nodes without exactly one parent")
+        raise RefusedDocument(f"{name} has nodes without exactly one parent")
     return nodes
 
 
-def _trees(document: dict[str, Any], columns: int) -> tuple[list[tuple[list[int], list[int]]], list[list[int]]]:
-    split_columns, split_cuts, leaves = _members(document, ("columns", "cuts", "leaves"), "trees")
-    lists = (split_columns, split_cuts, leaves)
+def read_splits(document: Any, columns: int, name: str) -> tuple[list[tuple[list[int], list[int]]], list[Any]]:
+    """Reads columns and cuts of the levels of each tree, and takes its leaves as they are."""
+    lists = read_members(document, ("columns", "cuts", "leaves"), name)
     if not all(isinstance(each, list) and len(each) <= _MOST_TREES for each in lists) or len(set(map(len, lists))) > 1:
-        raise RefusedDocument(f"{_NAME}.trees are not lists of one length, of at most {_MOST_TREES} trees")
-    return (
-        [
-            (_integers(own, "trees.columns", DEPTH, 0, columns - 1), _integers(cuts, "trees.cuts", DEPTH, 1, CODES))
-            for own, cuts in zip(split_columns, split_cuts, strict=True)
-        ],
-        [_integers(each, "trees.leaves", 1 << DEPTH, -_MOST_LEAF, _MOST_LEAF) for each in leaves],
-    )
+        raise RefusedDocument(f"{name} are not lists of one length, of at most {_MOST_TREES} trees")
+    splits = [
+        (
+            read_integers(own, f"{name}.columns", DEPTH, 0, columns - 1),
+            read_integers(cuts, f"{name}.cuts", DEPTH, 1, CODES),
+        )
+        for own, cuts in zip(lists[0], lists[1], strict=True)
+    ]
+    return splits, lists[2]
+
+
+def _trees(document: Any, columns: int) -> tuple[list[tuple[list[int], list[int]]], list[list[int]]]:
+    splits, leaves = read_splits(document, columns, f"{_NAME}.trees")
+    name = f"{_NAME}.trees.leaves"
+    return splits, [read_integers(each, name, 1 << DEPTH, -MOST_LEAF, MOST_LEAF) for each in leaves]

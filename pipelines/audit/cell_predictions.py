@@ -45,12 +45,8 @@ class CellPredictions:
         self._features = list(features.items())
         self._splits = np.array(cells.splits, np.intp).reshape(-1, 2, DEPTH)
         self._leaves = np.array(cells.leaves, np.int64).reshape(-1, 1 << DEPTH)
-        self._least, self._most = (np.zeros(len(cells.records), np.int64) for _ in range(2))
-        # Rows of codes of the sample that no record has had so far, and how often.
         sample = np.array([np.frombuffer(codes, np.uint8) for codes in cells.codes])
-        self._wanted, counts = np.unique(_as_texts(sample), return_counts=True)
-        self._open = counts.astype(np.int64)
-        self._uncertain = 0
+        self._counts, self._sample = CellCounts(len(cells.records)), SampledRecords(sample)
 
     def codes(self, columns: Mapping[str, Column], indices: np.ndarray) -> np.ndarray:
         """Codes of n records, shape (d, n), uint8; `indices` are those that the linear center predicts."""
@@ -98,25 +94,57 @@ class CellPredictions:
 
         Codes have shape (d, n); `uncertain`, shape (n,), are those of records whose features were rounded.
         """
-        found = np.bincount(cells_of(self._cells, codes[:, ~uncertain]), minlength=len(self._least))
-        self._least += found
-        self._most += found
-        self._uncertain += int(uncertain.sum())
-        texts, counts = np.unique(_as_texts(codes[:, ~uncertain]), return_counts=True)
-        place = np.minimum(np.searchsorted(self._wanted, texts), len(self._wanted) - 1)
-        known = self._wanted[place] == texts
-        self._open[place[known]] -= counts[known]
+        self._counts.add(cells_of(self._cells.nodes, codes), uncertain)
+        self._sample.find(codes, uncertain)
 
     def problems(self, others: int) -> Iterator[str]:
         """Compares cells and sample with the records; one line for each failed check.
 
         `others` is the number of records that may be in the sample, but are not in the release.
         """
-        records = np.array(self._cells.records)
-        if (self._least > records).any() or int((records - self._least).sum()) != self._uncertain:
+        if not self._counts.fit(self._cells.records):
             yield "center.linear.cells.records are not the numbers of records in each cell"
-        if int(np.maximum(self._open, 0).sum()) > others + self._uncertain:
+        if not self._sample.fit(others):
             yield "center.linear.cells.codes are not those of a sample of the records"
+
+
+class CellCounts:
+    """Number of records in each cell."""
+
+    def __init__(self, cells: int):
+        """Starts without records."""
+        self._found, self._uncertain = np.zeros(cells, np.int64), 0
+
+    def add(self, cells: np.ndarray, uncertain: np.ndarray) -> None:
+        """Counts the cells of n records, shape (n,); uncertain ones, shape (n,), bool, may be in others."""
+        self._found += np.bincount(cells[~uncertain], minlength=len(self._found))
+        self._uncertain += int(uncertain.sum())
+
+    def fit(self, records: Sequence[int]) -> bool:
+        """True if cells may have these numbers of records."""
+        rest = np.array(records) - self._found
+        return bool((rest >= 0).all() and int(rest.sum()) == self._uncertain)
+
+
+class SampledRecords:
+    """Records of a public sample that were not found so far."""
+
+    def __init__(self, sample: np.ndarray):
+        """Takes the values of the sample, shape (d, s), uint8."""
+        self._wanted, counts = np.unique(_as_texts(sample), return_counts=True)
+        self._open, self._uncertain = counts.astype(np.int64), 0
+
+    def find(self, values: np.ndarray, uncertain: np.ndarray) -> None:
+        """Takes values of n records, shape (d, n), from those of the sample; uncertain ones may have others."""
+        self._uncertain += int(uncertain.sum())
+        texts, counts = np.unique(_as_texts(values[:, ~uncertain]), return_counts=True)
+        place = np.minimum(np.searchsorted(self._wanted, texts), len(self._wanted) - 1)
+        known = self._wanted[place] == texts
+        self._open[place[known]] -= counts[known]
+
+    def fit(self, others: int) -> bool:
+        """True if the sample may be one of these records and of others."""
+        return int(np.maximum(self._open, 0).sum()) <= others + self._uncertain
 
 
 def _leaf(codes: np.ndarray, columns: Sequence[int], cuts: Sequence[int]) -> np.ndarray:

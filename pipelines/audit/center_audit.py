@@ -20,19 +20,17 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from .cell_document import Cells, read_cells
+from .cell_document import Cells, read_cells, read_integers
 from .documents import RefusedDocument, printable, read_center, read_count, read_member, read_nonnegative
+from .row_map_document import ROW_UNIT, read_row_map
 
 # Labels are computed in floating point, from a square root.
 _CLOSE_LABELS = 1e-9
 
-ROW_UNIT, FEATURE_UNIT, WEIGHT_UNIT, COEFFICIENT_UNIT = 1 << 8, 1 << 10, 1 << 14, 1 << 16
-LARGEST_FEATURE = 4
-"""Standardized numbers are clipped here."""
+COEFFICIENT_UNIT = 1 << 16
+"""Coefficients are integer multiples of 1 / COEFFICIENT_UNIT."""
 
-_MOST_ENCODED, _MOST_COMPONENTS, _MOST_WEIGHT = 1 << 12, 48, 1 << 26
-_MOST_NORM, _MOST_SAMPLE, _MOST_LABELS = 1 << 24, 1 << 14, 1 << 20
-_MOST_COEFFICIENT, _MOST_TERM = 1 << 36, 1 << 53
+_MOST_SAMPLE, _MOST_LABELS, _MOST_COEFFICIENT = 1 << 14, 1 << 20, 1 << 36
 _LEAST_SIGNAL = 1e-30
 _KEYS = ("encoders", "weights", "norm", "epsilon", "gram", "sampled", "signal", "records", "labels", "sums")
 # A priori, labels are uniform: their variance in squared units of the range.
@@ -164,21 +162,8 @@ def read_linear_center(mechanism: dict[str, Any]) -> dict[str, Any] | None:
     if set(stated) - {"cells"} != {*_KEYS, "coefficients"}:
         raise RefusedDocument("center.linear has not exactly the members of a linear center")
     found = {f"center.linear.{key}": value for key, value in stated.items()}
-    encoders = read_member(found, "center.linear.encoders", list)
-    found["center.linear.features"] = [_feature(encoder) for encoder in encoders]
-    if len(set(found["center.linear.features"])) < len(encoders):
-        raise RefusedDocument("center.linear.encoders have one name twice")
-    width, weights = sum(map(_width, encoders)), read_member(found, "center.linear.weights", list)
-    if len(weights) != width or width > _MOST_ENCODED:
-        raise RefusedDocument(f"center.linear.weights are not one row for each of at most {_MOST_ENCODED} places")
-    size = len(weights[0]) if weights and isinstance(weights[0], list) else 0
-    if bool(size) != bool(width) or size > _MOST_COMPONENTS:
-        raise RefusedDocument(f"center.linear.weights do not have 1 to {_MOST_COMPONENTS} components")
-    for row in weights:
-        _check_integers(row, size, _MOST_WEIGHT, "weights")
-    _check_terms(encoders, weights, size)
-    if not ROW_UNIT <= read_count(found, "center.linear.norm") <= _MOST_NORM:
-        raise RefusedDocument(f"center.linear.norm is not between {ROW_UNIT} and {_MOST_NORM}")
+    size, found["center.linear.features"] = read_row_map(found, "center.linear")
+    encoders = found["center.linear.encoders"]
     if not 1 <= read_count(found, "center.linear.sampled") <= _MOST_SAMPLE:
         raise RefusedDocument(f"center.linear.sampled is not between 1 and {_MOST_SAMPLE}")
     if not read_count(found, "center.linear.records"):
@@ -193,8 +178,9 @@ def read_linear_center(mechanism: dict[str, Any]) -> dict[str, Any] | None:
     if len(signal) != size or not all(isinstance(value, float) and _LEAST_SIGNAL <= value <= 1 for value in signal):
         raise RefusedDocument("center.linear.signal is not one float from 1e-30 to 1 for each component")
     _check_gram(found, size + 1)
-    _check_integers(found["center.linear.sums"], size + 1 if size else 0, 1 << 128, "sums")
-    _check_integers(found["center.linear.coefficients"], size + 1, _MOST_COEFFICIENT, "coefficients")
+    most, name = 1 << 128, "center.linear.coefficients"
+    read_integers(found["center.linear.sums"], "center.linear.sums", size + 1 if size else 0, -most, most)
+    read_integers(found[name], name, size + 1, -_MOST_COEFFICIENT, _MOST_COEFFICIENT)
     if "cells" in stated and not found["center.linear.sums"]:
         raise RefusedDocument("center.linear has cells, but no sums that they were made from")
     cells = read_cells(stated["cells"], encoders, found["center.linear.labels"]) if "cells" in stated else None
@@ -271,77 +257,13 @@ def _noise_scale(linear: dict[str, Any]) -> Fraction:
     return 2 * (labels - 1) * norm / Fraction(epsilon)
 
 
-def category_steps(encoder: dict[str, Any]) -> tuple[int, list[int]]:
-    """Computes what an indicator of a category adds to its place, and the mean of each indicator in the same units.
-
-    Both are in units of 1 / FEATURE_UNIT. The encoder has shares.
-    """
-    spread = encoder["spread"]
-    return round(FEATURE_UNIT / spread), [round(FEATURE_UNIT * share / spread) for share in encoder["shares"]]
-
-
-def _feature(encoder: Any) -> str:
-    """Checks one encoder; returns the name of its feature."""
-    if not isinstance(encoder, dict) or not isinstance(encoder.get("name"), str):
-        raise RefusedDocument("center.linear.encoders do not all have a name")
-    category = "shares" in encoder
-    if set(encoder) != ({"name", "values", "shares", "spread"} if category else {"name", "mean", "spread"}):
-        raise RefusedDocument("center.linear.encoders do not all have the members of a number or a category")
-    spread = encoder["spread"]
-    if not isinstance(spread, float) or not 0 < spread < math.inf:
-        raise RefusedDocument("a spread of center.linear.encoders is not a finite float above 0")
-    if not category:
-        if not isinstance(encoder["mean"], float) or not math.isfinite(encoder["mean"]):
-            raise RefusedDocument("a mean of center.linear.encoders is not a finite float")
-        return encoder["name"]
-    values, shares = encoder["values"], encoder["shares"]
-    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-        raise RefusedDocument("values of center.linear.encoders are not texts")
-    if not isinstance(shares, list) or not all(isinstance(share, float) and 0 <= share <= 1 for share in shares):
-        raise RefusedDocument("shares of center.linear.encoders are not floats from 0 to 1")
-    if (
-        not 0 < len(shares) <= _MOST_ENCODED
-        or len(set(values)) < len(values)
-        or (values and len(values) != len(shares))
-    ):
-        raise RefusedDocument("a category of center.linear.encoders has not one share for each value")
-    if spread != math.sqrt(sum(share * (1 - share) for share in shares)) or FEATURE_UNIT / spread > _MOST_TERM:
-        raise RefusedDocument("a spread of center.linear.encoders does not follow from the shares, or is too small")
-    return encoder["name"]
-
-
-def _width(encoder: dict[str, Any]) -> int:
-    return len(encoder["shares"]) if "shares" in encoder else 1
-
-
-def _check_integers(values: Any, size: int, most: int, name: str) -> None:
-    if not isinstance(values, list) or len(values) != size:
-        raise RefusedDocument(f"center.linear.{name} do not have {size} entries")
-    if not all(type(value) is int and abs(value) <= most for value in values):
-        raise RefusedDocument(f"center.linear.{name} are not integers of at most {most}")
-
-
-def _check_terms(encoders: list[dict[str, Any]], weights: list[list[int]], size: int) -> None:
-    """Refuses weights with which a component could exceed 2^53: sums would depend on their order."""
-    totals, place = [0] * size, 0
-    for encoder in encoders:
-        rows = weights[place : place + _width(encoder)]
-        place += len(rows)
-        step, means = category_steps(encoder) if "shares" in encoder else (LARGEST_FEATURE * FEATURE_UNIT, [0])
-        for j in range(size):
-            sizes = [abs(row[j]) for row in rows]
-            totals[j] += step * max(sizes) + sum(mean * each for mean, each in zip(means, sizes, strict=True))
-    if any(total >= _MOST_TERM for total in totals):
-        raise RefusedDocument("center.linear.weights are too large for the spread of the features")
-
-
 def _check_gram(found: dict[str, Any], size: int) -> None:
     gram, most = read_member(found, "center.linear.gram", list), found["center.linear.sampled"]
     most *= found["center.linear.norm"] ** 2
     if len(gram) != size:
         raise RefusedDocument("center.linear.gram is not a square matrix")
     for row in gram:
-        _check_integers(row, size, most, "gram")
+        read_integers(row, "center.linear.gram", size, -most, most)
     if gram[0][0] < 1 or any(gram[i][i] < 0 for i in range(size)):
         raise RefusedDocument("center.linear.gram has a diagonal that no rows have")
     if any(

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any, NamedTuple
 
+from .class_center_audit import CLASS_CENTER, center_budget, class_center_problems
 from .documents import RefusedDocument, printable, read_count, read_floats, read_member, read_nonnegative
 from .weight_runs import read_spans
 
@@ -26,6 +27,7 @@ _SHOWN, _LONGEST = 8, 40
 
 # Thresholds of the warnings, as docs/guides/release.md states them.
 _STANDS_OUT, _LARGEST_NOISE, _LEAST_KEPT = 10, 0.01, 0.5
+_CELL, _LEAST_CELL = 1.3, 5.0
 
 
 class Classes(NamedTuple):
@@ -71,7 +73,9 @@ def check_places(classes: Classes, labels: list[float], outputs: list[float]) ->
 
 def class_problems(mechanism: dict[str, Any]) -> Iterator[str]:
     """Checks that a mechanism file of classes has nothing that only labels that are numbers have."""
-    if mechanism["mechanism"] not in _MECHANISMS:
+    if CLASS_CENTER in mechanism:
+        yield from class_center_problems(mechanism)
+    elif mechanism["mechanism"] not in _MECHANISMS:
         yield f"mechanism is not one of classes: {' or '.join(_MECHANISMS)}"
     if mechanism.get("rounding", "nearest") != "nearest":
         yield "rounding is not nearest: places of classes are not rounded"
@@ -90,7 +94,10 @@ def class_statement_problems(release: dict[str, Any], mechanism: dict[str, Any])
     if release.get("release.loss") not in (None, _LOSS):
         yield f"release.loss is not {_LOSS}, that of classes"
     losses = read_member(release, "release.expected_loss", dict)
-    if set(losses) != {_LOSS}:
+    if CLASS_CENTER in mechanism:
+        if losses:
+            yield "release.expected_loss is there, but the weights of mechanism.json draw no class"
+    elif set(losses) != {_LOSS}:
         yield f"release.expected_loss does not have exactly {_LOSS}"
     elif not math.isclose(_stated_loss(losses), _expected_loss(mechanism), rel_tol=_LOSS_ERROR, abs_tol=_LOSS_ERROR**2):
         yield f"release.expected_loss.{_LOSS} is not that of the weights under the prior"
@@ -115,10 +122,19 @@ def _expected_loss(mechanism: dict[str, Any]) -> float:
 def class_warning_degrees(release: dict[str, Any], mechanism: dict[str, Any]) -> Iterator[tuple[str, float]]:
     """Names of the possible warnings of classes, in order, each with its statistic over its threshold."""
     prior, other = read_floats(mechanism["prior"], "weights"), mechanism["classes"]["other"]
+    if CLASS_CENTER in mechanism:  # weights say nothing of the labels
+        yield "frequent_classes", _LEAST_CELL / _cell_records(prior, center_budget(mechanism))
+        return
     yield "only_other_class", _only_other(prior, other, read_nonnegative(release, "release.prior_epsilon"), release)
     yield "lost_classes", 2.0 * (len(mechanism["outputs"]) < len(mechanism["labels"]))
     kept = 1 - _expected_loss(mechanism)
     yield "label_error", _LEAST_KEPT / kept if kept > 0 else math.inf
+
+
+def _cell_records(prior: list[float], epsilon: Fraction) -> float:
+    """Records of a cell for these shares, on average over the classes, at an epsilon."""
+    spread = math.fsum(share * (1 - share) for share in prior)
+    return _CELL * len(prior) / (spread * float(epsilon)) if spread > 0 else math.inf
 
 
 def _only_other(prior: list[float], other: int, epsilon: Fraction, release: dict[str, Any]) -> float:

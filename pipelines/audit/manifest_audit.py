@@ -18,6 +18,8 @@ from urllib.parse import quote
 from .audit_mechanism import Audit
 from .center_audit import read_linear_center, stated_groups
 from .class_audit import class_statement_problems, class_warning_degrees
+from .class_center_audit import stated_center_problems, stated_epsilon
+from .class_center_document import read_class_center
 from .documents import (
     RefusedDocument,
     load_document,
@@ -65,7 +67,7 @@ LABELS_UNIT_ADJACENCY = (
     "features, units, the number of records and which records have all labels are public"
 )
 
-_SHARED = ("identity", "where", "records", "records_without_label", "shards", "versions")
+_SHARED = ("identity", "table", "where", "records", "records_without_label", "shards", "versions")
 _OF_LABEL = ("epsilon", "certified_epsilon", "delta", "certified_delta", "mechanism", "mechanism_fingerprint")
 
 
@@ -75,7 +77,11 @@ def budget_problems(release: dict[str, Any], mechanism: dict[str, Any], audit: A
     certified, center = read_nonnegative(release, "release.certified_epsilon"), center_epsilon(mechanism)
     # A release without a linear center has no epsilon for it; a sum of several is rounded up to a float, twice.
     stated = read_nonnegative({"release.center_epsilon": 0.0, **release}, "release.center_epsilon")
-    if _has_cells(mechanism):
+    drawn = stated_epsilon(mechanism)
+    if drawn is not None:
+        if stated != drawn:
+            yield "release.center_epsilon is not the sum of those of class_center, rounded up"
+    elif _has_cells(mechanism):
         if not center <= stated <= center * _ROUNDED_TWICE:
             yield "release.center_epsilon is not the sum of those of the linear center and its cells"
     elif stated != center:
@@ -158,10 +164,13 @@ def unit_problems(release: dict[str, Any], mechanism: dict[str, Any], audit: Aud
 
 
 def center_epsilon(mechanism: dict[str, Any]) -> Fraction:
-    """Reads the epsilon that the linear center of a mechanism file and its cells have spent; 0 without a linear center.
+    """Reads the epsilon that the center of a mechanism file and its cells have spent; 0 without one made of features.
 
-    Raises RefusedDocument also if there are noised sums without an epsilon.
+    That of a center of classes is rounded up. Raises RefusedDocument also if there are noised sums without an epsilon.
     """
+    drawn = stated_epsilon(mechanism)
+    if drawn is not None:
+        return drawn
     linear = read_linear_center(mechanism)
     if linear is None:
         return Fraction(0)
@@ -218,6 +227,7 @@ def statement_problems(release: dict[str, Any], mechanism: dict[str, Any], audit
         if bias != read_nonnegative(mechanism["certificate"], "max_bias"):
             yield "release.max_bias is not certificate.max_bias"
     yield from class_statement_problems(release, mechanism)
+    yield from stated_center_problems(release, mechanism)
     for name, loss in read_member(release, "release.expected_loss", dict).items():
         if loss is not None and not (type(loss) in (int, float) and abs(loss) < math.inf):
             raise RefusedDocument(f"release.expected_loss.{printable(name)} is not a finite number or null")
@@ -410,11 +420,17 @@ def _columns(labels: dict[str, Path]) -> Iterator[str]:
         center = mechanism.get("center", {})
         public = {center.get("column"), center.get("groups", {}).get("column"), mechanism.get("unit", {}).get("column")}
         public |= set(_names(center.get("linear")))
+        public |= _class_center_columns(mechanism)
         yield from (
             f"label {printable(other)} is a public column of label {printable(label)}"
             for other in labels
             if other in public
         )
+
+
+def _class_center_columns(mechanism: dict[str, Any]) -> set[str]:
+    center = read_class_center(mechanism)
+    return set() if center is None else {center.column, *center.features}
 
 
 def _names(linear: Any) -> Iterator[str]:

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from .class_labels import ClassLabels
+from .class_probabilities import probabilities_of_column, probabilities_of_messages
 from .documents import RefusedDocument, printable
 from .tfrecord_examples import Feature, Records, read_features, read_messages, read_tfrecords
 
@@ -44,7 +45,8 @@ class Batch(NamedTuple):
 
     Attributes:
       labels: Shape (n,), float32 or float64, as they stand in the file; of classes the places, NaN for no class.
-      centers: Shape (n,), float64, NaN where there is not exactly one number.
+      centers: Shape (n,), float64, NaN where there is not exactly one number; of classes that are drawn from a center
+        the probabilities in its units, shape (n, K), int64.
       features: Further columns by name.
       groups: Number of the group of each record, shape (n,), int64; all 0 if records are not grouped.
       units: Unit of each record, as a category; None if there are no units.
@@ -70,6 +72,7 @@ class ShardReader:
         records; None if they are not grouped.
       unit: Column of privacy units; None if there are none.
       classes: Finds the places of labels that are classes; None for numbers.
+      drawn: Number of classes whose probabilities the center column holds; 0 if it has numbers.
     """
 
     label: str
@@ -79,6 +82,7 @@ class ShardReader:
     groups: tuple[str, Sequence[str]] | None = None
     unit: str | None = None
     classes: ClassLabels | None = None
+    drawn: int = 0
 
     def read(self, path: Path, folders: Mapping[str, str | None] = _NO_FOLDERS) -> Iterator[Batch]:
         """Reads consecutive records of a shard: Parquet, TFRecord, or TFRecord with gzip.
@@ -90,18 +94,21 @@ class ShardReader:
 
     def _tfrecords(self, path: Path, folders: Mapping[str, str | None]) -> Iterator[Batch]:
         first = 0
-        others = [each for each in (self.center, self.groups and self.groups[0], self.unit) if each is not None]
+        numbers = None if self.drawn else self.center
+        others = [each for each in (numbers, self.groups and self.groups[0], self.unit) if each is not None]
         wanted = [each for each in (*self.numbers, *self.categories, *others) if each not in folders]
         names = {name: name.encode(errors="surrogatepass") for name in wanted}
         for records in read_tfrecords(path):
-            labels, found = self._features(records, first, list(names.values()))
+            labels, found, drawn = self._features(records, first, list(names.values()))
             of_files = {name: found[encoded] for name, encoded in names.items()}
             # A column of the folders is read as in Parquet; the others have no values there, and are replaced.
             batch = self._batch(_of_folders(folders, len(labels)), labels)
             features = {name: _number_column(name, of_files[name]) for name in self.numbers if name in of_files}
             features |= {name: _category_column(of_files[name]) for name in self.categories if name in of_files}
             centers, groups, units = batch.centers, batch.groups, batch.units
-            if self.center in of_files:
+            if drawn is not None:
+                centers = drawn
+            elif self.center in of_files:
                 centers = of_files[self.center].numbers
             if self.groups is not None and self.groups[0] in of_files:
                 groups = _feature_groups(of_files[self.groups[0]], *self.groups)
@@ -110,13 +117,17 @@ class ShardReader:
             yield Batch(labels, centers, batch.features | features, groups, units)
             first += len(records.starts)
 
-    def _features(self, records: Records, first: int, names: list[bytes]) -> tuple[np.ndarray, dict[bytes, Feature]]:
-        """Labels, or places of classes, and further features of the records of a TFRecord file."""
+    def _features(
+        self, records: Records, first: int, names: list[bytes]
+    ) -> tuple[np.ndarray, dict[bytes, Feature], np.ndarray | None]:
+        """Labels or places of classes, further features, and probabilities of the records of a TFRecord file."""
         label = self.label.encode()
         if self.classes is None:
-            return read_features(records, label, first, names)
-        messages, found = read_messages(records, label, first, names)
-        return self.classes.of_messages(messages), found
+            return *read_features(records, label, first, names), None
+        others = [self.center.encode()] if self.drawn and self.center is not None else []
+        (labels, *lists), found = read_messages(records, label, first, names, others)
+        drawn = probabilities_of_messages(lists[0], self.drawn) if lists else None
+        return self.classes.of_messages(labels), found, drawn
 
     def _parquet(self, path: Path, folders: Mapping[str, str | None]) -> Iterator[Batch]:
         """Labels are float64, or float32 from lists of one."""
@@ -151,7 +162,10 @@ class ShardReader:
     def _batch(self, found: dict[str, pa.Array], labels: np.ndarray) -> Batch:
         """Batch of the columns that were found; others have no values."""
         rows, missing = len(labels), pa.nulls(len(labels))
-        centers = np.full(rows, np.nan) if self.center is None else _numbers(found.get(self.center, missing), "centers")
+        centers = np.full(rows, np.nan)
+        if self.center in found:
+            column = found[self.center]
+            centers = probabilities_of_column(column, self.drawn) if self.drawn else _numbers(column, "centers")
         features = {}
         for name in self.numbers:
             values = _numbers(found.get(name, missing), f"values of {printable(name)}")

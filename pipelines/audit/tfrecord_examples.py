@@ -206,34 +206,44 @@ def read_features(
     Raises RefusedDocument, with the number of the record, if a record is not a tf.Example, has no single float as its
     label, or has bytes that no reader sees.
     """
-    messages, found = _read(records, label, first, names, numeric=True)
+    spans, found = _read(records, label, first, names, [label], numeric=True)
     floats = np.ndarray((max(len(records.content) - 3, 0),), "<f4", records.content, strides=(1,))
-    return floats[messages[0]], found
+    return floats[spans[label][0]], found
 
 
 def read_messages(
-    records: Records, label: bytes, first: int, names: Sequence[bytes]
-) -> tuple[list[bytes], dict[bytes, Feature]]:
-    """Reads the encoded Feature of the label of every record, empty where there is none, and further features, by name.
+    records: Records, label: bytes, first: int, names: Sequence[bytes], others: Sequence[bytes] = ()
+) -> tuple[list[list[bytes]], dict[bytes, Feature]]:
+    """Reads the encoded Features of the label and of others of every record, and further features, by name.
 
-    Otherwise as `read_features`, but for the label, which may hold anything.
+    A Feature that a record does not have is empty. Otherwise as `read_features`, but for the label and the others,
+    which may hold anything.
     """
-    messages, found = _read(records, label, first, names, numeric=False)
-    spans = zip(*(each.tolist() for each in messages), strict=True)
-    return [records.content[start:stop] for start, stop in spans], found
+    wanted = [label, *others]
+    spans, found = _read(records, label, first, names, wanted, numeric=False)
+    messages = []
+    for name in wanted:
+        ends = zip(*(each.tolist() for each in spans[name]), strict=True)
+        messages.append([records.content[start:stop] for start, stop in ends])
+    return messages, found
 
 
 def _read(
-    records: Records, label: bytes, first: int, names: Sequence[bytes], numeric: bool
-) -> tuple[tuple[np.ndarray, np.ndarray], dict[bytes, Feature]]:
-    """Offsets of the label's number, or of its Feature, in each record and those after them, and further features."""
+    records: Records, label: bytes, first: int, names: Sequence[bytes], wanted: Sequence[bytes], numeric: bool
+) -> tuple[dict[bytes, tuple[np.ndarray, np.ndarray]], dict[bytes, Feature]]:
+    """Offsets of the label's number, or of wanted Features, in each record and those after them, and further features.
+
+    All are by name.
+    """
     octets, starts = np.frombuffer(records.content, np.uint8), records.starts
-    places, stops = np.empty(len(starts), np.int64), np.empty(len(starts), np.int64)
+    ends = {name: (np.empty(len(starts), np.int64), np.empty(len(starts), np.int64)) for name in wanted}
     found = {name: Feature(np.full(len(starts), np.nan), np.zeros(len(starts), bool), {}) for name in names}
     floats = np.ndarray((max(len(records.content) - 3, 0),), "<f4", records.content, strides=(1,))
 
     def keep(parsed: _Parsed, rows: np.ndarray) -> None:
-        places[rows], stops[rows] = starts[rows] + parsed.place, starts[rows] + parsed.stop
+        for name, (places, stops) in ends.items():
+            place, stop = parsed.spans.get(name, (0, 0))
+            places[rows], stops[rows] = starts[rows] + place, starts[rows] + stop
         for name, feature in found.items():
             kind, spans = parsed.features.get(name, (None, []))
             if kind == _FLOAT_LIST and len(spans) == 1:
@@ -261,7 +271,7 @@ def _read(
                 for row in rows.tolist():
                     keep(_parse(records, row, label, first, numeric), np.array([row]))
                 break
-    return (places, stops), found
+    return ends, found
 
 
 def _single_integer(parts: list[bytes]) -> int | None:
@@ -281,13 +291,12 @@ def _single_integer(parts: list[bytes]) -> int | None:
 class _Parsed:
     """A parsed record. values: (length,) bool, bytes that are values.
 
-    place, stop: where the label's four bytes, or its Feature, start and stop.
+    spans: by name, where the label's four bytes start and stop, or the Feature of each name.
     features: by name, the number of the list that the feature holds, and where the items of that list start and stop.
     """
 
     values: np.ndarray
-    place: int = 0
-    stop: int = 0
+    spans: dict[bytes, tuple[int, int]]
     features: dict[bytes, tuple[int | None, list[tuple[int, int]]]] = field(default_factory=dict)
 
 
@@ -302,10 +311,10 @@ def _parse(records: Records, row: int, label: bytes, first: int, numeric: bool) 
     if parser.hidden:
         raise RefusedDocument(f"record {first + row} has bytes that readers of tf.Examples do not see")
     if not numeric:
-        return _Parsed(parser.values, *parser.messages.get(label, (0, 0)), features)
+        return _Parsed(parser.values, parser.messages, features)
     if kind != _FLOAT_LIST or len(items) != 1:
         raise RefusedDocument(f"the label of record {first + row} is not one float")
-    return _Parsed(parser.values, *items[0], features)
+    return _Parsed(parser.values, {label: items[0]}, features)
 
 
 @dataclass

@@ -12,7 +12,7 @@ least code of those that split the sample alike. Leaves must be those of Newton'
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -98,19 +98,19 @@ class _Sample:
 
     def __init__(self, cells: Cells):
         self.codes = np.array([np.frombuffer(codes, np.uint8) for codes in cells.codes]).astype(np.intp)
-        self.cells = cells_of(cells, self.codes)
+        self.cells = cells_of(cells.nodes, self.codes)
         self.known = np.bincount(self.cells, minlength=len(cells.records))
         self.counts = np.maximum(self.known, 1)
         self.present = np.array([np.bincount(codes, minlength=CODES) > 0 for codes in self.codes])
 
 
-def cells_of(cells: Cells, codes: np.ndarray) -> np.ndarray:
+def cells_of(nodes: Sequence[tuple[int, int, int]], codes: np.ndarray) -> np.ndarray:
     """Finds the cells of records whose codes have shape (d, n), integers; the result has shape (n,)."""
     found = np.zeros(codes.shape[1], np.intp)
-    numbers = {node: place for place, node in enumerate(_leaves(cells))}
+    numbers = {node: place for place, node in enumerate(_leaves(nodes))}
     members = {0: np.arange(codes.shape[1])}
     # Children come after their node.
-    for node, (column, cut, child) in enumerate(cells.nodes):
+    for node, (column, cut, child) in enumerate(nodes):
         own = members.pop(node)
         if child == node:
             found[own] = numbers[node]
@@ -120,8 +120,8 @@ def cells_of(cells: Cells, codes: np.ndarray) -> np.ndarray:
     return found
 
 
-def _leaves(cells: Cells) -> list[int]:
-    return [node for node, (_, _, child) in enumerate(cells.nodes) if child == node]
+def _leaves(nodes: Sequence[tuple[int, int, int]]) -> list[int]:
+    return [node for node, (_, _, child) in enumerate(nodes) if child == node]
 
 
 class _Boosting:
@@ -129,7 +129,7 @@ class _Boosting:
 
     def __init__(self, sample: _Sample, targets: CellMeans, fold: int):
         self._sample, self._means, self._fold = sample, targets.means, fold
-        held = np.array([_mixed(cell, 7) % _FOLDS == fold for cell in range(len(targets.means))])
+        held = np.array([mixed(cell, 7) % _FOLDS == fold for cell in range(len(targets.means))])
         self._judged = held & (sample.known > 0)
         # Of mean 1 over the records of the sample.
         weights = 1 / targets.variances
@@ -185,7 +185,7 @@ class _Boosting:
         """Columns that are tried for a level, about half of them."""
         seed = 1 + level + DEPTH * (tree + _SIZES[-1] * self._fold)
         every = range(len(self._sample.codes))
-        return [column for column in every if _mixed(column, seed) % 2 == 0] or list(every)
+        return [column for column in every if mixed(column, seed) % 2 == 0] or list(every)
 
     def _histograms(self, values: np.ndarray, leaf: np.ndarray, tried: range | list[int]) -> np.ndarray:
         """Sums of values of the records by column, leaf and code, cumulated over the codes."""
@@ -219,9 +219,9 @@ class _Boosting:
             self._scores.append((weights * own * self._means[self._judged], weights * own**2))
 
 
-def _mixed(value: int, seed: int) -> int:
+def mixed(value: int, seed: int) -> int:
     """Mixes a number with a seed (finalizer of MurmurHash3)."""
-    mixed = (value + seed * _STEP) % _WORD
+    found = (value + seed * _STEP) % _WORD
     for multiplier in _MULTIPLIERS:
-        mixed = (mixed ^ mixed >> 33) * multiplier % _WORD
-    return mixed ^ mixed >> 33
+        found = (found ^ found >> 33) * multiplier % _WORD
+    return found ^ found >> 33

@@ -20,6 +20,7 @@ from ..errors import one_line
 from ..job.job_graph import reads_parts
 from ..publish.job_result import JobResult
 from ..publish.release_steps import ReleasedLabel
+from ..publish.request import Request
 from ..spec.label import Label
 from ..spec.mechanism_file import MechanismFile
 from ..spec.release import Release
@@ -68,7 +69,7 @@ def announce_readers(release: Release, binding: NoiseBinding) -> None:
         return
     each = "the input file" if files == 1 else "each input file"
     enough = max(release.output.num_shards, ENOUGH_FILES * files)
-    split = all(splits(part, input.format.dialect.encoding) for part in input.parts)
+    split = input.format.name != "orc" and all(splits(part, input.format.dialect.encoding) for part in input.parts)
     if not (split and reads_parts(release, enough)):
         LOGGER.info("one worker read %s: of %d files or more, several can be read at a time", each, ENOUGH_FILES)
     elif not reads_parts(release):
@@ -89,27 +90,27 @@ def warn_of_other_label(release: Release) -> None:
         )
 
 
-def announce(release: Release, released: Sequence[ReleasedLabel]) -> None:
+def announce(request: Request, released: Sequence[ReleasedLabel]) -> None:
     """Prints what was released, and what it can be used for, in at most twelve lines a label; logs the warnings.
 
     The loss shown in expectation is the one of a label's facts.
     """
-    validation = release.validation
     result = released[0].result
     binding, several = result.binding, len(released) > 1
     shards = f" in {counted(len(result.shards), 'shard')}" if result.shards else ""
     which = f" in each of {counted(len(released), 'column')}" if several else ""
-    print(f"released   {one_line(release.output.target)}")
+    print(f"released   {one_line(request.output)}")
     print(f"records    {binding.records:,}{shards}; {binding.unusable:,} without a usable label{which} left out")
     if several:
         of = "record" if binding.unit is None else "unit"
-        print(f"together   epsilon {release.budget.epsilon:g} for all labels of a {of}")
+        print(f"together   epsilon {request.budget.epsilon:g} for all labels of a {of}")
     for each in released:
         if several:
             print(f"label      {one_line(each.label.name)}: epsilon {each.label.budget.epsilon:.6g}")
         _announce_label(each)
-    if validation is not None:
-        print(f"validated  against {'an inferred' if validation.schema is None else 'the given'} schema: no anomalies")
+    if request.validation is not None:
+        article = "an" if request.validation.startswith("i") else "the"
+        print(f"validated  against {article} {request.validation}: no anomalies")
     for each in released:
         of = f"{one_line(each.label.name)}: " if several else ""
         for warning in release_warnings(each.facts):

@@ -5,13 +5,21 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
 
-from ...mechanisms.analysis.privacy_attacks import LabelInference, label_inference, label_inferences
+from ...mechanisms.analysis.privacy_attacks import (
+    LabelInference,
+    label_inference,
+    label_inferences,
+    largest_advantage,
+    largest_advantage_of_all,
+)
+from ...mechanisms.center.class_center import ClassCenter
 from ...mechanisms.core.budget import round_up
 from ..attack.center_checks import around_center, check_changed_centers
 from ..attack.claims import Claim, Finding, Setting, read_claim
+from ..attack.class_center_checks import CENTER_CHECKS, check_center
 from ..attack.release_function import BlackBox, KeyedRelease, SamplerError, load_sampler
 from ..attack.sampler_checks import check_channel, check_histogram, check_independence
 from ..attack.unit_checks import check_units
@@ -48,6 +56,15 @@ def _attack(args: argparse.Namespace) -> bool:
         raise UsageError(f"{args.path} does not exist: name a mechanism file or an output folder")
     function = None if args.sampler is None else load_sampler(args.sampler)
     claim = read_claim(local, args.path)
+    if claim.center is not None:
+        if args.sampler is not None or args.within is not None:
+            raise UsageError(
+                f"the classes of {args.path} are drawn from a center: leave out --sampler and --within, which are for "
+                "labels that are randomized one by one"
+            )
+        print("labeldp: checking the draws and the noise of the center", file=sys.stderr, flush=True)
+        setting = Setting(args.draws, (1 - args.confidence) / CENTER_CHECKS, args.seed)
+        return _print_findings(_center_lines(claim, claim.center), check_center(claim, setting))
     randomizer = claim.randomizer
     if args.within is not None and claim.classes is not None:
         raise UsageError("--within is for labels that are numbers: no guess is close to a class. Leave it out")
@@ -65,8 +82,13 @@ def _attack(args: argparse.Namespace) -> bool:
     if args.within is not None:
         attacks[1:] = [label_inference(randomizer, claim.prior, args.within)]
     lines += [_line("" if place else "advantage", _advantage_text(found)) for place, found in enumerate(attacks)]
+    return _print_findings(lines, _findings(box, attacked, claim, setting))
+
+
+def _print_findings(lines: list[str], findings: Iterable[Finding]) -> bool:
+    """Prints lines, findings and the result of all; tells whether all checks passed."""
     failed = []
-    for finding in _findings(box, attacked, claim, setting):
+    for finding in findings:
         lines.append(_line(finding.check, ("" if finding.passed else "FAIL: ") + finding.text))
         if not finding.passed:
             failed.append(finding.check)
@@ -122,3 +144,24 @@ def _advantage_text(found: LabelInference) -> str:
     bound = "" if found.bound is None else f"; at most {found.bound:.4g} at this epsilon"
     success = f"{found.informed:.4g} with the released label, {found.uninformed:.4g} from the prior"
     return f"{found.advantage:.4g} for {guess}: {success}{bound}"
+
+
+def _center_lines(claim: Claim, center: ClassCenter) -> list[str]:
+    """Lines on a center of classes: its claims, and bounds on the advantage of a guess."""
+    budget, linear, cells = center.budget, center.linear.design.epsilon, center.cells
+    parts = [f"{budget.counts:.6g} for the counts"]
+    parts += [f"{linear:.6g} for the class sums"] if linear else []
+    parts += [f"{cells.design.epsilon:.6g} for the cells"] if cells else []
+    claimed = f"{len(center.counts)} classes; claims epsilon {', '.join(parts)}"
+    if claim.unit is not None:
+        whole, most = claim.unit.total(center.epsilon), claim.unit.max_records
+        claimed += f", of one record; {round_up(whole):.6g} for all, of all of at most {most} records of a unit"
+    share, epsilon = float(claim.prior.weights.max()), center.epsilon
+    bound, of_all = largest_advantage(share, epsilon), largest_advantage_of_all(epsilon)
+    guess = f"at most {bound:.4g} for an exact guess, at epsilon {epsilon:.6g}: {share + bound:.4g} with the release, "
+    return [
+        _line("mechanism", f"{claim.randomizer.mechanism}: {claimed}"),
+        _line("sampler", "the noise and the keyed draws of labeldp"),
+        _line("advantage", f"{guess}{share:.4g} from the shares of the classes"),
+        _line("", f"at most {of_all:.4g}, whatever is known beside the release"),
+    ]

@@ -49,6 +49,8 @@ GROUPS = {
             "release the label histogram and write the mechanism file", True),
         "apply": Command(f"{_JOB}:apply_flags", "cli.privatize_command:run_apply",
             "release a dataset with the mechanism file of fit", True),
+        "finish": Command(f"{_FLAGS}:finish_flags", "cli.finish_command:run",
+            "publish the release of a job that was submitted only", True),
     },
     "Choose a mechanism and a budget": {
         "domain": Command("flags.job_flags:domain_flags", "cli.domain_command:run",

@@ -93,7 +93,7 @@ class DomainRequest:
         """Name of the request in the ledger; `clamped` is not a part of it, because it changes nothing released."""
         where = self.input.where
         asked: list[Any] = [
-            "domain", self.input.paths, self.column.name, self.column.domain, self.column.id_column,
+            "domain", self.input.request, self.column.name, self.column.domain, self.column.id_column,
             self.budget.epsilon, where and [where.column, where.value],
         ]  # fmt: skip
         if self.column.unit is not None:
@@ -148,7 +148,7 @@ def _parse(args: argparse.Namespace) -> DomainRequest:
         clamped=args.clamped,
         target=args.domain_file,
         ledger=resolve_ledger(args.ledger, args.domain_file),
-        key=resolve_noise_key(args.noise_key_file, args.domain_file),
+        key=resolve_noise_key(args.noise_key_file, args.domain_file, mode=args.noise_key_mode),
     )
 
 
@@ -178,7 +178,7 @@ def build(pipeline: beam.Pipeline, request: DomainRequest, path: str) -> None:
     """Adds the job to a pipeline; it writes the noised counts to the file `path`."""
     input, column = request.input, request.column
     units = bound_units(pipeline, input, column, request.key)
-    read = ReadRecordBatches(input.pattern, input.format, column.columns, input.where, column.name)
+    read = ReadRecordBatches(input.source, input.format, column.columns, input.where, column.name)
     batches = without_excess(pipeline | "ReadLabels" >> read, "BoundLabels", units, column)
     epsilon = request.record_epsilon
     release = batches | "NoisyHistogram" >> NoisyPrior(

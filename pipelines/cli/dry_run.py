@@ -18,6 +18,7 @@ from ...mechanisms.registry import AUTO, Mechanism, mechanism_named
 from ...mechanisms.release.class_release import DRAWN_BY_CENTER, class_budget
 from ...mechanisms.release.prior_release import EarlierMechanism, RefusedRelease, check_records, histogram_shares
 from ...transforms.io.filesystems import is_remote
+from ...transforms.readers.orc_reader import orc_schema
 from ...transforms.readers.parquet_reader import parquet_schema
 from ..errors import UsageError, one_line
 from ..ledger.ledger import Ledger
@@ -76,9 +77,10 @@ def _created(key: str) -> str:
 def _records(release: Release) -> int | None:
     """Number of records, if the footers of the files tell it."""
     paths = release.input.paths
-    if release.input.format.name != "parquet" or release.input.where is not None or len(paths) > _MOST_FOOTERS:
+    rows_of = {"parquet": parquet_schema, "orc": orc_schema}.get(release.input.format.name)
+    if rows_of is None or release.input.where is not None or len(paths) > _MOST_FOOTERS:
         return None
-    return sum(parquet_schema(path)[1] for path in paths)
+    return sum(rows_of(path)[1] for path in paths)
 
 
 def _input(release: Release, records: int | None) -> str:
@@ -275,4 +277,5 @@ def _output(release: Release) -> str:
     if output.partitions.columns:
         folders = counted(len(output.partitions.folders), "folder")
         shards += f" in each of {folders}, {'/'.join(f'{name}=...' for name in output.partitions.names)}"
-    return one_line(f"{output.target}: {shards}{compression}")
+    table = "" if output.table is None else f", added to {output.table.format}://{output.table.table}"
+    return one_line(f"{output.target}: {shards}{compression}{table}")

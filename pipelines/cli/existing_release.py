@@ -27,6 +27,7 @@ from ..errors import FieldError
 from ..ledger.ledger import Ledger
 from ..publish.manifest import manifest_facts, read_manifest
 from ..publish.release_steps import ReleasedLabel
+from ..publish.request import Run
 from ..spec.label_folders import MANIFEST_NAME
 from ..spec.machine import check_can_create, write_file
 from ..spec.mechanism_file import MECHANISM_NAME, read_mechanism_file
@@ -65,15 +66,15 @@ class RunResult:
     seconds: float = 0.0
 
     @classmethod
-    def of_run(cls, release: Release, released: Sequence[ReleasedLabel], seconds: float) -> RunResult:
+    def of_run(cls, run: Run, released: Sequence[ReleasedLabel], seconds: float) -> RunResult:
         """Result of a job that was published just now."""
-        binding, files = released[0].result.binding, [each.mechanism for each in released]
+        request, binding, files = run.request, released[0].result.binding, [each.mechanism for each in released]
         certified = sum((Fraction(file.total_epsilon(file.labels_certified[0])) for file in files), Fraction(0))
         facts = {each.label.name: each.facts for each in released}
         return cls(
-            release.output.target, False, release.budget.epsilon, round_up(certified), release.budget.delta,
+            request.output, False, request.budget.epsilon, round_up(certified), request.budget.delta,
             binding.records, binding.unusable,
-            {name: _of_label(each, release.command) for name, each in facts.items()}, seconds,
+            {name: _of_label(each, request.command) for name, each in facts.items()}, seconds,
         )  # fmt: skip
 
     def write(self, path: str) -> None:
@@ -118,7 +119,7 @@ def verify_existing(release: Release) -> RunResult:
             f"{target} exists, but ledger {release.ledger} has no run of this request with this output: name another "
             "output, or the ledger of that run"
         )
-    with _local(target) as path:
+    with local_release(target) as path:
         audit = audit_path(str(path))
         if audit.problems:
             raise InputError(f"{target} exists, but its audit fails: {'; '.join(audit.problems)}")
@@ -139,7 +140,7 @@ def verify_existing(release: Release) -> RunResult:
 
 
 @contextlib.contextmanager
-def _local(target: str) -> Iterator[Path]:
+def local_release(target: str) -> Iterator[Path]:
     """The release as local files; of one on an object store, its documents."""
     if not is_remote(target):
         yield Path(target)

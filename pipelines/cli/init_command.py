@@ -26,7 +26,7 @@ from .job_template import job_template
 
 _ENDINGS = {
     ".csv": "csv", ".tsv": "csv", ".tab": "csv",
-    ".parquet": "parquet", ".pq": "parquet",
+    ".parquet": "parquet", ".pq": "parquet", ".orc": "orc",
     ".tfrecord": "tfrecord", ".tfrecords": "tfrecord", ".tfrec": "tfrecord",
 }  # fmt: skip
 _TABS = (".tsv", ".tab")
@@ -79,7 +79,7 @@ def _init(args: argparse.Namespace) -> None:
             problem = f"{path}: {missing_column(args.label, names, dialect)}"
         raise UsageError(f"--label: {problem}{did_you_mean(args.label, names)}")
     # The types of a Parquet file are in its footer; those of other files are in the records.
-    types = [str(field.type) if kind == "parquet" else "" for field in schema]
+    types = [str(field.type) if kind in ("parquet", "orc") else "" for field in schema]
     columns = list(zip(names, types, strict=True))
     boolean = args.label in names and pa.types.is_boolean(value_type(schema.field(args.label).type))
     input = {"input": args.file, "input_format": kind, **_given_dialect(args)}
@@ -131,7 +131,7 @@ def _format_of(path: str) -> str:
     with contextlib.suppress(OSError, pa.ArrowException), open_input(path) as file:
         if file.read(len(_PARQUET_MAGIC)) == _PARQUET_MAGIC:
             return "parquet"
-    raise UsageError(f"{path}: the name does not tell the format: give --input_format tfrecord, parquet or csv")
+    raise UsageError(f"{path}: the name does not tell the format: give --input_format tfrecord, parquet, csv or orc")
 
 
 def _write_new(path: str, text: str) -> None:

@@ -139,7 +139,12 @@ def _parse(args: argparse.Namespace) -> _Request:
     named = {"label": args.label, "unit_column": args.unit_column}
     check_columns(named, input, read_schema(input, [args.label]))
     parameters = MODEL_PARAMETERS if args.features is None else args.features + 1
-    return _Request(input, resolve_noise_key(args.noise_key_file, _work_file(tempfile.gettempdir())), prior, parameters)
+    return _Request(
+        input,
+        resolve_noise_key(args.noise_key_file, _work_file(tempfile.gettempdir()), mode=args.noise_key_mode),
+        prior,
+        parameters,
+    )
 
 
 def _prior(args: argparse.Namespace, fields: Fields) -> PriorFile:
@@ -187,7 +192,7 @@ def _count(args: argparse.Namespace, request: _Request, options: PipelineOptions
 def _build(pipeline: beam.Pipeline, args: argparse.Namespace, request: _Request, path: str) -> None:
     """Reads of a label whether there is one."""
     input, label, unit = request.input, args.label, args.unit_column
-    read = ReadRecordBatches(input.pattern, input.format, [label, unit], input.where, label)
+    read = ReadRecordBatches(input.source, input.format, [label, unit], input.where, label)
     counts: Any = pipeline | "ReadUnits" >> read | "CountUnits" >> CountUnits(label, unit, request.key)
     _ = counts | "WriteCounts" >> beam.Map(_write_counts, path)
 

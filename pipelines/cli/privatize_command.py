@@ -9,28 +9,32 @@ from collections.abc import Sequence
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from ...transforms.errors import InputError
+from ...transforms.io.filesystems import is_remote
 from ...transforms.progress_log import LOGGER
-from ..errors import one_line
+from ...transforms.stores.object_store import is_store
+from ..errors import FieldError, one_line
 from ..flags.arguments import log_to_stderr
 from ..job.job_graph import run_job
 from ..job.run_pipeline import describe_failure
-from ..job.runner_options import runner_options
-from ..job.validation_passes import check_features, check_output, check_values
+from ..job.runner_options import forbid_short_lived, runner_options
+from ..job.validation_passes import check_features, check_values
 from ..ledger.ledger import Ledger
-from ..publish.output_folder import publish_file, publish_folder, publishing, staging_folder
-from ..publish.protocol import charged, check_caps
-from ..publish.release_steps import ReleasedLabel, charge_of, remove_segments, write_manifests
+from ..publish.output_folder import staging_folder
+from ..publish.output_table import commit_to_table
+from ..publish.protocol import check_caps
+from ..publish.release_steps import ReleasedLabel
+from ..publish.request import Request, Run, new_run
 from ..publish.signals import signals_as_interrupts
 from ..spec.fields import Fields
 from ..spec.input_spec import announce_csv_columns, read_schema
 from ..spec.make_release import make_release
-from ..spec.mechanism_file import MECHANISM_NAME
 from ..spec.release import Release
 from ..spec.store_access import open_stores
-from .announcement import announce, announce_features, announce_readers, counted, warn_of_other_label
+from .announcement import announce_features, announce_readers, counted, warn_of_other_label
 from .dry_run import print_dry_run
 from .existing_release import RunResult, check_result, is_released, verify_existing
 from .exit_codes import names_of_flags, run_command
+from .publication import publish_results
 
 
 def run_privatize(args: argparse.Namespace, runner_flags: Sequence[str]) -> int:
@@ -54,12 +58,14 @@ def _run(command: str, args: argparse.Namespace, runner_flags: Sequence[str]) ->
     def work() -> None:
         open_stores(vars(args), runner_flags)
         verify, result, started = args.if_exists == "verify", args.result_json, time.monotonic()
+        wait = args.wait_until_finish is not False
         if result is not None:
             check_result(result)
         release = make_release(command, Fields.of(vars(args)), may_exist=verify)
         if verify and is_released(release):
             found = verify_existing(release)
             print(f"verified   {one_line(found.output)}: the release of this request, charged before; its audit holds")
+            _add_to_table(release)
             if result is not None:
                 found.write(result)
             return
@@ -69,18 +75,50 @@ def _run(command: str, args: argparse.Namespace, runner_flags: Sequence[str]) ->
             print_dry_run(release, read_schema(input, release.private))
             return
         options = runner_options(runner_flags, input.format.name, input.file_size)
+        if not wait:
+            _check_submission(release, options, result)
         with signals_as_interrupts():
-            released = _release(release, options)
+            run, released = _release(release, options, wait)
+            if wait:
+                _add_to_table(release)
         if result is not None:
-            RunResult.of_run(release, released, time.monotonic() - started).write(result)
+            RunResult.of_run(run, released, time.monotonic() - started).write(result)
 
     # The text of an unforeseen exception could quote a label; its class and line cannot.
     prog, names = f"labeldp {command}", names_of_flags(args)
     return run_command(prog, work, (InputError,), "nothing is released", describe_failure, names)
 
 
-def _release(release: Release, options: PipelineOptions) -> list[ReleasedLabel]:
-    """Runs a job up to its release, which is charged after all checks and appears only once it is charged."""
+def _check_submission(release: Release, options: PipelineOptions, result: str | None) -> None:
+    """Refuses what a command that submits a job, and does not wait for it, cannot do."""
+    forbid_short_lived(options)
+    if is_remote(release.output.target) and not is_store(release.output.target):
+        raise FieldError("{no_wait_until_finish} needs an output in a local folder, or on s3:// or gs://")
+    if release.validation is not None:
+        raise FieldError("{no_wait_until_finish}: {validate} and {schema} need passes before and after the job: wait")
+    if release.unsure:
+        raise FieldError(
+            "{no_wait_until_finish}: only a pass before the job tells whether the output can hold {names}: wait",
+            names=one_line(", ".join(release.unsure)),
+        )
+    if release.output.table is not None:
+        raise FieldError("{no_wait_until_finish}: {output_table} gets the shards once they are released: wait")
+    if result is not None:
+        raise FieldError("{no_wait_until_finish}: give {result_json} to labeldp finish, which publishes the release")
+
+
+def _add_to_table(release: Release) -> None:
+    table, target = release.output.table, release.output.target
+    if table is not None:
+        added = commit_to_table(table, target)
+        print(f"table      {one_line(f'{table.format}://{table.table}')} {'has' if added else 'had'} the shards")
+
+
+def _release(release: Release, options: PipelineOptions, wait: bool) -> tuple[Run, list[ReleasedLabel]]:
+    """Runs a job up to its release, which is charged after all checks and appears only once it is charged.
+
+    Without `wait`, the job is submitted, and `labeldp finish` does the rest.
+    """
     fit, target, ledger = release.command == "fit", release.output.target, Ledger(release.ledger)
     check_caps(ledger, release.name, release.budget, release.caps, release.unit, release.fitted)
     with staging_folder(target, single_file=fit) as staging:
@@ -92,21 +130,13 @@ def _release(release: Release, options: PipelineOptions) -> list[ReleasedLabel]:
         check_values(release, options)
         if release.validation is not None:
             check_features(release, options, staging.work)
-        released = run_job(ledger, release, options, staging)
-        manifests: tuple[str, ...] = ()
-        if not fit:
-            manifests = write_manifests(release, released, staging)
-            remove_segments(staging)
-            if release.validation is not None:
-                mechanisms = {each.label.name: each.mechanism for each in released}
-                check_output(release.output, mechanisms, options, staging)
-        with charged(ledger, charge_of(release, released), release.caps, publishing(staging, target)):
-            if fit:
-                publish_file(staging, MECHANISM_NAME, target)
-            else:
-                publish_folder(staging, target, manifests)
-            # An interrupt before this would be reported as "nothing is released" when something is.
-            announce(release, released)
-            if not fit:
-                announce_readers(release, released[0].result.binding)
-    return released
+        run = new_run(Request.of(release), staging)
+        run_job(ledger, release, options, staging, run, wait)
+        if not wait:
+            staging.left = True
+            print(f"submitted  {one_line(target)}: labeldp finish {one_line(target)} waits for it and publishes it")
+            return run, []
+        released = publish_results(run, staging, options)
+    if not fit:
+        announce_readers(release, released[0].result.binding)
+    return run, released

@@ -86,7 +86,8 @@ def _check_output(output: str) -> None:
 
 def _write_page(args: argparse.Namespace, paths: Sequence[str], output: str) -> None:
     # They need jinja2, which an extra installs.
-    from ..report.report_page import comparison_page, report_page
+    from ..report.comparison_page import comparison_page
+    from ..report.report_page import report_page
 
     subjects = [read_report_input(local_copy(args, path), args.ledger, path) for path in paths]
     text = report_page(subjects[0], args.party) if len(subjects) == 1 else comparison_page(subjects, args.party)

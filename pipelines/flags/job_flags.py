@@ -12,9 +12,11 @@ from ..spec.fields import (
     CSV_TYPES,
     DEFAULT_LOSS,
     INPUT_FORMATS,
+    KEY_MODES,
     LOSSES,
     MECHANISM_LIST,
     MECHANISMS,
+    MISSING_COLUMNS,
     OUTPUT_FORMATS,
     PARTITIONS,
     PURPOSES,
@@ -40,6 +42,7 @@ _NOT_TAKEN = {
         "num_shards": f"--num_shards {_NO_SHARDS}",
         "compression": f"--compression {_NO_SHARDS}",
         "partition_output": f"--partition_output {_NO_SHARDS}",
+        "output_table": f"--output_table {_NO_SHARDS}",
         "validate": "--validate requires --output, which fit does not take; use --schema to check the features",
     },
     "apply": {
@@ -106,6 +109,8 @@ def add_flags(parser: CommandParser, command: str) -> None:
     add("--if_exists", choices=IF_EXISTS, default=IF_EXISTS[0], metavar="HOW",
         help="what to do if the output is a release: fail; or verify that it is the one of this request, by ledger and "
         "audit, and succeed without a charge, as retries of a scheduler need; default fail")  # fmt: skip
+    add("--wait_until_finish", action=Switch,
+        help="wait for the job and publish its release, the default; or submit it, for labeldp finish")  # fmt: skip
     add("--result_json", metavar="FILE", help="write paths, epsilons, warnings and verdict of a run that succeeds")
     add("--dry_run", action=Switch, help="say what the job would do, and what it would charge; reads no label")
 
@@ -113,7 +118,9 @@ def add_flags(parser: CommandParser, command: str) -> None:
 def input_flags(parser: CommandParser) -> None:
     """Adds the flags that describe the input files and their records."""
     add = parser.flag_group("Input")
-    add("--input", metavar="GLOB", needed=True, help="input files; quote a glob, as in 'log-*.csv'")
+    add("--input", metavar="GLOB|TABLE", needed=True,
+        help="input files; quote a glob, as in 'log-*.csv'. Or a snapshot of a table, by default "
+        "the current one: iceberg://CATALOG/NAMESPACE.TABLE[@SNAPSHOT_ID] or delta://PATH[@VERSION]")  # fmt: skip
     add("--input_format", choices=INPUT_FORMATS, metavar="FORMAT", needed=True,
         help=f"format of the input files: {', '.join(INPUT_FORMATS)}")  # fmt: skip
     add("--csv_types", metavar="NAME=TYPE,...", help=f"column types, where CSV inference fails: {', '.join(CSV_TYPES)}")
@@ -121,6 +128,9 @@ def input_flags(parser: CommandParser) -> None:
     add("--partitions", choices=PARTITIONS, default=PARTITIONS[0], metavar="HOW",
         help="folders named KEY=VALUE in the paths of input files: hive makes columns of them, none ignores them; "
         "default hive")  # fmt: skip
+    add("--missing_columns", choices=MISSING_COLUMNS, default=MISSING_COLUMNS[0], metavar="HOW",
+        help="columns that only some of the Parquet files have: error, or null, which is their value in the others; "
+        "default error. Tables say it themselves")  # fmt: skip
     add("--where", metavar="NAME=VALUE", help="keep only records whose public feature NAME has this value")
     add("--id_column", metavar="NAME", help="column of unique record ids; default: identified by file and row")
     add("--max_unusable_fraction", type=float, default=0.001, metavar="F",
@@ -201,6 +211,14 @@ def budget_record_flags(add: Add) -> None:
     add("--noise_key_file", metavar="FILE",
         help="file with the 32-byte secret key, mode 0600; default: ~/.config/labeldp/noise.key, created if it does "
         "not exist")  # fmt: skip
+    key_mode_flag(add)
+
+
+def key_mode_flag(add: Add) -> None:
+    """Adds the flag of the permissions of the noise key file."""
+    add("--noise_key_mode", choices=KEY_MODES, metavar="WHO",
+        help="who may read --noise_key_file: owner; or group, a group of this process as well, mode 0440, as mounted "
+        "secrets of Kubernetes have it; default owner")  # fmt: skip
 
 
 def _mechanism_flags(parser: CommandParser) -> None:
@@ -242,6 +260,9 @@ def _center_flags(parser: CommandParser) -> None:
 def _output_flags(parser: CommandParser, command: str) -> None:
     add = parser.flag_group("Output")
     add("--output", metavar="DIR", needed=True, help="output folder; must be new or empty")
+    add("--output_table", metavar="TABLE",
+        help="add the shards to a table, in one commit after the charge: iceberg://CATALOG/NAMESPACE.TABLE, or "
+        "delta://PATH, which gets copies")  # fmt: skip
     if command == "fit":
         add("--mechanism_file", metavar="FILE", needed=True, help="the mechanism file to write; must be new")
     elif command == "privatize":

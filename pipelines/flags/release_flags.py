@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..spec.fields import DEFAULT_DECIMAL, DEFAULT_DELIMITER, DEFAULT_ENCODING, INPUT_FORMATS
+from ..spec.fields import DEFAULT_DECIMAL, DEFAULT_DELIMITER, DEFAULT_ENCODING, INPUT_FORMATS, KEY_MODES
 from .command_parser import Add, CommandParser
 
 REPORT_NAME = "report.html"
@@ -78,6 +78,28 @@ def report_flags(parser: CommandParser) -> None:
     add("--output", metavar="FILE",
         help=f"HTML file to write; default {REPORT_NAME} beside the manifest, none for a comparison")  # fmt: skip
     add("--party", metavar="NAME", help="who releases the labels, for the head of the page")
+
+
+def finish_flags(parser: CommandParser) -> None:
+    """Adds the flags of `finish`."""
+    parser.description = (
+        "Publish the release of a job whose command has ended: one that was submitted with --no_wait_until_finish, or "
+        "whose command was killed. Waits for the results of the job, checks them, charges the ledger and publishes the "
+        "output. May be repeated, and run on another machine that sees the same paths."
+    )
+    parser.epilog = "Example:\n  labeldp finish gs://BUCKET/released --timeout 7200"
+    add = parser.flag_group("Run")
+    add("folder", metavar="FOLDER", help="output folder of the run, mechanism file of fit, or the hidden staging "
+        "folder beside it")  # fmt: skip
+    add("--timeout", type=float, metavar="SECONDS",
+        help="stop waiting for the results after this time, 0 to look once; default: no limit")  # fmt: skip
+    add("--noise_key_file", metavar="FILE",
+        help="file of the secret key of the run, which the results are checked with; default: the one that the run "
+        "named")  # fmt: skip
+    add("--noise_key_mode", choices=KEY_MODES, metavar="WHO",
+        help="who may read --noise_key_file: owner, or group; default owner")  # fmt: skip
+    add = parser.flag_group("Output")
+    add("--result_json", metavar="FILE", help="write paths, epsilons, warnings and verdict of the release")
 
 
 def ledger_flags(parser: CommandParser) -> None:

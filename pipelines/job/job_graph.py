@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -32,7 +33,7 @@ from ...transforms.center.fit_classes import (
     ReleaseClassCounts,
 )
 from ...transforms.draw_classes import DrawClasses
-from ...transforms.io.filesystems import delete_files, make_directory, write_text
+from ...transforms.io.filesystems import make_directory, write_text
 from ...transforms.io.input_format import ENOUGH_FILES
 from ...transforms.noise_binding import BindNoise
 from ...transforms.noise_key_file import NoiseKeyFile
@@ -48,7 +49,10 @@ from ...transforms.units.unit_bounds import BoundedUnits, BoundUnits, LeaveOut
 from ..ledger.ledger import Ledger
 from ..publish.job_result import JobResult
 from ..publish.output_folder import DATA_NAME, SEGMENTS_NAME, Staging, job_result_path, released_path
-from ..publish.release_steps import ReleasedLabel, earlier_of_release, read_results
+from ..publish.release_steps import earlier_of_release
+from ..publish.request import Run
+from ..publish.sealed_result import sealed
+from ..publish.staging_locks import SUBMITTED_NAME
 from ..spec.label_folders import MANIFEST_NAME
 from ..spec.mechanism_file import MECHANISM_NAME, MechanismFile
 from ..spec.release import InputSpec, Release
@@ -162,13 +166,21 @@ class LabelJob:
         self.privatized = drawn
         return drawn.batches
 
-    def write_result(self, path: str, shards: Any, letters: Any, units: BoundedUnits | None) -> PCollection[None]:
-        """Adds the stage that writes the job result, after the shards and the dead letters; both may be None."""
+    def write_result(
+        self, path: str, run: str, text: Any, shards: Any, letters: Any, units: BoundedUnits | None
+    ) -> PCollection[None]:
+        """Adds the stage that seals the job result, after the shards and the dead letters; both may be None.
+
+        `run` is the digest of the request, and `text` that of the mechanism file.
+        """
         drawn = self.privatized
         return self.binding | f"WriteJobResult{self._suffix}" >> beam.Map(
             _write_job_result,
             path,
             self.place,
+            run,
+            self._release.key,
+            AsSingleton(text),
             None if drawn is None or drawn.digest is None else AsSingleton(drawn.digest),
             [] if shards is None else AsList(shards),
             [] if letters is None else AsList(letters),
@@ -234,7 +246,7 @@ class LabelJob:
         assert features is not None
         ids = [features.id_column] if features.id_column else []
         read = ReadRecordBatches(
-            input.pattern, input.format, ids, input.where, column.name,
+            input.source, input.format, ids, input.where, column.name,
             other_labels=column.others, together=input.together, undecoded=features.names,
         )  # fmt: skip
         records: Any = _bounded(pipeline, f"Features{self._suffix}", read, units, column)
@@ -243,12 +255,17 @@ class LabelJob:
 
 
 def build(
-    pipeline: beam.Pipeline, release: Release, staging: Staging, earlier: Sequence[Sequence[EarlierMechanism]]
+    pipeline: beam.Pipeline,
+    release: Release,
+    staging: Staging,
+    earlier: Sequence[Sequence[EarlierMechanism]],
+    run: str = "",
 ) -> list[PCollection[None]]:
     """Adds a job to a pipeline. It writes shards, mechanism files and job results into the staging folder.
 
     The labels of several private columns are randomized by one stage after the other. Their priors, centers and
-    randomizers do not depend on each other. `earlier` has the mechanisms of earlier releases of each label.
+    randomizers do not depend on each other. `earlier` has the mechanisms of earlier releases of each label. The job
+    results are bound to `run`, the digest of the request.
 
     Returns PCollections of one element each, which are complete once job results and mechanism files are written. The
     job results are written after the shards and the dead letters.
@@ -257,16 +274,21 @@ def build(
     jobs = [LabelJob(pipeline, release, place, units) for place in range(len(release.labels))]
     labels = _read_labels(pipeline, release, jobs, units)
     written: list[Any] = []
+    texts: list[Any] = []
     # It is deleted before the release is published.
     temp = FileSystems.join(staging.work, SEGMENTS_NAME)
     for job, folder in zip(jobs, release.folders, strict=True):
         text = job.fit(labels, earlier[job.place], temp)
         path = released_path(staging.release, folder, MECHANISM_NAME)
         written.append(job.write_mechanism(text, path, staging.work))
+        texts.append(text)
     shards, letters = None, None
     if release.command != "fit":
         shards, letters = _privatize(pipeline, release, staging, jobs, labels, units)
-    results = [job.write_result(job_result_path(staging, job.place), shards, letters, units) for job in jobs]
+    results = [
+        job.write_result(job_result_path(staging, job.place), run, text, shards, letters, units)
+        for job, text in zip(jobs, texts, strict=True)
+    ]
     return [*results, *written]
 
 
@@ -325,7 +347,7 @@ def bound_units(
         return None
     columns = [name for name in (*column.private, column.id_column, column.unit.column) if name is not None]
     batches = pipeline | "ReadUnits" >> ReadRecordBatches(
-        input.pattern, input.format, list(dict.fromkeys(columns)), input.where, column.name, other_labels=column.others
+        input.source, input.format, list(dict.fromkeys(columns)), input.where, column.name, other_labels=column.others
     )
     return batches | "BoundUnits" >> BoundUnits(column, key, input.groups(_BYTES_A_GROUP))
 
@@ -355,7 +377,7 @@ def _read_labels(
     # Where the rows of a CSV file begin takes as long to find as one pass gains.
     split = input.format.name != "csv" or reads_parts(release)
     read = ReadRecordBatches(
-        input.pattern, input.format, _columns(jobs, drawing=False), input.where, column.name,
+        input.source, input.format, _columns(jobs, drawing=False), input.where, column.name,
         other_labels=column.others, split=split, together=input.together,
     )  # fmt: skip
     carried = [each for job in jobs for each in job.carried(drawing=False)]
@@ -394,7 +416,7 @@ def _read_records(
         centers = [label.column.center for label in release.labels]
         columns += [center for center in centers if center is not None and center not in columns]
     read = ReadRecordBatches(
-        input.pattern, input.format, columns, input.where, column.name,
+        input.source, input.format, columns, input.where, column.name,
         encoded, output.partitions.names, column.others, reads_parts(release), input.together,
         shards=ranges if _parts_are_shards(release) else None,
     )  # fmt: skip
@@ -422,6 +444,9 @@ def _write_job_result(
     binding: NoiseBinding,
     path: str,
     place: int,
+    run: str,
+    key: NoiseKeyFile,
+    mechanism: str,
     digest: int | None,
     shards: Sequence[ShardFile],
     letters: Sequence[LetterFile],
@@ -432,21 +457,26 @@ def _write_job_result(
     mechanisms = frozenset(
         None if drawn is None else drawn.split(",")[place] for shard in shards for drawn in shard.mechanisms
     )
-    write_text(path, JobResult(binding, digest, records, mechanisms, units, dict(sorted(letters))).to_json())
+    result = JobResult(binding, digest, records, mechanisms, units, dict(sorted(letters)))
+    write_text(path, sealed(result, mechanism, run, key))
 
 
-def run_job(ledger: Ledger, release: Release, options: PipelineOptions, staging: Staging) -> list[ReleasedLabel]:
-    """Runs the main job, which writes shards and mechanism files into the staging folder.
+def run_job(
+    ledger: Ledger, release: Release, options: PipelineOptions, staging: Staging, run: Run, wait: bool = True
+) -> None:
+    """Runs the main job, which writes shards, mechanism files and job results into the staging folder.
 
-    If it repeats a release of the ledger whose output is still there, it uses the mechanisms of that release. Raises
-    InputError if the input is at fault.
+    If it repeats a release of the ledger whose output is still there, it uses the mechanisms of that release. Without
+    `wait`, the job is submitted only. Raises InputError if the input is at fault.
     """
     earlier = earlier_of_release(ledger, release)
     for folder in release.folders:
         # Here and not by a worker, which must not make a folder again that the end of the job has removed.
         for root in {staging.work, staging.release} if folder else ():
             make_directory(FileSystems.split(released_path(root, folder, MANIFEST_NAME))[0])
-    run_pipeline(options, lambda pipeline: build(pipeline, release, staging, earlier))
-    released = read_results(release, staging)
-    delete_files([job_result_path(staging, place) for place in range(len(release.labels))])
-    return released
+
+    def submitted(facts: Mapping[str, str]) -> None:
+        path = FileSystems.join(staging.work, SUBMITTED_NAME)
+        write_text(path, json.dumps({"waits": wait, **facts}))
+
+    run_pipeline(options, lambda pipeline: build(pipeline, release, staging, earlier, run.digest), submitted, wait)

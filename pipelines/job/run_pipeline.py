@@ -1,7 +1,5 @@
 """Running of a pipeline to its end, in this process or on a cluster, with errors that hold no label.
 
-A job on Flink is cancelled through its REST interface: Beam's job server only stops waiting for it.
-
 Beam is made to keep what it otherwise computes again for every transform: it asks for views of its options some 1,000
 times in a job, and builds a parser of command lines for each; and it reads the signatures of all methods of each DoFn
 whenever it looks for their state and timers, 30,000 times in a job. Measured on 2,000 records with all defaults: 18 %
@@ -11,16 +9,12 @@ more CPU time without it, half for views and half for signatures. It can go once
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import json
 import logging
 import re
 import threading
-import time
-import urllib.request
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import FunctionType, MethodType
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -44,13 +38,19 @@ from ...transforms.errors import InputError, StageError, describe
 from ..errors import UsageError
 from ..publish.signals import run_in_thread, signals_as_interrupts
 from .runner_options import find_job_server, forbid_ports, forbid_sampling, runs_here, warn_of_ports
-
-_ANSWER_SECONDS = 5.0
-_END_SECONDS = 20.0
+from .submitted_job import cancel_flink_jobs, submitted_job, wait_until_accepted
 
 
-def run_pipeline(options: PipelineOptions, wire: Callable[[beam.Pipeline], object]) -> None:
+def run_pipeline(
+    options: PipelineOptions,
+    wire: Callable[[beam.Pipeline], object],
+    submitted: Callable[[Mapping[str, str]], object] = lambda facts: None,
+    wait: bool = True,
+) -> None:
     """Builds a pipeline and runs it to its end; `wire` adds the transforms to an empty one.
+
+    A job on a cluster is reported to `submitted`, with public facts by which it is found there. Without `wait`, the
+    function returns once the cluster has the job.
 
     Raises InputError if a stage found the input at fault, StageError if the runner gave up for a reason that no stage
     reported, and UsageError if the runner's flags are refused.
@@ -64,7 +64,7 @@ def run_pipeline(options: PipelineOptions, wire: Callable[[beam.Pipeline], objec
         if local:
             run_in_thread(lambda: pipeline.run().wait_until_finish())
         else:
-            _run_on_cluster(pipeline, options)
+            _run_on_cluster(pipeline, options, submitted, wait)
     except UsageError:
         raise
     except Exception as error:
@@ -122,7 +122,12 @@ def describe_failure(error: BaseException) -> str:
     return re.sub(r" \[while running .*", "", found[1]) if found else describe(error)
 
 
-def _run_on_cluster(pipeline: beam.Pipeline, options: PipelineOptions) -> None:
+def _run_on_cluster(
+    pipeline: beam.Pipeline,
+    options: PipelineOptions,
+    submitted: Callable[[Mapping[str, str]], object],
+    wait: bool,
+) -> None:
     """Submits the job to a cluster and waits for it. If this process is told to end, the job is cancelled there."""
     # A cluster reports a failure in many lines.
     logging.getLogger().setLevel(logging.CRITICAL)
@@ -131,6 +136,10 @@ def _run_on_cluster(pipeline: beam.Pipeline, options: PipelineOptions) -> None:
     warn_of_ports(options)
     # In the main thread: a job server that starts here sets signal handlers.
     result: Any = pipeline.run()
+    submitted(submitted_job(options, result))
+    if not wait:
+        wait_until_accepted(options, result)
+        return
 
     def cancel() -> None:
         master = options.view_as(FlinkRunnerOptions).flink_master
@@ -153,31 +162,6 @@ def _silence_closed_connections() -> None:
             show(failure)
 
     threading.excepthook = show_others
-
-
-def cancel_flink_jobs(master: str, job_name: str) -> None:
-    """Cancels the running jobs of a name and waits up to 20 seconds for their end.
-
-    `master` is Flink's REST address, as in `--flink_master`. Raises OSError if nothing answers there.
-    """
-    address = master if "://" in master else f"http://{master}"
-    until = time.monotonic() + _END_SECONDS
-    while (running := _running(address, job_name)) and time.monotonic() < until:
-        for job in running:
-            # It may have ended meanwhile.
-            with contextlib.suppress(OSError):
-                _call("PATCH", f"{address}/jobs/{job}?mode=cancel")
-        time.sleep(0.2)
-
-
-def _running(address: str, job_name: str) -> list[str]:
-    jobs = _call("GET", f"{address}/jobs/overview")["jobs"]
-    return [job["jid"] for job in jobs if job["name"] == job_name and job["end-time"] < 0]
-
-
-def _call(method: str, url: str) -> Any:
-    with urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=_ANSWER_SECONDS) as answer:
-        return json.load(answer)
 
 
 @functools.cache

@@ -14,12 +14,14 @@ from typing import Any
 from apache_beam.options.pipeline_options import (
     DebugOptions,
     DirectOptions,
+    FlinkRunnerOptions,
     JobServerOptions,
     PipelineOptions,
     PortableOptions,
     SparkRunnerOptions,
     StandardOptions,
 )
+from apache_beam.runners.portability.flink_runner import MAGIC_HOST_NAMES
 
 from ...transforms.io.input_format import SMALL_FILE_SIZE
 from ...transforms.progress_log import LOGGER
@@ -144,12 +146,30 @@ def find_job_server(options: PipelineOptions) -> None:
         ) from None
 
 
+def forbid_short_lived(options: PipelineOptions) -> None:
+    """Refuses runners whose jobs end with this process, where it is not to wait for the job."""
+    name, flag = runner_name(options), "--no_wait_until_finish"
+    # SparkRunner starts the driver of its jobs, which ends with this process.
+    driver_here = name == "sparkrunner" and not options.view_as(PortableOptions).job_endpoint
+    if runs_here(options) or name == "prismrunner" or driver_here:
+        raise UsageError(f"{flag} needs a runner whose jobs go on without this command: name its --runner")
+    if name == "flinkrunner" and options.view_as(FlinkRunnerOptions).flink_master in MAGIC_HOST_NAMES:
+        raise UsageError(f"{flag} needs a cluster that goes on without this command: name its --flink_master")
+    if _workers_here(options):
+        raise UsageError(f"{flag} needs workers that go on without this command: name their --environment_type")
+
+
+def _workers_here(options: PipelineOptions) -> bool:
+    kind = options.view_as(PortableOptions).environment_type
+    by_default = runner_name(options) in ("prismrunner", "flinkrunner", "sparkrunner")
+    return kind == "LOOPBACK" or (kind is None and by_default)
+
+
 def warn_of_ports(options: PipelineOptions) -> None:
     """Warns if the runner reaches workers in this process through a port, as Prism does.
 
     Such workers execute code that anyone who can connect sends to them.
     """
-    kind = options.view_as(PortableOptions).environment_type
-    if kind == "LOOPBACK" or (kind is None and runner_name(options) in ("prismrunner", "flinkrunner", "sparkrunner")):
+    if _workers_here(options):
         runner = options.view_as(StandardOptions).runner
         LOGGER.warning("workers of %s listen on all network interfaces; use it only on a trusted network", runner)

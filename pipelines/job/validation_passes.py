@@ -43,8 +43,9 @@ from ...transforms.validation.tensorflow_libraries import (
 from ...transforms.validation.validate_examples import ValidateExamples, Validation
 from ..errors import one_line
 from ..publish.output_folder import DATA_NAME, VALIDATION_NAME, Staging
+from ..publish.request import Request
 from ..spec.mechanism_file import MechanismFile
-from ..spec.release import OutputSpec, Release
+from ..spec.release import Release
 from .run_pipeline import run_pipeline, run_single_threaded
 
 FEATURE_STATISTICS_NAME = "feature_stats.pb"
@@ -70,7 +71,7 @@ def check_features(release: Release, options: PipelineOptions, work: str) -> Non
 
     def wire(pipeline: beam.Pipeline) -> None:
         batches: Any = pipeline | "ReadFeatures" >> ReadRecordBatches(
-            input.pattern, input.format, where=input.where, label_column=labels[0], other_labels=labels[1:]
+            input.source, input.format, where=input.where, label_column=labels[0], other_labels=labels[1:]
         )
         found = batches | "ValidateFeatures" >> ValidateExamples(
             labels, schema, single_precision=release.output.format == "tfrecord"
@@ -83,7 +84,7 @@ def check_features(release: Release, options: PipelineOptions, work: str) -> Non
 
 
 def check_output(
-    output: OutputSpec, mechanisms: Mapping[str, MechanismFile], options: PipelineOptions, staging: Staging
+    request: Request, mechanisms: Mapping[str, MechanismFile], options: PipelineOptions, staging: Staging
 ) -> None:
     """Validates the staged shards, writes their statistics and adds the privatized labels to the schema.
 
@@ -94,8 +95,8 @@ def check_output(
     """
     folder = FileSystems.join(staging.work, VALIDATION_NAME)
     schema = read_text(FileSystems.join(folder, SCHEMA_NAME))
-    data, folders = FileSystems.join(staging.release, DATA_NAME), output.partitions.columns
-    format = Format(output.format, partitions=bool(folders), root=data)
+    data, folders = FileSystems.join(staging.release, DATA_NAME), request.partitions
+    format = Format(request.output_format, partitions=bool(folders), root=data)
     pattern = FileSystems.join(data, *("*" for _ in folders), "*")
     for label, mechanism in mechanisms.items():
         if mechanism.classes is None:
@@ -120,7 +121,7 @@ def check_output(
             with (
                 named_file("writing", path),
                 open_file(FileSystems.join(folder, name)) as file,
-                complete_file(path, staging.work) as copy,
+                complete_file(path, staging.temp) as copy,
             ):
                 copy.write(file.read())
 
@@ -196,7 +197,7 @@ def check_values(release: Release, options: PipelineOptions) -> None:
     input, labels = release.input, release.private
     LOGGER.info("checking the values of %s", one_line(", ".join(release.unsure)))
     read = ReadRecordBatches(
-        input.pattern, input.format, release.unsure, input.where, labels[0],
+        input.source, input.format, release.unsure, input.where, labels[0],
         other_labels=labels[1:], together=input.together,
     )  # fmt: skip
 

@@ -14,6 +14,10 @@ from ...mechanisms.release.unit_bound import UnitBound, UnitCounts
 from ...transforms.errors import OTHER_MECHANISM, InputError
 
 
+class NeverReleased(InputError):
+    """The job of a run has ended, or failed, so that nothing of it can ever be released."""
+
+
 @dataclass(frozen=True)
 class JobResult:
     """Result of a job; all of it is safe to publish.
@@ -94,7 +98,7 @@ class JobResult:
     def check_same_input(self) -> None:
         """Checks that both passes saw the same input. Raises InputError if it changed between them."""
         if self.digest_applied is not None and self.digest_applied != self.binding.digest:
-            raise InputError(
+            raise NeverReleased(
                 "the input changed while the job ran; nothing is released. Run again when the files are complete"
             )
 
@@ -106,4 +110,4 @@ class JobResult:
         """
         # A job without shards, fit, has drawn no label. Any other job has at least one record.
         if self.digest_applied is not None and self.mechanisms_applied != {fingerprint}:
-            raise InputError(OTHER_MECHANISM)
+            raise NeverReleased(OTHER_MECHANISM)

@@ -64,7 +64,7 @@ def make_manifest(
     """Makes the document that release.json holds.
 
     `epsilon` is the budget of histogram and labels together. `details` are further keys: label, identity, where, loss,
-    features and warnings, and those that a command adds.
+    features and warnings, table for the input from one, and those that a command adds.
     """
     binding, randomizer, unit = result.binding, mechanism.randomizer, result.binding.unit
     certificate = randomizer.certificate()
@@ -107,7 +107,12 @@ def make_manifest(
 
 
 def losses_of(mechanism: MechanismFile) -> dict[str, Loss]:
-    """Losses that a mechanism file is stated with: those that are defined for its labels, or that of its classes."""
+    """Losses that a mechanism file is stated with: those that are defined for its labels, or that of its classes.
+
+    None for a center of classes: what its draws lose depends on the features of each record.
+    """
+    if mechanism.class_center is not None:
+        return {}
     if mechanism.classes is not None:
         return {ZERO_ONE.name: ZERO_ONE}
     negative = mechanism.randomizer.labels[0] < 0
@@ -359,7 +364,7 @@ def labels_manifest(documents: Sequence[dict[str, Any]], folders: Sequence[str],
         round_up(sum((Fraction(document[key]) for document in documents), Fraction(0)))
         for key in ("certified_epsilon", "delta", "certified_delta")
     )
-    shared = ("identity", "where", "records", "records_without_label", "shards", "versions")
+    shared = ("identity", "table", "where", "records", "records_without_label", "shards", "versions")
     return {
         "format": LABELS_FORMAT,
         "adjacency": LABELS_ADJACENCY if unit is None else LABELS_UNIT_ADJACENCY,
@@ -372,7 +377,7 @@ def labels_manifest(documents: Sequence[dict[str, Any]], folders: Sequence[str],
             for document, folder in zip(documents, folders, strict=True)
         ],
         **({} if unit is None else {"unit": {key: unit[key] for key in ("column", "max_records", "over_limit")}}),
-        **{key: first[key] for key in shared},
+        **{key: first[key] for key in shared if key in first},
     }
 
 
@@ -408,7 +413,7 @@ def released_facts(
         ),
         1 if mechanism.unit is None else mechanism.unit.max_records,
         mechanism.classes,
-        mechanism.class_center is not None,
+        None if mechanism.class_center is None else mechanism.class_center.center.budget.total,
     )
 
 

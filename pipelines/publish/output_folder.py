@@ -3,9 +3,7 @@
 On an object store, which cannot move, the files of a release are written under their final names, and the manifest
 last: without release.json there is no release. Temporary files are staged beside the target there, too.
 
-Locks tell the staging folder of a running job from one that a killed run has left behind. The kernel releases the lock
-of a process that ends in any way, so a local folder without a lock is dead. Remote filesystems have no locks: there,
-folders are only named. Object stores have leases instead (`transforms/stores/lease`).
+Local staging folders are locked (`staging_locks`); object stores have leases (`transforms/stores/lease`).
 
 Functions raise StageError if the operating system or the store refuses, or another run has published to the target or
 taken it over.
@@ -16,22 +14,17 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shutil
-import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
-from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 
-from ...transforms.errors import InputError, StageError, StoreConflict, StoreError, describe, named_file
+from ...transforms.errors import InputError, StageError, StoreConflict, StoreError, named_file
 from ...transforms.io.filesystems import (
     delete_folder,
     is_empty_folder,
     is_remote,
     make_directory,
-    make_folders,
     move_files,
     open_mode,
     store_of,
@@ -42,10 +35,13 @@ from ...transforms.progress_log import LOGGER
 from ...transforms.stores.lease import Lease, lease_path, staging_of
 from ...transforms.stores.object_store import ABSENT, is_store
 from ..spec.label_folders import CENTER_NAME, LABELS_NAME, MANIFEST_NAME
+from .staging_locks import locked_staging, remove_leftovers, remove_staging
 
 DATA_NAME = "data"
 VALIDATION_NAME = "validation"
 SEGMENTS_NAME = "segments"
+RELEASE_NAME = "release"
+"""Folder in a local staging folder that becomes the release."""
 _DELETIONS = 3
 # Names below a target that a run writes.
 _OWN = re.compile(
@@ -54,22 +50,32 @@ _OWN = re.compile(
     rf"|{LABELS_NAME}/[^/]+/{re.escape(MANIFEST_NAME)}"
 )
 
-_State = Literal["locked", "held", "no locks", "gone"]
 
-
-@dataclass(frozen=True)
+@dataclass
 class Staging:
     """Place of a run's files until they are released.
 
     Attributes:
       work: Folder of temporary files.
-      release: Folder in which the files of the release are written: the same one, but on an object store the target.
+      release: Folder in which the files of the release are written: one in it, but on an object store the target.
       lease: Lease on the target, on an object store.
+      left: True to leave the folder and the lease to a command that finishes the run.
     """
 
     work: str
     release: str
     lease: Lease | None = field(default=None, repr=False)
+    left: bool = False
+
+    @property
+    def manifests(self) -> str:
+        """Folder of the manifests until the release is published."""
+        return self.release if self.lease is None else self.work
+
+    @property
+    def temp(self) -> str:
+        """Folder that names this run for files of the release that it writes itself."""
+        return self.work if self.lease is None else self.lease.temporary(self.work)
 
     def check(self) -> None:
         """Checks that the run may still write to the target, before it reads or charges what it has written there.
@@ -104,13 +110,18 @@ def staging_folder(target: str, single_file: bool = False) -> Iterator[Staging]:
     with contextlib.ExitStack() as until_the_end:
         with named_file("creating a folder beside", target):
             folder = until_the_end.enter_context(locked_staging(target))
+            staging = local_staging(folder, single_file)
+            make_directory(staging.release)
         try:
-            yield Staging(folder, folder)
+            yield staging
         finally:
-            # Repeated, because a runner that was interrupted may still be writing.
-            for _ in range(_DELETIONS):
-                with contextlib.suppress(BeamIOError, OSError):
-                    delete_folder(folder)
+            if not staging.left:
+                remove_staging(folder)
+
+
+def local_staging(folder: str, single_file: bool) -> Staging:
+    """The staging of a folder beside the target."""
+    return Staging(folder, folder if single_file else FileSystems.join(folder, RELEASE_NAME))
 
 
 @contextlib.contextmanager
@@ -128,20 +139,30 @@ def _staging_on_store(target: str, single_file: bool) -> Iterator[Staging]:
             _remove_store_leftovers(target, folder, single_file, killed, lease)
         lease.left = lease.idle = False
         work = f"{folder}/{lease.run}"
+        staging = Staging(work, work if single_file else target, lease)
         try:
-            yield Staging(work, work if single_file else target, lease)
+            yield staging
         except BaseException as error:
             # Threads of a runner that was interrupted may write after this process has deleted what they wrote.
-            lease.left = not isinstance(error, Exception)
+            lease.left, staging.left = not isinstance(error, Exception), False
             if not single_file and not lease.published:
-                _retract(target, lease)
+                retract(target, lease)
             raise
         finally:
-            # Repeated, because a runner that was interrupted may still be writing.
-            for _ in range(_DELETIONS):
-                with contextlib.suppress(StoreError):
-                    store.abort_uploads(f"{work}/")
-                    delete_folder(work)
+            if staging.left:
+                lease.left = lease.idle = True
+                lease.job = lease.run
+            else:
+                remove_store_staging(work)
+
+
+def remove_store_staging(work: str) -> None:
+    """Deletes the temporary files of a run on an object store, and aborts its unfinished uploads there."""
+    # Repeated, because a runner that was interrupted may still be writing.
+    for _ in range(_DELETIONS):
+        with contextlib.suppress(StoreError):
+            store_of(work).abort_uploads(f"{work}/")
+            delete_folder(work)
 
 
 def _remove_store_leftovers(target: str, folder: str, single_file: bool, killed: bool, lease: Lease) -> None:
@@ -171,7 +192,7 @@ def _remove_store_leftovers(target: str, folder: str, single_file: bool, killed:
         LOGGER.info("removed %d objects in %s and %s, which a killed run had left behind", len(old), target, folder)
 
 
-def _retract(target: str, lease: Lease) -> None:
+def retract(target: str, lease: Lease) -> None:
     """Deletes the files of a run that failed: the manifest first, without which the others are no release."""
     store = store_of(target)
     # Another run that has taken over deletes them itself, and writes its own.
@@ -188,9 +209,9 @@ def _sync_staged(staging: Staging) -> None:
 
     Nobody but the owner may write to them, whatever the umask says. Called before the ledger is charged.
     """
-    if not is_remote(staging.work):
-        with named_file("syncing", staging.work):
-            sync_tree(staging.work)
+    if not is_remote(staging.release):
+        with named_file("syncing", staging.release):
+            sync_tree(staging.release)
 
 
 @contextlib.contextmanager
@@ -226,7 +247,7 @@ def publish_folder(staging: Staging, output: str, manifests: Sequence[str] = (MA
         staging.lease.published = True
         return
     if is_remote(output):
-        work, target = staging.work.rstrip("/"), output.rstrip("/")
+        work, target = staging.release.rstrip("/"), output.rstrip("/")
         found = FileSystems.match([f"{work}/**"])[0].metadata_list
         last = [f"{work}/{name}" for name in manifests]
         moves = [(file.path, target + file.path[len(work) :]) for file in found if file.path not in last]
@@ -239,8 +260,8 @@ def publish_folder(staging: Staging, output: str, manifests: Sequence[str] = (MA
         return
     # Replaces an empty folder and fails at anything else.
     with named_file("publishing", output):
-        os.chmod(staging.work, (os.stat(staging.work).st_mode & 0o7000) | open_mode(0o755))
-        os.rename(staging.work, output)
+        os.chmod(staging.release, (os.stat(staging.release).st_mode & 0o7000) | open_mode(0o755))
+        os.rename(staging.release, output)
         _sync_parent(output)
 
 
@@ -295,109 +316,3 @@ def _commit(staging: Staging, target: str, name: str) -> None:
 def job_result_path(staging: Staging, place: int) -> str:
     """Path of the temporary job result of one private column, by its place among the requests of the job."""
     return FileSystems.join(staging.work, f"job_result_{place}.json")
-
-
-@contextlib.contextmanager
-def locked_staging(target: str) -> Iterator[str]:
-    """Creates an empty staging folder beside a target, and holds its lock until the block ends.
-
-    A local one is open to its owner only. Raises OSError if it cannot be created.
-    """
-    while True:
-        folder = _new_name(target)
-        if is_remote(folder):
-            FileSystems.mkdirs(folder)
-            yield folder
-            return
-        _make_private(folder)
-        with _locked(folder) as state:
-            # Another run may have removed the folder before it was locked.
-            if state in ("locked", "no locks") and os.path.isdir(folder):
-                yield folder
-                return
-
-
-def _make_private(folder: str) -> None:
-    try:
-        os.mkdir(folder, 0o700)
-    except FileNotFoundError:
-        make_folders(os.path.dirname(folder))
-        os.mkdir(folder, 0o700)
-
-
-def remove_leftovers(target: str) -> None:
-    """Removes the staging folders that killed runs with this target have left behind, and names them in the log.
-
-    A folder is kept, and named, if its run is still going or if that cannot be known.
-    """
-    for folder in _staging_folders(target):
-        if is_remote(folder):
-            LOGGER.info("%s is the staging folder of another run: delete it if no such run is going", folder)
-            continue
-        with _locked(folder) as state:
-            if state == "locked":
-                _remove(folder, target)
-            elif state == "held":
-                LOGGER.info("another run with this output is going, in %s: only one of the two can be released", folder)
-            elif state == "no locks":
-                LOGGER.info("%s may be the staging folder of a killed run: delete it if no run is going", folder)
-
-
-def _remove(folder: str, target: str) -> None:
-    # Renamed first: should the lock fail to exclude its run, that run fails as a whole and releases nothing in parts.
-    renamed = _new_name(target)
-    try:
-        os.rename(folder, renamed)
-        shutil.rmtree(renamed)
-    except OSError as error:
-        LOGGER.info("%s was left behind by a killed run and cannot be removed: %s", folder, describe(error))
-    else:
-        LOGGER.info("removed %s, which a killed run had left behind", folder)
-
-
-def _new_name(target: str) -> str:
-    parent, name = FileSystems.split(target.rstrip("/"))
-    return FileSystems.join(parent, f".{name}.{uuid.uuid4().hex[:12]}")
-
-
-def _staging_folders(target: str) -> list[str]:
-    """Staging folders of a target, of killed and running jobs."""
-    parent, name = FileSystems.split(target.rstrip("/"))
-    pattern = re.compile(re.escape(f".{name}.") + "[0-9a-f]{12}")
-    if is_remote(target):
-        inside = FileSystems.match([FileSystems.join(parent, f".{name}.*", "**")])[0].metadata_list
-        names = {entry.path[len(parent) :].lstrip("/").split("/")[0] for entry in inside}
-    else:
-        names = set()
-        # The parent may not exist yet.
-        with contextlib.suppress(OSError):
-            names = {entry.name for entry in os.scandir(parent) if entry.is_dir(follow_symlinks=False)}
-    return [FileSystems.join(parent, found) for found in sorted(names) if pattern.fullmatch(found)]
-
-
-@contextlib.contextmanager
-def _locked(folder: str) -> Iterator[_State]:
-    """Locks a local folder for the block. Yields "held" if another run has the lock, "no locks" if none is possible."""
-    import fcntl
-
-    try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except FileNotFoundError:
-        yield "gone"
-        return
-    except OSError:
-        yield "no locks"
-        return
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            state: _State = "held"
-        except OSError:
-            # Network filesystems may have no locks on folders.
-            state = "no locks"
-        else:
-            state = "locked"
-        yield state
-    finally:
-        os.close(descriptor)

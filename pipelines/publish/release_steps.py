@@ -9,7 +9,6 @@ second release. So it takes the mechanism from the output of the first one, if i
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -23,7 +22,6 @@ from ...mechanisms.release.prior_release import EarlierMechanism
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import delete_folder, read_text, write_text
 from ..ledger.ledger import Ledger
-from ..spec.label import Label
 from ..spec.label_folders import CENTER_NAME, DATA_OF_LABEL, MANIFEST_NAME
 from ..spec.mechanism_file import MECHANISM_NAME, MechanismFile, read_mechanism_file
 from ..spec.release import Release
@@ -31,6 +29,8 @@ from .job_result import JobResult
 from .manifest import feature_columns, labels_manifest, make_manifest, released_facts
 from .output_folder import DATA_NAME, SEGMENTS_NAME, Staging, job_result_path, released_path
 from .protocol import Charge, release_entries
+from .request import Request, RequestedLabel, Run
+from .sealed_result import unsealed
 
 # The mechanisms travel in the job graph. A log that changes between runs has one for each version.
 _MOST_EARLIER = 8
@@ -39,7 +39,7 @@ _MOST_EARLIER = 8
 class ReleasedLabel(NamedTuple):
     """One label as a job has made it, before it is charged and published, with its released and public facts."""
 
-    label: Label
+    label: RequestedLabel
     result: JobResult
     mechanism: MechanismFile
     facts: ReleasedFacts
@@ -52,81 +52,85 @@ def earlier_of_release(ledger: Ledger, release: Release) -> list[tuple[EarlierMe
     return [earlier_mechanisms(ledger, release.name, *placed) for placed in enumerate(release.folders)]
 
 
-def read_results(release: Release, staging: Staging) -> list[ReleasedLabel]:
+def read_results(run: Run, staging: Staging) -> list[ReleasedLabel]:
     """Reads what the job has written, and checks that both passes saw the same input and workers the same mechanisms.
 
-    Raises InputError if a check fails, or a staged shard cannot be read.
+    Raises NeverReleased if one of these checks fails, and InputError if a file is not that of this run, or a staged
+    shard cannot be read.
     """
+    request = run.request
     # On a store, the files are those of another run if it has taken over.
     staging.check()
     released = []
-    for place, (label, folder) in enumerate(zip(release.labels, release.folders, strict=True)):
-        result = JobResult.from_json(read_text(job_result_path(staging, place)))
-        mechanism = read_mechanism_file(released_path(staging.release, folder, MECHANISM_NAME))
+    for place, (label, folder) in enumerate(zip(request.labels, request.folders, strict=True)):
+        path, mechanism_path = job_result_path(staging, place), released_path(staging.release, folder, MECHANISM_NAME)
+        result = unsealed(path, read_text(path), read_text(mechanism_path), run.digest, request.key)
+        mechanism = read_mechanism_file(mechanism_path)
         result.check_same_input()
         result.check_same_mechanism(mechanism.drawn_by)
-        facts = _facts(release, label, result, mechanism, staging)
+        facts = _facts(request, label, result, mechanism, staging)
         released.append(ReleasedLabel(label, result, mechanism, facts))
     return released
 
 
 def _facts(
-    release: Release, label: Label, result: JobResult, mechanism: MechanismFile, staging: Staging
+    request: Request, label: RequestedLabel, result: JobResult, mechanism: MechanismFile, staging: Staging
 ) -> ReleasedFacts:
     """Collects the released and public facts of a label, for warnings and the verdict."""
-    binding, partitions = result.binding, release.output.partitions.names
-    # The column of the groups is a feature like any other.
-    others = [name for each in release.labels for name in dataclasses.replace(each.column, groups=None).columns]
-    features = feature_columns(FileSystems.join(staging.release, DATA_NAME), result.shards, others, partitions)
-    return released_facts(mechanism, binding.records, features, label.mechanism.loss, binding.missing_centers)
+    binding, partitions = result.binding, [name for name, _ in request.partitions]
+    data = FileSystems.join(staging.release, DATA_NAME)
+    features = feature_columns(data, result.shards, request.columns, partitions)
+    return released_facts(mechanism, binding.records, features, label.loss, binding.missing_centers)
 
 
-def write_manifests(release: Release, released: Sequence[ReleasedLabel], staging: Staging) -> tuple[str, ...]:
+def write_manifests(request: Request, released: Sequence[ReleasedLabel], staging: Staging) -> tuple[str, ...]:
     """Writes release.json into the staging folder, and center.json for a linear center; of several labels, for each.
 
     Returns the paths of the manifests below the release, the one that makes it a release last.
     """
-    folders, documents = release.folders, []
+    folders, documents = request.folders, []
     for each, folder in zip(released, folders, strict=True):
-        document = _manifest(release, each)
+        document = _manifest(request, each)
         if folder:
             document["data"] = DATA_OF_LABEL
-        _write_json(document, staging.work, folder, MANIFEST_NAME)
+        _write_json(document, staging, folder, MANIFEST_NAME)
         documents.append(document)
         model = each.mechanism.center_model
         if model is not None:
             path = released_path(staging.release, folder, CENTER_NAME)
-            write_text(path, json.dumps(model.to_document()) + "\n", staging.work)
+            write_text(path, json.dumps(model.to_document()) + "\n", staging.temp)
     if len(released) == 1:
         return (MANIFEST_NAME,)
-    whole = labels_manifest(documents, folders, release.budget.epsilon)
-    _write_json(whole, staging.work, "", MANIFEST_NAME)
+    whole = labels_manifest(documents, folders, request.budget.epsilon)
+    _write_json(whole, staging, "", MANIFEST_NAME)
     return *(f"{folder}/{MANIFEST_NAME}" for folder in folders), MANIFEST_NAME
 
 
-def _write_json(document: dict[str, Any], root: str, folder: str, name: str) -> None:
-    write_text(released_path(root, folder, name), json.dumps(document, indent=2) + "\n")
+def _write_json(document: dict[str, Any], staging: Staging, folder: str, name: str) -> None:
+    path = released_path(staging.manifests, folder, name)
+    # On a store, it is a temporary file.
+    write_text(path, json.dumps(document, indent=2) + "\n", staging.work if staging.lease is None else None)
 
 
-def _manifest(release: Release, released: ReleasedLabel) -> dict[str, Any]:
+def _manifest(request: Request, released: ReleasedLabel) -> dict[str, Any]:
     """The manifest of one label."""
     label, result, mechanism, facts = released
-    where, validation = release.input.where, release.validation
     details: dict[str, Any] = {
         "label": label.name,
-        "identity": label.column.id_column or "file and row",
-        "where": where and f"{where.column}={where.value}",
+        "identity": label.id_column or "file and row",
+        **({} if request.table is None else {"table": request.table}),
+        "where": request.where,
         "loss": facts.loss,
         "features": facts.features,
         "warnings": [warning.name for warning in release_warnings(facts)],
     }
     if mechanism.randomizer.choice is not None:
         details["choice"] = mechanism.randomizer.choice
-    if validation is not None:
-        details["validation"] = "inferred schema" if validation.schema is None else "given schema"
+    if request.validation is not None:
+        details["validation"] = request.validation
     # A fitted mechanism costs all its parts, whatever was asked for when it was fitted.
-    fitted = release.fitted is not None
-    epsilon = mechanism.total_epsilon(mechanism.labels_budget[0]) if fitted else label.budget.epsilon
+    fitted = mechanism.total_epsilon(mechanism.labels_budget[0])
+    epsilon = fitted if request.fitted else label.budget.epsilon
     return make_manifest(result, mechanism, epsilon, details)
 
 
@@ -135,24 +139,24 @@ def remove_segments(staging: Staging) -> None:
     delete_folder(FileSystems.join(staging.work, SEGMENTS_NAME))
 
 
-def charge_of(release: Release, released: Sequence[ReleasedLabel]) -> Charge:
+def charge_of(request: Request, released: Sequence[ReleasedLabel]) -> Charge:
     """Charge of a job for all its labels, in one entry."""
     return Charge(
-        release.command,
-        release.name,
-        ",".join(release.private),
-        release.unit,
+        request.command,
+        request.name,
+        ",".join(label.name for label in request.labels),
+        request.unit,
         released[0].result.binding.records,
         ",".join(f"{each.result.binding.digest:064x}" for each in released),
-        release.output.target,
+        request.output,
         [
             entry
             for each in released
-            for entry in release_entries(each.result.binding, each.mechanism, with_labels=release.command != "fit")
+            for entry in release_entries(each.result.binding, each.mechanism, with_labels=request.command != "fit")
         ],
         ",".join(each.mechanism.drawn_by for each in released),
         # `apply` takes its mechanism from a file: another file is another release.
-        solved=release.fitted is None,
+        solved=not request.fitted,
     )
 
 

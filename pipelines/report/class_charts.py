@@ -18,7 +18,9 @@ from .mechanism_charts import heat_map, legend
 MOST_CLASSES = 12
 """Largest number of classes in a chart."""
 
-_MAX_NAME_WIDTH = 130
+MAX_NAME_WIDTH = 130
+"""Largest width of the name of a class beside a chart."""
+
 _LEAST_COLUMN_NAME = 34
 _PLOT_HEIGHT, _MOST_STEP, _LEAST_STEP = 222, 60, 34
 _MOST_BAR, _BETWEEN = 14, 1
@@ -32,12 +34,24 @@ class Bars:
     Attributes:
       kind: Class in the style sheet.
       name: Text of the legend.
-      values: A probability for each class.
+      values: A probability for each class; estimates may be below 0, where no bar is drawn.
+      errors: Standard error of each value, drawn to both sides of it; empty for exact values.
     """
 
     kind: str
     name: str
     values: Sequence[float]
+    errors: Sequence[float] = ()
+
+    def text(self, row: int) -> str:
+        """The value of a class in percent, with its standard error."""
+        error = f" \u00b1 {100 * self.errors[row]:.2g}%" if self.errors else ""
+        return percent(self.values[row]) + error
+
+    def ends(self, row: int) -> tuple[float, float]:
+        """Value of a class less its standard error, and with it; not below 0."""
+        error = self.errors[row] if self.errors else 0.0
+        return max(self.values[row] - error, 0.0), max(self.values[row] + error, 0.0)
 
 
 def short_names(names: Sequence[str], width: float) -> list[str]:
@@ -67,33 +81,44 @@ def bars_chart(names: Sequence[str], bars: Sequence[Bars], x_name: str, y_name: 
     step = min(max(_PLOT_HEIGHT / len(names), _LEAST_STEP), _MOST_STEP)
     bottom = Frame.top + step * len(names)
     frame = Frame(height=bottom + _BELOW, bottom=bottom)
-    shown = short_names(names, _MAX_NAME_WIDTH)
-    left, largest = left_edge(shown), max(max(each.values) for each in bars)
+    shown = short_names(names, MAX_NAME_WIDTH)
+    left, rows = left_edge(shown), range(len(names))
+    largest = max(each.ends(row)[1] for each in bars for row in rows)
     # To the right of the longest bar is the space for its probability.
-    room = max(text_width(percent(value)) for each in bars for value in each.values) + GAP
+    room = max(text_width(each.text(row)) for each in bars for row in rows) + GAP
     axis = Axis(0, largest * (frame.right - left) / (frame.right - left - room) or 1.0, percent)
     thick = min((step - 6) / len(bars) - _BETWEEN, _MOST_BAR)
-    parts = _vertical_lines(frame, axis, left)
+    parts = vertical_lines(frame, axis, left)
     for row, name in enumerate(shown):
         middle = frame.top + (row + 0.5) * step
         parts.append(text_element(left - 6, middle + 4, name, "tick", "end"))
         top = middle - (thick + _BETWEEN) * len(bars) / 2
         for each in bars:
-            end = left + axis.share(each.values[row]) * (frame.right - left)
+            low, end, high = (
+                left + axis.share(value) * (frame.right - left)
+                for value in (each.ends(row)[0], max(each.values[row], 0.0), each.ends(row)[1])
+            )
             if end > left:
                 parts.append(rectangle(each.kind, left, top, max(end, left + 0.5), top + thick))
-            parts.append(text_element(end + 5, top + thick / 2 + 4, percent(each.values[row]), "tick", "start"))
+            if each.errors:
+                parts.append(_whisker(low, high, top + thick / 2))
+            parts.append(text_element(high + 5, top + thick / 2 + 4, each.text(row), "tick", "start"))
             top += thick + _BETWEEN
     parts.append(f'<path class="axis" d="M{left} {decimal(frame.top)}V{decimal(bottom)}"/>')
     parts += [frame.axis_names(left, (x_name, 0), (y_name, 0)), legend([(each.kind, each.name) for each in bars])]
     described = " ".join(
-        f"{name}: {', '.join(f'{each.name} {percent(each.values[row])}' for each in bars)}."
-        for row, name in enumerate(names)
+        f"{name}: {', '.join(f'{each.name} {each.text(row)}' for each in bars)}." for row, name in enumerate(names)
     )
     return frame.picture(title, described, parts)
 
 
-def _vertical_lines(frame: Frame, axis: Axis, left: float) -> list[str]:
+def _whisker(left: float, right: float, middle: float) -> str:
+    """Draws an interval with a bar at each end."""
+    ends = "".join(f"M{decimal(x)} {decimal(middle - 3)}v6" for x in (left, right))
+    return f'<path class="whisker" d="M{decimal(left)} {decimal(middle)}H{decimal(right)}{ends}"/>'
+
+
+def vertical_lines(frame: Frame, axis: Axis, left: float) -> list[str]:
     """Grid lines and names of the ticks of the horizontal axis, as many as have space."""
     for found in axis.choices():
         places = left + axis.share(np.array(found.values)) * (frame.right - left)
@@ -112,12 +137,12 @@ def matrix_chart(names: Sequence[str], matrix: np.ndarray, rows: str, columns: s
     `matrix` has shape (k, k), the probability of the class of the column for that of the row; `rows` and `columns` are
     the names of the axes.
     """
-    row_names = short_names(names, _MAX_NAME_WIDTH)
+    row_names = short_names(names, MAX_NAME_WIDTH)
     width = (Frame.right - left_edge(row_names)) / len(names) - GAP
     column_names = [_shortened(name, width) for name in names]
     unclear = width < _LEAST_COLUMN_NAME or len(set(column_names)) < len(names)
     if unclear and column_names != [*names]:
-        row_names = _numbered(names, _MAX_NAME_WIDTH)
+        row_names = _numbered(names, MAX_NAME_WIDTH)
         column_names = [str(place) for place in range(1, len(names) + 1)]
     drawn = heat_map(matrix[::-1], row_names[::-1], column_names, (columns, 0), (rows, 0))
     likeliest = " ".join(

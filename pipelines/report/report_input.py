@@ -142,8 +142,8 @@ class Column:
     """Statistics of a column of the released records.
 
     The kind is integer, float or text. `present` and `missing` count the records with and without a value; `unchanged`
-    says whether the input has the same statistics. Minimum, mean and maximum are None for text, the number of distinct
-    values for numbers.
+    says whether the input has the same statistics, `added` whether it has no such column. Minimum, mean and maximum are
+    None for text, the number of distinct values for numbers.
     """
 
     name: str
@@ -155,6 +155,7 @@ class Column:
     mean: float | None = None
     high: float | None = None
     distinct: int | None = None
+    added: bool = False
 
 
 @dataclass(frozen=True)
@@ -230,7 +231,8 @@ def _column(feature: Any, before: Any, dataset: Any) -> Column:
         kind, values = "text", {"distinct": int(stats.unique)}
     present = int(stats.common_stats.num_non_missing)
     unchanged = before is not None and _same(before, feature)
-    return Column(_name(feature), kind, present, int(dataset.num_examples) - present, unchanged, **values)
+    missing = int(dataset.num_examples) - present
+    return Column(_name(feature), kind, present, missing, unchanged, **values, added=before is None)
 
 
 def _same(one: Any, other: Any) -> bool:

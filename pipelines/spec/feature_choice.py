@@ -23,8 +23,9 @@ from ..errors import FieldError, did_you_mean
 from .fields import CELL_CENTER, NO_CENTER, Fields, names_of
 from .label import Label, MechanismChoice
 
-# Largest epsilon of a release of classes whose center is better than randomized response in most of docs/results.
-CLASS_CENTER_EPSILON = 4.0
+# Largest epsilons at which a center of classes is better than randomized response in most of docs/results: of more than
+# two classes, and of two, where one is often rare.
+CLASS_CENTER_EPSILON, TWO_CLASSES_EPSILON = 2.0, 4.0
 # Over fewer labels, residuals are not finer than the noise.
 _LEAST_LABELS = 5
 
@@ -73,7 +74,7 @@ def makes_class_center(fields: Fields, column: LabelColumn) -> bool:
                 "{center}: at most {most} classes can have one, not {count}", most=MOST_CLASSES, count=len(classes)
             )
         return False
-    return asked or (fields.epsilon or 0.0) <= CLASS_CENTER_EPSILON
+    return asked or (fields.epsilon or 0.0) <= (CLASS_CENTER_EPSILON if len(classes) > 2 else TWO_CLASSES_EPSILON)
 
 
 def class_features(

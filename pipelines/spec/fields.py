@@ -20,16 +20,21 @@ from typing import Any, TypeVar, Union
 
 from ..errors import FieldError, did_you_mean, one_line
 
-INPUT_FORMATS = ("tfrecord", "parquet", "csv")
+INPUT_FORMATS = ("tfrecord", "parquet", "csv", "orc")
 CSV_TYPES = ("int64", "uint64", "float64", "string", "date", "timestamp")
 DEFAULT_DELIMITER = ","
 DEFAULT_ENCODING = "utf-8"
 DEFAULT_DECIMAL = "."
 PARTITIONS = ("hive", "none")
 """Treatment of folders named KEY=VALUE: columns of the records below them, or not."""
+MISSING_COLUMNS = ("error", "null")
+NULL_COLUMNS = "null"
+"""Value of `--missing_columns` for files of which some lack columns of others."""
 OUTPUT_FORMATS = ("tfrecord", "parquet")
 COMPRESSIONS = ("none", "gzip")
 ROUNDINGS = ("nearest", "randomized")
+KEY_MODES = ("owner", "group")
+"""Who may read the noise key file: its owner, or a group of the process as well."""
 LOSSES = ("squared", "absolute", "poisson")
 DEFAULT_LOSS = "squared"
 AUTO = "auto"
@@ -64,10 +69,12 @@ Number = str | float
 _CHOICES = {
     "input_format": INPUT_FORMATS,
     "partitions": PARTITIONS,
+    "missing_columns": MISSING_COLUMNS,
     "purpose": PURPOSES,
     "center": CENTERS,
     "output_format": OUTPUT_FORMATS,
     "compression": COMPRESSIONS,
+    "noise_key_mode": KEY_MODES,
 }
 _KINDS = ((bool, "true or false"), (int, "a whole number"), (float, "a number"), (str, "text"))
 _SECRET = ("noise_key_file", "ledger")
@@ -99,6 +106,7 @@ class Fields:
     csv_thousands: str | None = None
     csv_columns: Names | None = None
     partitions: str = PARTITIONS[0]
+    missing_columns: str = MISSING_COLUMNS[0]
     where: str | None = None
     id_column: str | None = None
     max_unusable_fraction: float = 0.001
@@ -118,6 +126,7 @@ class Fields:
     delta_cap: float | None = None
     cap_window: str | None = None
     noise_key_file: str | None = None
+    noise_key_mode: str | None = None
     unit_column: str | None = None
     max_records_per_unit: int | None = None
     purpose: str | None = None
@@ -130,6 +139,7 @@ class Fields:
     center_features: Names | None = None
     center_groups: str | None = None
     output: str | None = None
+    output_table: str | None = None
     output_format: str | None = None
     num_shards: int | None = None
     partition_output: Names | None = None

@@ -5,6 +5,7 @@ Functions raise FieldError if a field is wrong, and InputError, which names the 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
@@ -19,17 +20,26 @@ from ...transforms.io.input_format import Equals, Format, file_parts, listed
 from ...transforms.progress_log import LOGGER
 from ...transforms.readers.file_reader import FileReader
 from ...transforms.readers.parquet_reader import int96_columns
+from ...transforms.readers.table_snapshot import is_table
 from ..errors import FieldError, as_flag, did_you_mean, one_line
-from .fields import PARTITIONS, Fields, names_of, pairs_of
+from .fields import NULL_COLUMNS, PARTITIONS, Fields, names_of, pairs_of
 from .release import InputSpec
+from .table_input import check_no_table, check_not_ordered, table_spec, union_columns
 
 
 def input_spec(fields: Fields) -> InputSpec:
     """Finds the input files; at least one must match, and none of their folders may name the label or the id."""
     format, where = input_format(fields), where_filter(fields.where, fields.label)
+    if is_table(fields.input or ""):
+        found = table_spec(fields, format, where)
+        check_no_folder(found, "label", str(fields.label))
+        return found
     try:
         pattern = absolute(fields.input or "")
         sizes = match(pattern)
+        check_no_table(pattern, list(sizes))
+        if fields.missing_columns == NULL_COLUMNS:
+            format = dataclasses.replace(format, table=union_columns(list(sizes)))
         parts = tuple(file_parts(list(sizes), format))
     except InputError as error:
         raise FieldError("{problem}", problem=error) from None
@@ -45,7 +55,12 @@ def input_spec(fields: Fields) -> InputSpec:
 
 
 def check_no_folder(input: InputSpec, field: str, name: str | None) -> None:
-    """Checks that a column, if there is one, is not one of those that the input's folders are named by."""
+    """Checks that a column, if there is one, is not one of those that the input's folders are named by.
+
+    Nor may the label be one that decides on the file, or on the place in it, of a table's records.
+    """
+    if field == "label" and input.table is not None:
+        check_not_ordered(input.table, str(name))
     if name in [partition.name for partition in input.parts[0].partitions]:
         raise FieldError(
             f"{{{field}}} {{name}} is a folder of the input, {{name}}=..., whose name is public and the same for all "
@@ -56,6 +71,8 @@ def check_no_folder(input: InputSpec, field: str, name: str | None) -> None:
 
 def input_format(fields: Fields) -> Format:
     """Reads format and dialect of the files, types of CSV columns, and what folders named KEY=VALUE are."""
+    if fields.missing_columns == NULL_COLUMNS and fields.input_format != "parquet":
+        raise FieldError("{missing_columns} null takes {input_format} parquet")
     types = pairs_of(fields.csv_types, "NAME=TYPE", "{csv_types}")
     partitions = fields.partitions == PARTITIONS[0]
     try:
@@ -159,7 +176,8 @@ def unsure_columns(schema: pa.Schema, input: InputSpec, labels: Sequence[str], o
                 )
         names = [field.name for field in schema if may_not_fit(field.type)]
     if input.format.name == "parquet":
-        names += int96_columns(input.paths[0])
+        # Of a table, by the names in the file: column by column of the tables that have such times.
+        names += [name for name in int96_columns(input.paths[0]) if name in schema.names]
     return tuple(name for name in names if name not in labels)
 
 

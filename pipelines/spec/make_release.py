@@ -37,6 +37,7 @@ from .label import GRID, Label, check_split, make_label, read_caps, read_unusabl
 from .machine import check_extra, check_tfrecord
 from .mechanism_file import MechanismFile, read_mechanism_file
 from .release import InputSpec, OutputSpec, Release, ValidationSpec
+from .table_input import output_table
 from .target_checks import check_target, resolve_ledger, resolve_noise_key
 
 _MOST_SHARDS = 99_999
@@ -91,7 +92,7 @@ def make_release(command: str, fields: Fields, new_key: bool = False, may_exist:
         output=output,
         validation=validation,
         ledger=resolve_ledger(fields.ledger, target),
-        key=resolve_noise_key(fields.noise_key_file, target, not fields.dry_run, new_key),
+        key=resolve_noise_key(fields.noise_key_file, target, not fields.dry_run, new_key, fields.noise_key_mode),
         unsure=unsure,
     )
 
@@ -213,7 +214,8 @@ def _output(fields: Fields, target: str, input: InputSpec) -> OutputSpec:
     files = Counter(folder_of(path, columns) for path in input.paths)
     num_shards = fields.num_shards or max(files.values())
     partitions = OutputPartitions(columns, tuple(sorted(files)))
-    return OutputSpec(target, output_format(fields), num_shards, fields.compression, partitions)
+    table = output_table(fields, output_format(fields))
+    return OutputSpec(target, output_format(fields), num_shards, fields.compression, partitions, table)
 
 
 def _partition_columns(fields: Fields, input: InputSpec) -> tuple[tuple[str, bool], ...]:
@@ -224,6 +226,8 @@ def _partition_columns(fields: Fields, input: InputSpec) -> tuple[tuple[str, boo
     if not known:
         given = shown(fields.partition_output)
         problem = "{partition_output} {given}: the input has no partition columns, "
+        if input.table is not None:
+            raise FieldError(f"{problem}a table has none in the names of folders", given=given)
         if input.format.partitions:
             raise FieldError(f"{problem}no folder is named KEY=VALUE", given=given)
         raise FieldError(f"{problem}{{partitions}} none ignores them", given=given)

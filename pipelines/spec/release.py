@@ -17,6 +17,7 @@ from ...transforms.io.hive_partitions import ONE_FOLDER, OutputPartitions
 from ...transforms.io.input_format import SMALL_FILE_SIZE, Equals, FilePart, Format
 from ...transforms.noise_binding import Threshold
 from ...transforms.noise_key_file import NoiseKeyFile
+from ...transforms.readers.table_snapshot import TableSnapshot, TableUrl
 from ..ledger.spent_budget import Caps
 from .label import Budget, Label, request_hash
 from .label_folders import label_folders
@@ -31,11 +32,12 @@ class InputSpec:
     """Input files, their format and the filter on their records.
 
     Attributes:
-      pattern: Glob of the input files; absolute if they are local.
+      pattern: Glob of the input files; absolute if they are local. Of a table, its URL with the snapshot.
       parts: Files that match the pattern when the job is requested, sorted by path.
       file_size: Mean size of a file in bytes.
       format: File format.
       where: Filter by a public feature; None keeps all records.
+      table: Snapshot of the table that the files are of; None for plain files.
     """
 
     pattern: str
@@ -43,6 +45,19 @@ class InputSpec:
     file_size: float
     format: Format
     where: Equals | None
+    table: TableSnapshot | None = None
+
+    @property
+    def source(self) -> str | TableSnapshot:
+        """The files, as jobs read them: a glob, which is matched again, or a snapshot, whose files are fixed."""
+        return self.pattern if self.table is None else self.table
+
+    @property
+    def request(self) -> Any:
+        """The files in the name of a request: their paths, or table, snapshot and schema."""
+        if self.table is None:
+            return self.paths
+        return {"table": [self.table.format, self.table.table_id, str(self.table.snapshot), self.table.schema_id]}
 
     @property
     def size(self) -> float:
@@ -79,6 +94,7 @@ class OutputSpec:
       num_shards: Number of shards, of each folder if there are several.
       compression: Compression of the shards: none or gzip.
       partitions: Folders of the shards, by partition columns of the input.
+      table: Table to which the shards are added; None for none.
     """
 
     target: str
@@ -86,6 +102,7 @@ class OutputSpec:
     num_shards: int
     compression: str
     partitions: OutputPartitions = ONE_FOLDER
+    table: TableUrl | None = None
 
 
 @dataclass(frozen=True)
@@ -149,7 +166,7 @@ class Release:
     @property
     def budget(self) -> Budget:
         """Budget of all labels of a record; without `prior_epsilon` where there are several."""
-        return whole_budget(self.labels)
+        return whole_budget([label.budget for label in self.labels])
 
     @property
     def name(self) -> str:
@@ -161,9 +178,8 @@ class Release:
         return own[0] if len(own) == 1 else request_hash(own)
 
 
-def whole_budget(labels: Sequence[Label]) -> Budget:
+def whole_budget(budgets: Sequence[Budget]) -> Budget:
     """Adds up the budgets of all labels of a record, rounded up."""
-    budgets = [label.budget for label in labels]
     if len(budgets) == 1:
         return budgets[0]
     epsilon, delta = (
@@ -176,7 +192,7 @@ def whole_budget(labels: Sequence[Label]) -> Budget:
 def _label_request(release: Release, label: Label) -> str:
     column, where, budget = label.column, release.input.where, label.budget
     asked: list[Any] = [
-        release.command, release.input.paths, column.name, column.domain, column.id_column, column.rounding,
+        release.command, release.input.request, column.name, column.domain, column.id_column, column.rounding,
         budget.epsilon, budget.prior_epsilon, label.mechanism.name, label.mechanism.parameters,
         where and [where.column, where.value],
     ]  # fmt: skip

@@ -48,6 +48,9 @@ def open_stores(args: Mapping[str, Any], flags: Sequence[str]) -> None:
     FileSystems.set_options(options)
     for name in _PATHS:
         path = args.get(name)
+        if name == "input" and isinstance(path, str):
+            # A Delta table may lie on a store.
+            path = re.sub(r"^delta://(.*?)(@[0-9]*)?$", r"\1", path)
         if isinstance(path, str) and is_store(path):
             check_store(f"--{name}", path, listing=name in _LISTED)
 

@@ -121,13 +121,15 @@ def _check_ledger_file(found: str, target: str) -> None:
         raise FieldError("{ledger} {path} cannot be read and written; every release is charged there", path=found)
 
 
-def resolve_noise_key(path: str | None, target: str, create: bool = True, create_named: bool = False) -> NoiseKeyFile:
+def resolve_noise_key(
+    path: str | None, target: str, create: bool = True, create_named: bool = False, mode: str | None = None
+) -> NoiseKeyFile:
     """Finds the noise key file and checks it. Creates the user's default file if none is named and it does not exist.
 
     The file must not lie inside the output. Without `create`, the default file need not exist; with `create_named`, a
-    local file that is named is created, too.
+    local file that is named is created, too. `mode` is that of `KEY_MODES`.
     """
-    key = noise_key_file(path)
+    key = noise_key_file(path, mode)
     if _inside(key.path, target):
         raise FieldError(
             "{noise_key_file} {path} lies inside {output}, which is released: move it elsewhere", path=key.path
@@ -145,10 +147,12 @@ def resolve_noise_key(path: str | None, target: str, create: bool = True, create
     return key
 
 
-def noise_key_file(path: str | None) -> NoiseKeyFile:
-    """The noise key file that is named, or the user's default file."""
+def noise_key_file(path: str | None, mode: str | None = None) -> NoiseKeyFile:
+    """The noise key file that is named, or the user's default file; `mode` is that of `KEY_MODES`."""
     if path is not None:
-        return NoiseKeyFile(path_of("noise_key_file", path))
+        return NoiseKeyFile(path_of("noise_key_file", path), mode == "group")
+    if mode == "group":
+        raise FieldError("{noise_key_mode} group needs {noise_key_file}: the default file is its owner's")
     try:
         return NoiseKeyFile(default_key_path())
     except InputError as error:

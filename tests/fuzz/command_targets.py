@@ -44,6 +44,7 @@ def _good_values() -> dict[str, list[str]]:
         "path": [str(release()), str(release() / "release.json"), str(log()), "."],
         "output": ["out", "a/b/out", "labels.txt", ".", "out*"],
         "ledger": ["ledger.jsonl", str(log()), ".", "out/ledger"],
+        "folder": [str(release()), "missing", "."],
         "place": [str(release().parent / "labeldp_ledger.jsonl"), str(log()), ".", "missing"],
         "file": [str(log()), "labels.txt", "missing.csv"],
         "schema": ["schema.pbtxt", "missing"],
@@ -70,6 +71,7 @@ def _good_values() -> dict[str, list[str]]:
         "processes": ["1"],
         "num_shards": ["1", "3"],
         "clicks": ["5"],
+        "timeout": ["0"],
     }
     return {**small, **domain, **paths, "epsilon": ["1", "0.5"], "delta": ["1e-5"], "direct_num_workers": ["1"]}
 
@@ -87,7 +89,7 @@ _ANY = (
     | st.sampled_from(_TEXTS)
     | st.sampled_from(["-", "--", "unknown://x/y", "/dev/null", "a=b"])
 )
-_FEW = {"processes", "draws", "clicks", "direct_num_workers"}
+_FEW = {"processes", "draws", "clicks", "timeout", "direct_num_workers"}
 """Flags of which a large value would only be slow."""
 
 
@@ -177,4 +179,4 @@ def command_targets() -> list[Target]:
     """
     parsers()
     mechanisms()
-    return [Target("command_line", _command_lines(), _check_command_line, 60, memory=2 << 30)]
+    return [Target("command_line", _command_lines(), _check_command_line, 90, memory=2 << 30)]

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 from google.protobuf import json_format
 
+NOT_OFFERED = {"help", "config", "dry_run", "if_exists", "result_json", "wait_until_finish", "validate", "schema"}
+
 
 @pytest.fixture(scope="module")
 def document(templates: Path) -> dict[str, Any]:
@@ -51,7 +53,7 @@ def test_parameters_are_flags_with_their_choices_and_defaults(document: dict[str
     flags = parser.flags()
     parameters = {parameter["name"]: parameter for parameter in document["parameters"]}
 
-    assert set(parameters) == set(flags) - {"help", "config", "dry_run", "if_exists", "result_json"}
+    assert set(parameters) == set(flags) - NOT_OFFERED
     for name, parameter in parameters.items():
         choices = flags[name].choices
         assert [option["value"] for option in parameter.get("enumOptions", [])] == list(map(str, choices or []))

@@ -1,9 +1,11 @@
 """Kubernetes manifests: they agree with the flags, the versions and each other."""
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import jsonschema
 import pytest
 import yaml
 
@@ -13,7 +15,8 @@ KEY = "/var/run/labeldp/noise.key"
 @pytest.fixture(scope="module")
 def session(templates: Path) -> dict[str, Any]:
     """Manifest of the cluster."""
-    return yaml.safe_load((templates / "kubernetes" / "flink-session.yaml").read_text())
+    documents = yaml.safe_load_all((templates / "kubernetes" / "flink-session.yaml").read_text())
+    return next(document for document in documents if document["kind"] == "FlinkDeployment")
 
 
 @pytest.fixture(scope="module")
@@ -30,9 +33,74 @@ def versions(templates: Path) -> dict[str, str]:
     return {name: root.findtext(f"m:properties/m:{name}.version", None, space) or "" for name in ("flink", "beam")}
 
 
+@pytest.fixture(scope="module")
+def documents(templates: Path) -> list[dict[str, Any]]:
+    """All objects of all manifests."""
+    files = sorted((templates / "kubernetes").glob("*.yaml"))
+    return [document for file in files for document in yaml.safe_load_all(file.read_text())]
+
+
+@pytest.fixture(scope="module")
+def problems() -> Callable[[dict[str, Any]], list[str]]:
+    """Function (object) -> what is wrong with it by the schema of its kind."""
+    schemas = yaml.safe_load((Path(__file__).parent / "kubernetes_schemas.yaml").read_text())
+
+    def check(document: dict[str, Any]) -> list[str]:
+        own = schemas[f"{document['apiVersion']} {document['kind']}"]
+        general = {"apiVersion": True, "kind": True, "metadata": {"$ref": "#/$defs/metadata"}}
+        schema = {
+            "$defs": schemas["$defs"], "additionalProperties": False,
+            "required": ["metadata", *own.get("required", [])], "properties": general | own["properties"],
+        }  # fmt: skip
+        return [error.message for error in jsonschema.Draft202012Validator(schema).iter_errors(document)]
+
+    return check
+
+
 def arguments(job: dict[str, Any]) -> list[str]:
     """The arguments of the command."""
     return job["spec"]["template"]["spec"]["containers"][0]["args"]
+
+
+def test_the_manifests_are_valid_without_unknown_members(documents: list[dict[str, Any]], problems: Any) -> None:
+    kinds = [document["kind"] for document in documents]
+    assert kinds == ["ServiceAccount", "Role", "RoleBinding", "FlinkDeployment", "NetworkPolicy", "Job"]
+    for document in documents:
+        assert problems(document) == [], document["kind"]
+
+
+def places(value: Any) -> Iterator[dict[str, Any]]:
+    """All objects in an object, but maps of texts."""
+    if isinstance(value, dict):
+        yield value
+        for name, inner in value.items():
+            if name not in ("flinkConfiguration", "matchLabels", "requests"):
+                yield from places(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from places(inner)
+
+
+def test_an_unknown_member_is_found_wherever_it_is(documents: list[dict[str, Any]], problems: Any) -> None:
+    """Such as a misspelled one, which a server that is not strict would drop."""
+    for document in documents:
+        for place in [*places(document)]:
+            place["readonly"] = True
+            assert problems(document), place
+            del place["readonly"]
+        assert problems(document) == []
+
+
+def test_the_service_account_of_flink_is_there(documents: list[dict[str, Any]], session: dict[str, Any]) -> None:
+    """The operator makes it only in namespaces that it was told to watch."""
+    account, role, binding = documents[:3]
+    name, namespace = session["spec"]["serviceAccount"], session["metadata"]["namespace"]
+    for document in (account, role, binding):
+        assert document["metadata"] == {"name": name, "namespace": namespace}
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": name, "namespace": namespace}]
+    assert binding["roleRef"]["name"] == role["metadata"]["name"]
+    granted = {(group, each) for rule in role["rules"] for group in rule["apiGroups"] for each in rule["resources"]}
+    assert granted == {("", "pods"), ("", "configmaps"), ("apps", "deployments"), ("apps", "deployments/finalizers")}
 
 
 def test_the_flags_are_flags_of_the_command(job: dict[str, Any]) -> None:

@@ -19,9 +19,10 @@ from labeldp.transforms.batches import LabelledBatchCoder
 from labeldp.transforms.io.input_format import Equals, FilePart
 from labeldp.transforms.readers.file_reader import FileReader
 from labeldp.transforms.tfrecord import example_columns, framing
+from pyarrow import orc
 
 ROWS = 40_000
-FORMATS = ["csv", "csv.gz", "tfrecord", "tfrecord.gz", "parquet"]
+FORMATS = ["csv", "csv.gz", "tfrecord", "tfrecord.gz", "parquet", "orc"]
 LABELS = [9, 1 << 40]
 
 
@@ -59,6 +60,10 @@ def log(folder: Path, format: str, label: int, damage: str = "none") -> str:
     if name == "parquet":
         pq.write_table(pa.table(columns_with(label)), path, row_group_size=3_000)
         content = path.read_bytes()
+    elif name == "orc":
+        # Several stripes, which end by their bytes.
+        orc.write_table(pa.table(columns_with(label)), str(path), stripe_size=1 << 14)
+        content = path.read_bytes()
     else:
         head, frames, broken = records_with(name, label)
         records = list(frames)
@@ -69,7 +74,7 @@ def log(folder: Path, format: str, label: int, damage: str = "none") -> str:
         if damage == "truncated":
             records = [*records[:20_000], records[20_000][:5]]
         content = head + b"".join(records)
-    if damage != "none" and name == "parquet":
+    if damage != "none" and name in ("parquet", "orc"):
         content = content[:4] + bytes(2_000) + content[2_004:] if damage == "corrupt" else content[:20_000]
     if format.endswith(".gz"):
         content = gzip.compress(content, compresslevel=1, mtime=0)
@@ -101,14 +106,14 @@ def test_batches_and_errors_are_equal(tmp_path: Path, format: str, options: dict
     seen = [read(log(tmp_path / str(label), format, label, damage), format, **options) for label in LABELS]
     assert seen[0] == seen[1]
     batches, text = seen[0]
-    # The damage of the Parquet file lies in another column than the label.
-    assert bool(text) == (damage != "none") or (format, damage) == ("parquet", "corrupt")
+    # The damage of Parquet and ORC files lies in another column than the label.
+    assert bool(text) == (damage != "none") or (format in ("parquet", "orc") and damage == "corrupt")
     assert "offset" not in text
     if damage == "none":
         assert [batch[2] for batch in batches] == [16_384, 16_384, 7_232]
 
 
-@pytest.mark.parametrize("format", ["csv", "tfrecord", "parquet"])
+@pytest.mark.parametrize("format", ["csv", "tfrecord", "parquet", "orc"])
 def test_another_private_column_decides_nothing_either(tmp_path: Path, format: str) -> None:
     """As the CSV type of the column would, which is that of the first rows."""
     if format == "tfrecord":
@@ -120,7 +125,7 @@ def test_another_private_column_decides_nothing_either(tmp_path: Path, format: s
         FileReader(Format(format), where=Equals("y", "9"), **private)
 
 
-@pytest.mark.parametrize("format", ["csv", "tfrecord", "parquet"])
+@pytest.mark.parametrize("format", ["csv", "tfrecord", "parquet", "orc"])
 def test_texts_of_classes_decide_nothing(tmp_path: Path, format: str) -> None:
     """Not even the sizes of encoded elements, where a class, or a text that is not listed, is longer than another."""
     classes, sizes = LabelClasses(("a", "a class with a longer name")), []
@@ -131,6 +136,8 @@ def test_texts_of_classes_decide_nothing(tmp_path: Path, format: str) -> None:
         path.parent.mkdir()
         if format == "parquet":
             pq.write_table(table, path)
+        elif format == "orc":
+            orc.write_table(table, str(path))
         elif format == "csv":
             path.write_text("x,y\n" + "".join(f"{row},{value}\n" for row, value in enumerate(values)))
         else:
@@ -198,7 +205,7 @@ def counters(build: Callable[[beam.Pipeline], Any]) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("format", ["csv", "tfrecord", "parquet"])
+@pytest.mark.parametrize("format", ["csv", "tfrecord", "parquet", "orc"])
 def test_element_counts_are_equal(tmp_path: Path, format: str, key: Any) -> None:
     if format == "tfrecord":
         pytest.importorskip("google_crc32c")
@@ -223,7 +230,7 @@ def test_element_counts_are_equal(tmp_path: Path, format: str, key: Any) -> None
     assert one == other
 
 
-@pytest.mark.parametrize("format", ["csv", "tfrecord", "parquet"])
+@pytest.mark.parametrize("format", ["csv", "tfrecord", "parquet", "orc"])
 def test_sizes_that_runners_sample_are_equal(tmp_path: Path, format: str) -> None:
     """Runners show the mean size of elements, as their coder estimates or encodes them."""
     if format == "tfrecord":

@@ -52,6 +52,32 @@ def test_a_file_that_others_can_use_is_refused_with_what_to_do(tmp_path, mode):
         key.load()
 
 
+@pytest.mark.parametrize("mode", [0o440, 0o640, 0o600, 0o400], ids=oct)
+def test_a_group_of_the_process_may_read_the_file_if_that_is_asked_for(tmp_path, mode):
+    path = key_file(tmp_path, mode=mode).path
+    assert len(NoiseKeyFile(path, group=True).load()) == 32
+
+
+@pytest.mark.parametrize("mode", [0o444, 0o460, 0o450, 0o644, 0o604, 0o660], ids=oct)
+def test_a_group_may_do_nothing_but_read(tmp_path, mode):
+    path = key_file(tmp_path, mode=mode).path
+    with pytest.raises(InputError, match=r"is accessible to other users: run `chmod 600 [^`]*`$"):
+        NoiseKeyFile(path, group=True).load()
+
+
+def test_the_group_of_the_file_must_be_one_of_the_process(tmp_path, monkeypatch):
+    path = key_file(tmp_path, mode=0o440).path
+    with pytest.raises(InputError, match=r"; or, for a mounted secret, give --noise_key_mode group$"):
+        NoiseKeyFile(path).load()
+    group = os.stat(path).st_gid
+    monkeypatch.setattr(os, "getegid", lambda: group + 1)
+    monkeypatch.setattr(os, "getgroups", lambda: [group + 2])
+    with pytest.raises(InputError, match=f"is readable by group {group}, which this process is not in"):
+        NoiseKeyFile(path, group=True).load()
+    monkeypatch.setattr(os, "getgroups", lambda: [group + 2, group])
+    assert len(NoiseKeyFile(path, group=True).load()) == 32
+
+
 @pytest.mark.parametrize("mode", [0o600, 0o400, 0o700], ids=oct)
 def test_modes_for_the_owner_alone_are_fine(tmp_path, mode):
     assert len(key_file(tmp_path, mode=mode).load()) == 32
@@ -104,7 +130,7 @@ def test_the_reference_carries_no_key(tmp_path):
     for form in (content, content.hex().encode(), base64.b64encode(content)[:40], repr(content).encode()):
         assert form not in pickle.dumps(key)
         assert form not in repr(key).encode()
-    assert set(vars(key)) == {"path"}
+    assert set(vars(key)) == {"path", "group"}
 
 
 # Creating.

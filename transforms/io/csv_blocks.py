@@ -33,11 +33,12 @@ _CSV_WINDOW = 1 << 16
 _SAMPLE_ROWS = 1 << 16
 _SAMPLE_BYTES = 6 << 20
 
-_PARQUET_MAGIC = b"PAR1"
+_PARQUET_MAGIC, _ORC_MAGIC = b"PAR1", b"ORC"
 # First bytes of files of other formats, and of text in other encodings; the longer ones come first.
 _OTHER_FORMATS = {
     GZIP_MAGIC: GZIP_WITHOUT_NAME,
     _PARQUET_MAGIC: "is a Parquet file: give --input_format parquet",
+    _ORC_MAGIC: "is an ORC file: give --input_format orc",
     b"PK\x03\x04": "is a ZIP archive, such as an Excel workbook: extract the CSV file, or save the sheet as CSV",
 }
 _OTHER_MARKS = {
@@ -107,8 +108,8 @@ def _chunks(file: BinaryIO, path: str, dialect: Dialect, size: int) -> Iterator[
     """Parts of a file, of some bytes each."""
     chunk = _read_some(file, path, size)
     for magic, problem in _OTHER_FORMATS.items():
-        # A column may be named PAR1, but no text has a zero byte.
-        if chunk.startswith(magic) and (magic != _PARQUET_MAGIC or 0 in chunk):
+        # A column may be named PAR1 or ORC, but no text has a zero byte.
+        if chunk.startswith(magic) and (magic not in (_PARQUET_MAGIC, _ORC_MAGIC) or 0 in chunk):
             raise InputError(f"{path}: {problem}")
     if dialect.encoding == "utf-8":
         for mark, name in _OTHER_MARKS.items():

@@ -126,6 +126,8 @@ def match(pattern: str) -> dict[str, int]:
     Hidden are files and folders whose names start with . or _, such as _SUCCESS, .part-0.crc and _temporary, but not
     _KEY=VALUE, unless the pattern has a name that starts so.
     """
+    if pattern.startswith(("iceberg://", "delta://")):
+        raise InputError(f"{pattern}: tables are read by privatize, fit, apply, domain and plan; name files here")
     try:
         if is_store(pattern):
             found = {info.path: info.size for info in _matching_objects(pattern)}
@@ -314,7 +316,9 @@ def write_text(path: str, text: str, temp: str | None = None) -> None:
         if is_store(path):
             store_of(path).write(path, text.encode())
             return
-        partial = f"{path}.{uuid.uuid4().hex}"
+        # In the temporary folder: what a killed process leaves there is not released.
+        beside = path if temp is None else FileSystems.join(temp, FileSystems.split(path)[1])
+        partial = f"{beside}.{uuid.uuid4().hex}"
         with create(partial) as file:
             file.write(text.encode())
         if is_remote(path):
@@ -365,7 +369,7 @@ def _object_of_run(path: str, temp: str) -> Iterator[tuple[ObjectStore, str, Lea
     """
     hold = LeaseHold.of_temporary(temp)
     # Files of one run are written from several folders in its temporary folder.
-    name = temp if hold is None else hold.run
+    name = temp if hold is None else hold.writer
     store, run = store_of(path), hashlib.blake2b(name.encode(), digest_size=16).hexdigest()
     try:
         yield store, run, hold

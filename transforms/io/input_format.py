@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from ...mechanisms.core.label_classes import LabelClasses
 from ..errors import InputError
@@ -16,7 +17,10 @@ from .csv_dialect import COMMA, Dialect
 from .filesystems import CompressionTypes, is_remote
 from .hive_partitions import Partition, find_partitions
 
-FORMATS = ("tfrecord", "parquet", "csv")
+if TYPE_CHECKING:
+    from .table_columns import TableColumns
+
+FORMATS = ("tfrecord", "parquet", "csv", "orc")
 CSV_TYPES = ("int64", "uint64", "float64", "string", "date", "timestamp")
 BATCH_ROWS = 1 << 14
 SMALL_FILE_SIZE = 1 << 19
@@ -49,13 +53,14 @@ class Format:
     """Input file format.
 
     Attributes:
-      name: tfrecord, parquet or csv.
+      name: tfrecord, parquet, csv or orc.
       csv_types: Column name to one of `CSV_TYPES`, for CSV columns whose type cannot be inferred from the first
         65,536 rows. The types of other columns are inferred.
       partitions: Whether folders named KEY=VALUE in the path of a file are columns of it (`find_partitions`).
       root: Folder below which such folders are columns; empty for all folders of a path.
       dialect: Delimiter, encoding, marks of numbers and columns of CSV files.
       classes: Classes of private columns by name, as which they are read.
+      table: Columns as which Parquet files are read that may have others; None if all files need the same.
     """
 
     name: str
@@ -64,6 +69,7 @@ class Format:
     dialect: Dialect = COMMA
     root: str = ""
     classes: Mapping[str, LabelClasses] | None = None
+    table: TableColumns | None = None
 
     def __post_init__(self) -> None:
         """Checks the names. Raises ValueError if the format or a type is unknown."""
@@ -90,6 +96,8 @@ class FilePart:
       partitions: Columns that all records of the file have from its folders.
       samples: `first` and files after it, of CSV, whose first rows determine the types of columns.
       cuts: Rows of the file at which the records of another shard begin, ascending, where the reader knows them.
+      name: Name of the file in a table, by which its records are named; empty for a file that is named by its path.
+      constants: Values of all records of the file, of Arrow, by name of a column of its table.
     """
 
     path: str
@@ -100,6 +108,13 @@ class FilePart:
     partitions: tuple[Partition, ...] = ()
     samples: tuple[str, ...] = ()
     cuts: tuple[int, ...] = ()
+    name: str = ""
+    constants: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def source(self) -> str:
+        """Name by which the records of the file are named."""
+        return self.name or self.path
 
 
 def file_parts(paths: Sequence[str], format: Format) -> list[FilePart]:

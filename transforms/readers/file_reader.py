@@ -1,4 +1,4 @@
-"""Reading of files into batches, whatever the format: TFRecord of tf.Example, Parquet and CSV.
+"""Reading of files into batches, whatever the format: TFRecord of tf.Example, Parquet, CSV and ORC.
 
 `ReadRecordBatches` finds the files and spreads them, and parts of large ones, over the workers. A `FileReader` reads
 one file or part after the other.
@@ -28,11 +28,15 @@ from ..io.filesystems import absolute, match
 from ..io.hive_partitions import Partition, check_no_clash
 from ..io.input_format import BATCH_ROWS, ENOUGH_FILES, Equals, FilePart, Format, file_parts
 from ..tfrecord.encoded_batches import EncodedRecords
+from .orc_reader import ORCReader, orc_schema
 from .parquet_reader import ParquetReader, parquet_schema, split_parquet
+from .table_snapshot import TableSnapshot
 from .tfrecord_reader import TFRecordReader, split_tfrecord, tfrecord_schema
 
 # A batch ends early at the record with which its features reach this size.
 _BATCH_BYTES = 32 << 20
+
+Reader = TFRecordReader | ParquetReader | CSVReader | ORCReader
 
 _Run = tuple[FilePart, ...]
 """Files, or one part of a file, that one worker reads one after the other."""
@@ -48,7 +52,8 @@ class ReadRecordBatches(beam.PTransform):
     the path of a file give its records further columns, at the end.
 
     Attributes:
-      pattern: A path or glob, matched when the job runs. Compressed files are recognized by extension, such as .gz.
+      pattern: A path or glob, matched when the job runs; or a `TableSnapshot`, whose files are fixed. Compressed files
+        are recognized by extension, such as .gz.
       format: Format of the files.
       columns: Columns to read; None reads all.
       where: Filter on a public feature; needs `label_column`.
@@ -73,7 +78,7 @@ class ReadRecordBatches(beam.PTransform):
         rows of a shard may be in two parts.
     """
 
-    pattern: str
+    pattern: str | TableSnapshot
     format: Format
     columns: Sequence[str] | None = None
     where: Equals | None = None
@@ -96,7 +101,8 @@ class ReadRecordBatches(beam.PTransform):
         super().__init__()
         if self.together < 1:
             raise ValueError(f"together must be at least 1, not {self.together}")
-        self.pattern = absolute(self.pattern)
+        if isinstance(self.pattern, str):
+            self.pattern = absolute(self.pattern)
         self._reader = FileReader(
             self.format, self.columns, self.where, self.label_column, self.encoded, self.folders, self.other_labels,
             self.undecoded,
@@ -122,8 +128,10 @@ class ReadRecordBatches(beam.PTransform):
         ).with_output_types(LabelledBatch)
 
 
-def _matching_files(pattern: str, format: Format, together: int, splits: FileReader | None) -> list[_Run]:
-    files = file_parts(list(match(pattern)), format)
+def _matching_files(
+    pattern: str | TableSnapshot, format: Format, together: int, splits: FileReader | None
+) -> list[_Run]:
+    files = file_parts(list(match(pattern)), format) if isinstance(pattern, str) else pattern.parts()
     runs: list[_Run] = [tuple(files[start : start + together]) for start in range(0, len(files), together)]
     if splits is None or len(files) >= ENOUGH_FILES:
         return runs
@@ -154,7 +162,7 @@ class _ReadFiles(beam.DoFn):
         if self._shards is None or part.parts == 1:
             return part
         ranges = values[self._carried.index(self._shards)]
-        return dataclasses.replace(part, cuts=tuple(ranges.of_file(part.path, 0).cuts.tolist()))
+        return dataclasses.replace(part, cuts=tuple(ranges.of_file(part.source, 0).cuts.tolist()))
 
 
 @dataclass
@@ -200,9 +208,9 @@ class FileReader:
         if self.where is not None and self.where.column in self._labels:
             raise ValueError("where must not look at the label: which records are released would depend on it")
         # By the names of partition columns, which are not read from the files.
-        self._readers: dict[tuple[str, ...], TFRecordReader | ParquetReader | CSVReader] = {}
+        self._readers: dict[tuple[str, ...], Reader] = {}
 
-    def _reader(self, partitions: Sequence[Partition]) -> TFRecordReader | ParquetReader | CSVReader:
+    def _reader(self, partitions: Sequence[Partition]) -> Reader:
         """Reader of the files that have these partition columns."""
         names = tuple(partition.name for partition in partitions)
         for label in self._labels:
@@ -215,7 +223,7 @@ class FileReader:
             self._readers[names] = self._format_reader(names)
         return self._readers[names]
 
-    def _format_reader(self, partitions: tuple[str, ...]) -> TFRecordReader | ParquetReader | CSVReader:
+    def _format_reader(self, partitions: tuple[str, ...]) -> Reader:
         tfrecord, where = self.format.name == "tfrecord", self._own_filter(partitions)
         names = self.columns if tfrecord else self._all_columns
         columns = None if names is None else [name for name in names if name not in partitions]
@@ -230,7 +238,9 @@ class FileReader:
         if columns is not None and where is not None and where.column not in columns:
             columns.append(where.column)
         if self.format.name == "parquet":
-            return ParquetReader(columns or None)
+            return ParquetReader(columns or None, self.format.table, self._labels)
+        if self.format.name == "orc":
+            return ORCReader(columns or None)
         return CSVReader(columns or None, self._labels, self.format.csv_types, self.format.dialect, self.format.classes)
 
     @property
@@ -244,9 +254,9 @@ class FileReader:
     def schema(self, part: FilePart) -> pa.Schema:
         """Finds the columns of a file without reading a label.
 
-        They are those of the footer for Parquet, those of the header line with types of the first rows for CSV, and
-        those of the first 1,024 records for TFRecord. Of CSV and TFRecord, the label has the type null. The columns of
-        the file's folders come last; a file without columns has none of these either. Raises InputError if the file
+        They are those of the footer for Parquet and ORC, those of the header line with types of the first rows for CSV,
+        and those of the first 1,024 records for TFRecord. Of CSV and TFRecord, the label has the type null. The columns
+        of the file's folders come last; a file without columns has none of these either. Raises InputError if the file
         cannot be read, or has a column of the name of a folder.
         """
         schema = self._own_schema(part)
@@ -258,8 +268,12 @@ class FileReader:
         return schema
 
     def _own_schema(self, part: FilePart) -> pa.Schema:
+        if self.format.table is not None:
+            return self.format.table.schema
         if self.format.name == "parquet":
             return parquet_schema(part.path)[0]
+        if self.format.name == "orc":
+            return orc_schema(part.path)[0]
         if self.format.name == "csv":
             return csv_schema(part, self._labels, self.format.csv_types, self.format.dialect)
         return tfrecord_schema(part.path, self._labels)
@@ -279,6 +293,9 @@ class FileReader:
 
         Raises InputError if the file cannot be read.
         """
+        if self.format.name == "orc":
+            # Where its stripes begin depends on the bytes of labels.
+            return iter([file])
         if self.format.name == "csv":
             return split_csv(file, self._labels, self.format.dialect)
         return split_parquet(file) if self.format.name == "parquet" else split_tfrecord(file)
@@ -309,14 +326,14 @@ class FileReader:
                 if encoded is not None and self.encoded:
                     encoded = _with_features(encoded, only, self.folders)
                 coded = self._with_classes(whole, part.path)
-                yield LabelledBatch(part.path, start, stop, start + found.rows, coded, encoded=encoded)
+                yield LabelledBatch(part.source, start, stop, start + found.rows, coded, encoded=encoded)
                 start = stop
             return
         for batch in _regular(reader.read(part), self._labels):
             whole = with_partitions(batch, only)
             if dropped:
                 whole = whole.select([partition.name for partition in only])
-            labelled = LabelledBatch.whole(part.path, start, self._with_classes(whole, part.path))
+            labelled = LabelledBatch.whole(part.source, start, self._with_classes(whole, part.path))
             start = labelled.stop
             yield labelled if where is None else labelled.keep(_matches(batch, where))
 

@@ -1,8 +1,7 @@
 """Reads Parquet files, or row groups of them, into record batches.
 
-A column of several files has one type, where their types hold the same values in different layouts. The first file
-decides on the layout, so that it follows from the list of files. A layout that Parquet output has not (views), or that
-cannot hold the values of all files (short indices of categories), is replaced in every file.
+A column of several files has one type, where their types hold the same values in different layouts (`column_types`).
+The first file decides on the layout, so that it follows from the list of files.
 """
 
 from __future__ import annotations
@@ -14,12 +13,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..arrow_values import is_binary, is_list, is_string, plain_batch, plain_schema
 from ..batches import slice_rows
 from ..errors import InputError, redact_errors, unreadable
-from ..io.filesystems import is_remote, not_opened, open_input
 from ..io.hive_partitions import check_no_clash
-from ..io.input_format import BATCH_ROWS, FilePart, check_unique_columns, listed
+from ..io.input_format import BATCH_ROWS, FilePart, check_unique_columns
+from ..io.table_columns import TableColumns
+from .arrow_files import PlainLayout, open_arrow_file, open_part, pieces, read_schema
+from .table_layout import TableLayout
 
 # Values in a part: enough work for a worker. At most _MOST_PARTS parts a file, because each part adds segments to every
 # shard. The number of parts depends on the numbers of rows and columns alone, never on sizes, which depend on labels.
@@ -32,40 +32,36 @@ _ENCRYPTED = "the Parquet file is encrypted, and labeldp takes no keys of column
 _NO_KEYS = ("Could not read encrypted metadata", "Cannot decrypt ColumnMetadata")
 # Nanoseconds reach from 1677 to 2262, and Arrow lets other years overflow.
 _INT96_UNIT = "us"
-# A cast to 32-bit offsets needs less than 2 GiB of text.
-_CAST_BYTES = 1 << 30
 
 
 class ParquetReader:
     """Reads Parquet files, one after the other."""
 
-    def __init__(self, columns: Sequence[str] | None):
-        """Prepares for a set of columns; None reads all."""
-        self._columns = columns
+    def __init__(self, columns: Sequence[str] | None, table: TableColumns | None = None, private: Sequence[str] = ()):
+        """Prepares for a set of columns; None reads all.
+
+        `table` has the columns of the files, if these may have others; `private` are the labels.
+        """
+        self._columns, self._table, self._private = columns, table, private
 
     def first_row(self, part: FilePart) -> int:
         """Row of the file at which a part begins. Raises InputError if the file cannot be opened or is not Parquet."""
         if part.number == 0:
             return 0
-        with _open_arrow_file(part.path) as opened:
+        with open_part(part) as opened:
             return _rows_of_part(_group_starts(_open_parquet_file(opened, part.path).metadata), part).start
 
     def read(self, part: FilePart) -> Iterator[pa.RecordBatch]:
         """Reads the records of one file or part in order, in pieces of any size, without metadata.
 
         Raises InputError if the file cannot be opened, is not Parquet or damaged, has another schema than the first
-        file, or lacks a column.
+        file or the table, or lacks a column.
         """
-        with _open_arrow_file(part.path) as file:
+        with open_part(part) as file:
             parquet = _open_parquet_file(file, part.path)
             check_unique_columns(parquet.schema_arrow.names, part.path)
-            schema = leading = _read_schema(parquet.schema_arrow, part.files)
-            if part.first != part.path:
-                with _open_arrow_file(part.first) as file_of_schema:
-                    other = _open_parquet_file(file_of_schema, part.first).schema_arrow
-                    leading = _common_schema(schema, _read_schema(other, part.files), part)
-            check_no_clash(part.partitions, schema.names, part.path)
-            _check_columns(schema.names, self._columns or (), part.path)
+            layout = self._layout(parquet.schema_arrow, part)
+            check_no_clash(part.partitions, parquet.schema_arrow.names, part.path)
             starts = _group_starts(parquet.metadata)
             rows = _rows_of_part(starts, part)
             # A group may begin before the part, or end after it, by less than a batch.
@@ -73,18 +69,29 @@ class ParquetReader:
             if not rows:
                 return
             parquet = _with_wide_indices(parquet, file)
-            times = [name for name in _int96_columns(parquet.metadata) if name in (self._columns or schema.names)]
+            columns = None if layout.columns is None else list(layout.columns)
+            times = [name for name in _int96_columns(parquet.metadata) if columns is None or name in columns]
             try:
                 for groups in (range(first, stop - 1), range(stop - 1, stop)):
                     if groups:
                         if times:
                             _check_int96(file, parquet.metadata, groups, times, part.path)
-                        batches = parquet.iter_batches(BATCH_ROWS, row_groups=groups, columns=self._columns)
+                        batches = parquet.iter_batches(BATCH_ROWS, row_groups=groups, columns=columns)
                         found = _within(batches, starts[groups.start], starts[groups.stop], rows, part.path)
                         for batch in found:
-                            yield from _with_schema(batch, leading)
+                            yield from pieces(layout, batch)
             except (pa.ArrowException, OSError) as error:
                 raise unreadable(part.path, error, _reason(error, _CORRUPT)) from None
+
+    def _layout(self, schema: pa.Schema, part: FilePart) -> PlainLayout | TableLayout:
+        if self._table is not None:
+            return TableLayout.of(self._table, self._columns, schema, self._private, part)
+        return PlainLayout.of(self._columns, schema, part, _arrow_schema)
+
+
+def _arrow_schema(path: str) -> pa.Schema:
+    with open_arrow_file(path) as file:
+        return _open_parquet_file(file, path).schema_arrow
 
 
 def parquet_schema(path: str) -> tuple[pa.Schema, int]:
@@ -93,9 +100,9 @@ def parquet_schema(path: str) -> tuple[pa.Schema, int]:
     No value is read. The types are those that the columns are read with. Raises InputError if the file cannot be opened
     or is not Parquet.
     """
-    with _open_arrow_file(path) as file:
+    with open_arrow_file(path) as file:
         parquet = _open_parquet_file(file, path)
-        return _read_schema(parquet.schema_arrow, 1), parquet.metadata.num_rows
+        return read_schema(parquet.schema_arrow, 1), parquet.metadata.num_rows
 
 
 def int96_columns(path: str) -> list[str]:
@@ -103,7 +110,7 @@ def int96_columns(path: str) -> list[str]:
 
     No other type can hold some of these. Raises InputError if the file cannot be opened or is not Parquet.
     """
-    with _open_arrow_file(path) as file:
+    with open_arrow_file(path) as file:
         return _int96_columns(_open_parquet_file(file, path).metadata)
 
 
@@ -120,7 +127,7 @@ def split_parquet(file: FilePart) -> Iterator[FilePart]:
 
     Raises InputError if the file cannot be opened or is not Parquet.
     """
-    with _open_arrow_file(file.path) as opened:
+    with open_part(file) as opened:
         metadata = _open_parquet_file(opened, file.path).metadata
     rows = max(_PART_VALUES // max(metadata.num_columns, 1), -(-metadata.num_rows // _MOST_PARTS), BATCH_ROWS)
     parts = max(-(-metadata.num_rows // rows), 1)
@@ -155,14 +162,6 @@ def _within(batches: Iterator[pa.RecordBatch], row: int, end: int, rows: range, 
     # Arrow reads a column with too few values as if there were fewer records.
     if row != end:
         raise InputError(f"{path}: {_CORRUPT}")
-
-
-def _open_arrow_file(path: str) -> pa.NativeFile:
-    """Opens a file; local ones without Python, so that Arrow reads them faster."""
-    try:
-        return pa.PythonFile(open_input(path), "r") if is_remote(path) else pa.OSFile(path)
-    except OSError as error:
-        raise not_opened(path, error) from None
 
 
 def _open_parquet_file(file: pa.NativeFile, path: str) -> pq.ParquetFile:
@@ -233,129 +232,3 @@ def _are_exact(micros: pa.Array, nanos: pa.Array, seconds: pa.Array) -> bool:
 
 def _reason(error: BaseException, otherwise: str) -> str:
     return _ENCRYPTED if str(error).startswith(_NO_KEYS) else otherwise
-
-
-def _with_schema(batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The batch with types of the first file, whatever those of its own: one schema for all batches."""
-    fields = [schema.field(name) for name in batch.schema.names]
-    batch = plain_batch(batch.columns, plain_schema(batch.schema))
-    columns = batch.columns
-    if any(not column.type.equals(field.type) for column, field in zip(columns, fields, strict=True)):
-        if batch.nbytes > _CAST_BYTES and batch.num_rows > 1:
-            half = batch.num_rows // 2
-            for piece in (batch.slice(0, half), batch.slice(half)):
-                yield from _with_schema(piece, schema)
-            return
-        columns = [converted(column, field.type) for column, field in zip(columns, fields, strict=True)]
-    yield pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
-
-
-def _check_columns(names: Sequence[str], wanted: Sequence[str], path: str) -> None:
-    for name in wanted:
-        if name not in names:
-            raise InputError(f"{path}: there is no column {name!r}; it has: {listed(names)}")
-
-
-def _read_schema(schema: pa.Schema, files: int) -> pa.Schema:
-    """Schema of a file, without metadata, with the types as which its columns are read."""
-    return pa.schema([field.with_type(read_type(field.type, files)) for field in plain_schema(schema)])
-
-
-def _common_schema(schema: pa.Schema, first: pa.Schema, part: FilePart) -> pa.Schema:
-    """Schema with which a file is read: that of the first file, with nulls where this file allows them.
-
-    Refuses a file with other columns, or with a type that does not hold the same values.
-    """
-    if schema.equals(first):
-        return first
-    fields = []
-    for field in schema:
-        if first.get_field_index(field.name) < 0:
-            raise InputError(f"{part.path}: column {field.name!r} is not in {part.first}: all files need one schema")
-        leading = first.field(field.name)
-        kind = common_type(field.type, leading.type)
-        if kind is None:
-            raise InputError(
-                f"{part.path}: column {field.name!r} holds {field.type}, but {leading.type} in {part.first}: "
-                "all files need one schema"
-            )
-        fields.append(leading.with_type(kind).with_nullable(field.nullable))
-    if schema.names != first.names:
-        raise InputError(
-            f"{part.path}: the schema is not that of {part.first}: all files need the same columns in the same order"
-        )
-    return pa.schema(fields)
-
-
-def read_type(kind: pa.DataType, files: int) -> pa.DataType:
-    """Type with which a column of one file is read, given the number of files that are read together.
-
-    Views become `string` and `binary`, and indices of categories int32: shorter ones cannot hold the categories of
-    several files or row groups together. Categories of several files have no common order.
-    """
-    if pa.types.is_primitive(kind):
-        return kind
-    if pa.types.is_dictionary(kind):
-        return pa.dictionary(pa.int32(), read_type(kind.value_type, files), kind.ordered and files == 1)
-    if pa.types.is_string_view(kind):
-        return pa.string()
-    if pa.types.is_binary_view(kind):
-        return pa.binary()
-    if is_list(kind):
-        return _list_like(kind, kind.value_field.with_type(read_type(kind.value_type, files)))
-    if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(read_type(field.type, files)) for field in kind])
-    if pa.types.is_map(kind):
-        key, item = (field.with_type(read_type(field.type, files)) for field in (kind.key_field, kind.item_field))
-        return pa.map_(key, item, kind.keys_sorted)
-    return kind
-
-
-def common_type(kind: pa.DataType, first: pa.DataType) -> pa.DataType | None:
-    """Finds the type of the first file for a column of another file.
-
-    Both types are of `read_type`. The result is the layout of the first file, with nulls allowed where the other file
-    allows them; None if the two types do not hold the same values. A column without a value in one of the files has the
-    type of the other one.
-    """
-    if pa.types.is_null(first) or pa.types.is_null(kind):
-        return kind if pa.types.is_null(first) else first
-    if pa.types.is_dictionary(first) or pa.types.is_dictionary(kind):
-        own, leading = (each.value_type if pa.types.is_dictionary(each) else each for each in (kind, first))
-        return None if common_type(own, leading) is None else first
-    if any(test(kind) and test(first) for test in (is_string, is_binary)):
-        return first
-    if is_list(kind) and is_list(first):
-        field = _common_field(kind.value_field, first.value_field)
-        return None if field is None else _list_like(first, field)
-    if pa.types.is_map(kind) and pa.types.is_map(first):
-        parts = zip((kind.key_field, kind.item_field), (first.key_field, first.item_field), strict=True)
-        key, item = (_common_field(*pair) for pair in parts)
-        return None if key is None or item is None else pa.map_(key, item, first.keys_sorted)
-    if pa.types.is_struct(kind) and pa.types.is_struct(first) and kind.names == first.names:
-        fields = [_common_field(*pair) for pair in zip(kind, first, strict=True)]
-        return None if any(field is None for field in fields) else pa.struct(fields)
-    return first if first.equals(kind) else None
-
-
-def _common_field(field: pa.Field, first: pa.Field) -> pa.Field | None:
-    kind = common_type(field.type, first.type)
-    return None if kind is None else pa.field(first.name, kind, field.nullable)
-
-
-def _list_like(kind: pa.DataType, field: pa.Field) -> pa.DataType:
-    return pa.large_list(field) if pa.types.is_large_list(kind) else pa.list_(field)
-
-
-def converted(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Converts values to a type of `common_type` that holds them."""
-    if values.type.equals(kind):
-        return values
-    if pa.types.is_null(values.type):
-        return pa.nulls(len(values), kind)
-    if not pa.types.is_dictionary(kind):
-        return (values.dictionary_decode() if pa.types.is_dictionary(values.type) else values).cast(kind)
-    if not pa.types.is_dictionary(values.type):
-        values = values.cast(kind.value_type).dictionary_encode()
-    indices, dictionary = values.indices.cast(kind.index_type), values.dictionary.cast(kind.value_type)
-    return pa.DictionaryArray.from_arrays(indices, dictionary, ordered=kind.ordered)

@@ -35,7 +35,7 @@ _PATIENCE_SECONDS = 60.0
 _POLL_SECONDS = 2.0
 
 _NAME = "lease.json"
-_TEMPORARY = re.compile(r"((?:s3|gs)://.+/\.[^/]+\.labeldp)/([0-9a-f]{32})(?:/.*)?", re.DOTALL)
+_TEMPORARY = re.compile(r"((?:s3|gs)://.+/\.[^/]+\.labeldp)/([0-9a-f]{32})(?:/job-([0-9a-f]{32}))?(?:/.*)?", re.DOTALL)
 
 
 def staging_of(target: str) -> str:
@@ -49,21 +49,32 @@ def lease_path(target: str) -> str:
     return f"{staging_of(target)}/{_NAME}"
 
 
+class LeaseHeld(InputError):
+    """Another run has the lease, or may have it: try again after its end."""
+
+
 @dataclass(frozen=True)
 class LeaseHold:
     """Reference to the lease of a run, for its workers.
 
-    `folder` is the staging folder of the target, in which the lease is.
+    `folder` is the staging folder of the target, in which the lease is. `job` is the run whose job is finished, if that
+    is another one.
     """
 
     folder: str
     run: str
+    job: str | None = None
+
+    @property
+    def writer(self) -> str:
+        """Name of the run that files are marked with: that of the job, whichever run writes them."""
+        return self.job or self.run
 
     @classmethod
     def of_temporary(cls, folder: str) -> LeaseHold | None:
         """Lease of the run with a temporary folder, or a folder in it; None for a run without a lease."""
         found = _TEMPORARY.fullmatch(folder)
-        return None if found is None else cls(found[1], found[2])
+        return None if found is None else cls(found[1], found[2], found[3])
 
     def new_temporary(self) -> str:
         """Names a new object in the temporary folder of the run.
@@ -95,13 +106,15 @@ class Lease:
       left: True to leave the lease behind, as a killed run does, so that the next run looks for what is left of this.
       idle: True if this process no longer writes, so that the next run need not wait for its end.
       published: True once the output is released, which is not deleted then.
+      job: Run whose job was submitted, and whose files are kept for a run that finishes it; None without one.
     """
 
-    def __init__(self, store: ObjectStore, path: str):
-        """Names the lease by its URL; `acquire` acquires it."""
+    def __init__(self, store: ObjectStore, path: str, job: str | None = None):
+        """Names the lease by its URL; `acquire` acquires it. With `job`, this run finishes that one."""
         self.left = False
         self.idle = False
         self.published = False
+        self.job = job
         self.run = uuid.uuid4().hex
         self._store = store
         self._path = path
@@ -115,11 +128,13 @@ class Lease:
     def acquire(self, waiting: Callable[[], None]) -> bool:
         """Acquires the lease; waits for up to a minute to find out whether a run that holds it is alive.
 
-        `waiting` is called once before it waits. Returns True if a killed run had held it. Raises InputError if another
-        run holds it, or was stopped within `held`, or if the store ignores conditions.
+        `waiting` is called once before it waits. Returns True if a killed run had held it. Raises LeaseHeld if another
+        run holds it, and InputError if another run was stopped within `held`, or has submitted a job that is not the
+        one to be finished, or if the store ignores conditions.
         """
         require_conditions(self._store, self._path)
         found = self._store.read(self._path)
+        self._check_job(None if found is None else found[0])
         if found is not None and not _is_gone(found[0]):
             waiting()
             until = time.monotonic() + _PATIENCE_SECONDS
@@ -127,13 +142,26 @@ class Lease:
                 time.sleep(_POLL_SECONDS)
                 now = self._store.read(self._path)
                 if now is None or now[1] != found[1]:
-                    raise InputError(f"another run is writing there ({self._path}): wait for its end")
-            _require_free(found[0], self._path)
+                    raise LeaseHeld(f"another run is writing there ({self._path}): wait for its end")
+            _require_free(found[0], self._path, self.job)
         try:
             self._write(ABSENT if found is None else found[1])
         except (StoreConflict, StoreNotFound):
-            raise InputError(f"another run has begun to write there ({self._path}): wait for its end") from None
+            raise LeaseHeld(f"another run has begun to write there ({self._path}): wait for its end") from None
         return found is not None
+
+    def _check_job(self, lease: bytes | None) -> None:
+        if self.job is not None and (lease is None or self.job not in jobs_of_lease(lease)):
+            raise LeaseHeld(f"another run has finished the job of this one, or taken over ({self._path})")
+        if self.job is None and lease is not None and len(jobs_of_lease(lease)) > 1:
+            raise InputError(
+                f"a job that was submitted with --no_wait_until_finish writes there ({self._path}): run "
+                "`labeldp finish` with this output; to give it up, delete this object and what is below the output"
+            )
+
+    def temporary(self, work: str) -> str:
+        """Name of a folder for new objects of the release; `work` is the temporary folder of the run, or of its job."""
+        return work if self.job in (None, self.run) else f"{parent_and_name(work)[0]}/{self.run}/job-{self.job}"
 
     @contextlib.contextmanager
     def renewed(self) -> Iterator[None]:
@@ -209,6 +237,8 @@ class Lease:
         self._renewals += 1
         idle = self.idle and self._ended.is_set()
         holder = {"run": self.run, "renewals": self._renewals, "idle": idle, "held": self._held, **_this_process()}
+        if self.job is not None:
+            holder["job"] = self.job
         self._version = self._store.write(self._path, json.dumps(holder).encode(), replaces)
 
 
@@ -236,8 +266,24 @@ def _start(process: int) -> str | None:
     return None if fields[0] in "ZX" else fields[19]
 
 
-def _require_free(lease: bytes, path: str) -> None:
-    """Refuses the lease of a run that was stopped within `Lease.held`, and may delete or publish when it continues."""
+def jobs_of_lease(lease: bytes) -> tuple[str, ...]:
+    """Runs whose job is finished by a run with this lease: its own, and before it, one that was submitted."""
+    try:
+        holder = json.loads(lease)
+        named = [holder[key] for key in ("job", "run") if key in holder]
+    except (ValueError, TypeError):
+        return ()
+    return tuple(name for name in named if isinstance(name, str) and re.fullmatch("[0-9a-f]{32}", name))
+
+
+def _require_free(lease: bytes, path: str, job: str | None) -> None:
+    """Refuses the lease of a run that was stopped within `Lease.held`, and may delete or publish when it continues.
+
+    Of two runs that finish one job, each publishes the same.
+    """
+    jobs = jobs_of_lease(lease)
+    if job is not None and len(jobs) == 2 and jobs[0] == job != jobs[1]:
+        return
     try:
         holder = json.loads(lease)
         held = holder["held"] is True

@@ -9,6 +9,7 @@ from labeldp.mechanisms.analysis.class_verdict import ClassUtility
 from labeldp.mechanisms.analysis.utility import ReleasedFacts
 from labeldp.mechanisms.analysis.verdict import debiasing, release_warnings, verdict
 from labeldp.mechanisms.core.label_classes import LabelClasses
+from labeldp.mechanisms.release.class_release import center_randomizer
 from labeldp.mechanisms.response.randomized_response import RandomizedResponse
 from labeldp.mechanisms.response.rr_top_k import RRTopK
 
@@ -117,6 +118,28 @@ def test_classes_that_are_never_released():
 def test_the_warning_of_values_that_are_not_listed(weights, other, records, expected):
     facts = facts_of(weights, 5.0, records, other=other)
     assert [warning.name for warning in release_warnings(facts)] == expected
+
+
+@pytest.mark.parametrize(
+    ("weights", "epsilon", "expected"),
+    [
+        ([1, 1], 1.0, []),
+        ([1, 1], 1.1, ["frequent_classes"]),
+        ([0.98, 0.02], 4.0, []),
+        ([1] * 5, 1.5, []),
+        ([1] * 5, 1.7, ["frequent_classes"]),
+        ([1, 0], 4.0, []),
+    ],
+)
+def test_the_warning_of_classes_that_a_center_blurs(weights, epsilon, expected):
+    classes = LabelClasses(tuple("abcde"[: len(weights)]), 0)
+    randomizer = center_randomizer(len(weights))
+    facts = ReleasedFacts(randomizer, prior_of(weights), 0.0, 1000, classes=classes, center_epsilon=epsilon)
+    found = release_warnings(facts)
+    assert [warning.name for warning in found] == expected
+    assert all(warning.text.endswith("say more than the center: --center none") for warning in found)
+    assert all(warning.text.endswith(": center= none") for warning in release_warnings(facts, "{}=".format))
+    assert verdict(facts).level == "center"
 
 
 def test_the_warning_of_single_labels():

@@ -95,7 +95,7 @@ def test_parameters_are_the_fields_of_the_command(files: Any) -> None:
         ({"validate": True}, "run the command labeldp"),
         ({"mechanism_file": "m.json"}, "run the command labeldp"),
         ({"epsilon": "much"}, "^epsilon must be a number, not 'much'"),
-        ({"input_format": "json"}, "^input_format: unknown value 'json'; known: tfrecord, parquet, csv"),
+        ({"input_format": "json"}, "^input_format: unknown value 'json'; known: tfrecord, parquet, csv, orc"),
     ],
 )
 def test_wrong_arguments(files: Any, arguments: dict[str, Any], text: str) -> None:

@@ -45,11 +45,11 @@ def fault(step):
 
 STAGES = {
     "segments": ("segments/00000-", "writing {staging}/segments failed"),
-    "mechanism": ("mechanism.json.", "writing {staging}/mechanism.json failed"),
-    "shards": ("segments/part-", "writing {staging}/data/part-0000[01]-of-00002.parquet failed"),
-    "dead letters": ("dead_letters.jsonl.", "writing {staging}/dead_letters.jsonl failed"),
+    "mechanism": ("mechanism.json.", "writing {staging}/release/mechanism.json failed"),
+    "shards": ("segments/part-", "writing {staging}/release/data/part-0000[01]-of-00002.parquet failed"),
+    "dead letters": ("dead_letters.jsonl.", "writing {staging}/release/dead_letters.jsonl failed"),
     "job result": ("job_result_0.json.", "writing {staging}/job_result_0.json failed"),
-    "manifest": ("release.json.", "writing {staging}/release.json failed"),
+    "manifest": ("release.json.", "writing {staging}/release/release.json failed"),
     "ledger": (f"{LEDGER}.pending", "charging the ledger {ledger} failed"),
 }
 

@@ -13,9 +13,9 @@ import pytest
 
 pytestmark = pytest.mark.xdist_group("faults")
 
-SEED = 20261122
+SEED = 20261124
 KILLS = 20
-STEPS = 23
+STEPS = 26
 """File-system steps of a run; a test counts them."""
 DELAYS = (0.001, 0.3)
 """Seconds. The stages that compute take longest."""
@@ -83,7 +83,7 @@ def state(outputs: Path, left: list[Path], spent: float) -> str:
         return "nothing"
     if spent:
         return "charged"
-    names = [path.relative_to(left[0]).as_posix() for path in left[0].rglob("*")]
+    names = [path.relative_to(left[0]).as_posix().removeprefix("release/") for path in left[0].rglob("*")]
     for name in ("release.json", "job_result_0.json", "data/part-", "segments", "mechanism.json"):
         if any(found.startswith(name) and not found[len(name) :].startswith(".") for found in names):
             known = {"data/part-": "shards", "release.json": "manifest", "job_result_0.json": "job_result"}
@@ -105,9 +105,11 @@ def recovers(
         found = state(outputs, left, spent(outputs))
         after, _ = fork(run)
         if found == "published":
-            # Nothing was lost but the lines on standard output.
-            assert left == []
+            # Nothing was lost but the lines on standard output. What is left is public, and `finish` removes it.
             assert (after.code, "exists and is not an empty folder" in after.error) == (2, True)
+            assert not any((folder / "release").exists() for folder in left)
+            if left:
+                assert "published before; its audit holds" in fork(["finish", str(outputs / "released")])[0].ok().out
         else:
             after.ok()
             assert len(left) == (found != "nothing")
@@ -258,7 +260,8 @@ def test_an_interrupt_while_publishing_comes_too_late(
     """Otherwise the command would say that nothing is released, when the output folder is there already."""
     files, _ = reference(run)
     outcome, steps = fork(run, INTERRUPT_AT.format(step=" released", number=int(number)))
-    assert steps[-1].endswith(" released")
+    assert [step.split()[0] for step in steps[-2:]] == ["os.rename", "shutil.rmtree"]
+    assert steps[-2].endswith(" released")
     outcome.ok()
     assert outcome.out.startswith(f"released   {outputs}/released\n")
     assert tree(outputs / "released") == files

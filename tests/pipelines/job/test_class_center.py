@@ -118,6 +118,18 @@ def test_the_budget_and_repeated_runs(run: Callable[..., Any], outputs: Path, sp
     assert spent(outputs) > 2 * before
 
 
+def test_frequent_classes_at_a_large_epsilon_are_warned_of(run: Callable[..., Any], outputs: Path, invoke: Any) -> None:
+    for name, epsilon, expected in (("large", 2, ["frequent_classes"]), ("small", 1, [])):
+        err = run(name, epsilon=epsilon).ok().err
+        assert ("say more than the center: --center none" in err) == bool(expected)
+        file = outputs / name / "release.json"
+        manifest = json.loads(file.read_text())
+        assert manifest["warnings"] == expected
+        invoke(["audit", str(outputs / name)]).ok()
+        file.write_text(json.dumps(manifest | {"warnings": [] if expected else ["frequent_classes"]}))
+        assert "frequent_classes" in invoke(["audit", str(outputs / name)]).out
+
+
 def test_fit_and_apply_are_privatize(run: Callable[..., Any], outputs: Path, spent: Any) -> None:
     run("whole", ledger=outputs / "other.jsonl").ok()
     file = outputs / "m.json"
@@ -130,11 +142,11 @@ def test_fit_and_apply_are_privatize(run: Callable[..., Any], outputs: Path, spe
 
 
 def test_labels_in_memory_are_those_of_the_command(run: Callable[..., Any], outputs: Path, key_file: Path) -> None:
-    run("released", num_shards=1).ok()
+    run("released", num_shards=1, epsilon=1).ok()
     table, log = pq.read_table(outputs / "released" / "data"), log_table()
     given: dict[str, Any] = {"id_column": "id", "noise_key_file": key_file, "ledger": outputs / "memory.jsonl"}
     frame = log.select(["id", *FEATURES, "click"])
-    released = labeldp.privatize(frame, label="click", epsilon=2, label_classes=[0, 1], **given)
+    released = labeldp.privatize(frame, label="click", epsilon=1, label_classes=[0, 1], **given)
     assert released.frame["click"].to_pylist() == table["click"].to_pylist()
     assert released.frame["click_probabilities"].to_pylist() == table["click_probabilities"].to_pylist()
     assert released.center_column == "click_probabilities"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from labeldp.pipelines.job.run_pipeline import cancel_flink_jobs
+from labeldp.pipelines.job.submitted_job import cancel_flink_jobs
 
 
 class Flink(BaseHTTPRequestHandler):
@@ -58,7 +58,7 @@ def test_cancels_what_runs_under_the_name_and_waits_for_its_end(
     master: str, scheme: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pauses: list[float] = []
-    monkeypatch.setattr("labeldp.pipelines.job.run_pipeline.time.sleep", pauses.append)
+    monkeypatch.setattr("labeldp.pipelines.job.submitted_job.time.sleep", pauses.append)
     cancel_flink_jobs(scheme + master, "labeldp-1")
     assert Flink.asked == ["/jobs/a?mode=cancel"] * 2
     assert pauses == [0.2] * 2

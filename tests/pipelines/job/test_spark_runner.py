@@ -34,3 +34,12 @@ def test_no_java(job: Any, invoke: Any, outputs: Path) -> None:
     assert outcome.code == 2
     assert "install Java 11 or 17" in outcome.error
     assert list(outputs.iterdir()) == []
+
+
+def test_not_to_wait(job: Any, invoke: Any, outputs: Path) -> None:
+    """The job server that SparkRunner starts is the driver: the job would end with the command."""
+    outcome = invoke([*job(), "--runner=SparkRunner", "--environment_type=PROCESS", "--no_wait_until_finish"])
+
+    assert outcome.code == 2
+    assert "--no_wait_until_finish needs a runner whose jobs go on without this command" in outcome.error
+    assert list(outputs.iterdir()) == []

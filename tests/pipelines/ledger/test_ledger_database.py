@@ -194,13 +194,13 @@ def test_a_row_that_was_written_by_hand_counts(place: str, execute: Execute) -> 
 def test_a_crash_before_the_publication_leaves_a_charge_that_the_run_again_finds(
     place: str, job: Any, invoke: Any, outputs: Path, execute: Execute, monkeypatch: Any, tree: Any
 ) -> None:
-    from labeldp.pipelines.cli import privatize_command
+    from labeldp.pipelines.cli import publication
 
     def crash(*_: Any) -> None:
         raise RuntimeError("power off")
 
     with monkeypatch.context() as patched:
-        patched.setattr(privatize_command, "publish_folder", crash)
+        patched.setattr(publication, "publish_folder", crash)
         assert invoke(job(ledger=place, epsilon_cap=1)).code == 1
     assert list(outputs.iterdir()) == []
     once = spent(place)
@@ -425,11 +425,11 @@ def test_a_password_in_the_url_is_used_and_never_shown(
 
     graphs = []
 
-    def run(options: Any, wire: Any) -> None:
+    def run(options: Any, wire: Any, *rest: Any) -> None:
         pipeline = beam.Pipeline(options=options)
         wire(pipeline)
         graphs.append(pipeline.to_runner_api().SerializeToString() + repr(options.get_all_options()).encode())
-        run_pipeline.run_pipeline(options, wire)
+        run_pipeline.run_pipeline(options, wire, *rest)
 
     monkeypatch.setattr(job_graph, "run_pipeline", run)
     database = postgres.create_database()

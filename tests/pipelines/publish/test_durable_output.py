@@ -57,7 +57,7 @@ def test_all_files_and_folders_are_synced_before_the_charge_and_the_release(
     invoke(job(num_shards=3)).ok()
     published = calls.index(("rename", released))
     staging = next(path for call, path in calls if call == "sync" and "/.released." in path)
-    staging = staging[: staging.index("/.released.") + len("/.released.") + 12]
+    staging = staging[: staging.index("/.released.") + len("/.released.") + 12] + "/release"
     synced = [path for call, path in calls[:published] if call == "sync"]
     files = {f"{staging}/{name}" for name in tree(outputs / "released")}
     assert len(files) == 5

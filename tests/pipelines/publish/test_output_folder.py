@@ -244,7 +244,7 @@ def test_staging_is_beside_the_target_and_goes_away(outputs: Path, error: type[B
     def use() -> None:
         with staging_folder(str(outputs / "released")) as place:
             staging = place.work
-            assert place.release == staging
+            assert place.release == f"{staging}/release"
             assert Path(staging).parent == outputs
             assert Path(staging).name.startswith(".released.")
             (Path(staging) / "data").mkdir()

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 from apache_beam.io.filesystem import FileMetadata, MatchResult
-from labeldp.pipelines.publish import output_folder
-from labeldp.pipelines.publish.output_folder import locked_staging, remove_leftovers
+from labeldp.pipelines.publish import staging_locks
+from labeldp.pipelines.publish.staging_locks import locked_staging, remove_leftovers
 
 DEAD = "0123456789ab"
 
 # A process that stages beside a target until it is killed.
 STAGES = """
 import sys, time
-from labeldp.pipelines.publish.output_folder import locked_staging
+from labeldp.pipelines.publish.staging_locks import locked_staging
 
 with locked_staging(sys.argv[1]) as folder:
     print(folder, flush=True)
@@ -121,9 +121,9 @@ def test_on_a_remote_filesystem_folders_are_named_only(
         matched.extend(patterns)
         return [MatchResult(patterns[0], [FileMetadata(path, 1) for path in found])]
 
-    monkeypatch.setattr(output_folder.FileSystems, "match", match)
-    monkeypatch.setattr(output_folder.FileSystems, "split", lambda path: ("hdfs://b", "released"))
-    monkeypatch.setattr(output_folder.FileSystems, "join", lambda *parts: "/".join(parts))
+    monkeypatch.setattr(staging_locks.FileSystems, "match", match)
+    monkeypatch.setattr(staging_locks.FileSystems, "split", lambda path: ("hdfs://b", "released"))
+    monkeypatch.setattr(staging_locks.FileSystems, "join", lambda *parts: "/".join(parts))
     remove_leftovers("hdfs://b/released")
     assert matched == ["hdfs://b/.released.*/**"]
     assert log.messages == [

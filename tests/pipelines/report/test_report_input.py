@@ -52,7 +52,7 @@ def test_columns_by_name_and_the_label_apart(release: Any) -> None:
         Column("age", "integer", 8, 2, True, low=1, mean=4, high=9),
         Column("t", "text", 10, 0, True, distinct=3),
     ]
-    assert found.label == Column("y", "float", 10, 0, False, low=1.5, mean=2.5, high=3.5)
+    assert found.label == Column("y", "float", 10, 0, False, low=1.5, mean=2.5, high=3.5, added=True)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ S3 = pytest.mark.parametrize("emulator", ["s3"], indirect=True)
 # Beam keeps its results, as in the processes of pytest.
 KEPT_BETWEEN_JOBS = Path(__file__).parents[2] / "kept_between_jobs.py"
 # Runs with the variables argv, kept_between_jobs, step, number, environment and stderr. Ends the process before it
-# calls a function of privatize_command, or writes the charge.
+# calls a function of publication or of privatize_command, or writes the charge.
 CHILD = """
 import os, runpy
 
@@ -27,10 +27,11 @@ runpy.run_path(kept_between_jobs)["keep_results"]()
 os.dup2(stderr.fileno(), 2)
 os.environ.update(environment)
 from labeldp.pipelines.cli.commands import main
-from labeldp.pipelines.cli import privatize_command
+from labeldp.pipelines.cli import privatize_command, publication
 from labeldp.pipelines.publish.protocol import Charge
 
-setattr(Charge if step == "write" else privatize_command, step, lambda *_: os.kill(os.getpid(), number))
+module = publication if hasattr(publication, step) else privatize_command
+setattr(Charge if step == "write" else module, step, lambda *_: os.kill(os.getpid(), number))
 os._exit(main(argv))
 """
 

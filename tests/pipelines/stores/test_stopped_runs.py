@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +15,6 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from labeldp.pipelines.ledger.ledger import Ledger, LedgerEntry
 from labeldp.pipelines.ledger.spent_budget import Caps
 from labeldp.pipelines.publish.output_folder import publish_folder, publishing, staging_folder
-from labeldp.pipelines.spec.release import OutputSpec
 from labeldp.transforms.errors import InputError, StageError
 from labeldp.transforms.io.filesystems import complete_file, join_files, store_of, write_text
 from labeldp.transforms.stores import lease as lease_module
@@ -248,7 +248,7 @@ def test_every_file_of_a_release_but_the_manifests_is_written_under_the_lease(
     emulator: Any, on_store: Any, invoke: Any, stop: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever a job writes: here also the files of several labels, a linear center and the validation."""
-    from labeldp.pipelines.cli import privatize_command
+    from labeldp.pipelines.cli import publication
     from labeldp.pipelines.job import validation_passes
     from labeldp.transforms.validation.validate_examples import Validation
 
@@ -259,17 +259,16 @@ def test_every_file_of_a_release_but_the_manifests_is_written_under_the_lease(
     folders: list[str] = []
     monkeypatch.setattr(validation_passes, "run_single_threaded", passed)
     monkeypatch.setattr(validation_passes, "_check_anomalies", lambda *_: None)
-    check = privatize_command.remove_segments
+    check = publication.remove_segments
 
     def with_validation(staging: Any) -> None:
         folders.append(f"{staging.work}/validation")
         passed()
-        validation_passes.check_output(
-            OutputSpec(staging.release, "parquet", 1, "none"), {}, PipelineOptions([]), staging
-        )
+        request: Any = SimpleNamespace(output_format="parquet", partitions=())
+        validation_passes.check_output(request, {}, PipelineOptions([]), staging)
         check(staging)
 
-    monkeypatch.setattr(privatize_command, "remove_segments", with_validation)
+    monkeypatch.setattr(publication, "remove_segments", with_validation)
     found = stop(lambda: None)
     several = {"label": "y,z", "label_max": "4,4", "label_step": "1,1", "label_min": "0,0"}
     several |= {"mechanism": "unbiased", "center": "linear"}

@@ -1,7 +1,8 @@
 """Fixtures of the reader tests: files of each format, and the records of the batches read from them."""
 
 import gzip
-from collections.abc import Callable
+import importlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +33,15 @@ def write() -> Callable[[Path, str, dict[str, list[Any]]], str]:
     import pyarrow.parquet as pq
     from labeldp.transforms.tfrecord.example_encoder import encode_examples
     from labeldp.transforms.tfrecord.framing import frame
+    from pyarrow import orc
 
     def make(path: Path, format: str, columns: dict[str, list[Any]]) -> str:
         path.parent.mkdir(parents=True, exist_ok=True)
         if format == "parquet":
             pq.write_table(pa.table(columns), str(path))
+            return str(path)
+        if format == "orc":
+            orc.write_table(pa.table(columns), str(path))
             return str(path)
         if format == "csv":
             rows = [columns, *zip(*columns.values(), strict=True)]
@@ -114,3 +119,64 @@ def cut_parts() -> Callable[..., list[Any]]:
         return [FilePart(path, path, number=number, parts=parts, cuts=cuts) for number in range(parts)]
 
     return parts_of
+
+
+@pytest.fixture
+def iceberg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A catalog cat of pyiceberg, in SQLite, with the namespace n."""
+    catalogs = pytest.importorskip("pyiceberg.catalog")
+    uri = f"sqlite:///{tmp_path}/catalog.db"
+    monkeypatch.setenv("PYICEBERG_CATALOG__CAT__URI", uri)
+    # It reads its configuration when it is imported.
+    monkeypatch.setattr(catalogs, "_ENV_CONFIG", importlib.import_module("pyiceberg.utils.config").Config())
+    catalog = catalogs.load_catalog("cat", type="sql", uri=uri, warehouse=f"file://{tmp_path}/warehouse")
+    catalog.create_namespace("n")
+    yield catalog
+    catalog.close()
+
+
+@pytest.fixture
+def delta(tmp_path: Path) -> Callable[..., str]:
+    """Function (table, ...) that appends to a Delta table, and gives its folder."""
+    deltalake = pytest.importorskip("deltalake")
+    folder = str(tmp_path / "events")
+
+    def append(table: Any, **options: Any) -> str:
+        deltalake.write_deltalake(folder, table, mode="append", schema_mode="merge", **options)
+        return folder
+
+    return append
+
+
+@pytest.fixture(scope="session")
+def snapshot() -> Callable[[str], Any]:
+    """(URL of a table) -> its snapshot."""
+    from labeldp.transforms.readers.table_snapshot import TableUrl
+
+    def find(text: str) -> Any:
+        url = TableUrl.parse(text)
+        if url.format == "iceberg":
+            from labeldp.transforms.readers.iceberg_table import iceberg_snapshot
+
+            return iceberg_snapshot(url)
+        from labeldp.transforms.readers.delta_table import delta_snapshot
+
+        return delta_snapshot(url)
+
+    return find
+
+
+@pytest.fixture(scope="session")
+def records() -> Callable[..., list[dict[str, Any]]]:
+    """(snapshot, columns=None, label="y") -> records of all files, in order; all batches have one schema."""
+    from labeldp.transforms.io.input_format import Format
+    from labeldp.transforms.readers.file_reader import FileReader
+
+    def read(found: Any, columns: list[str] | None = None, label: str = "y") -> list[dict[str, Any]]:
+        reader = FileReader(Format("parquet", partitions=False, table=found.columns), columns, label_column=label)
+        batches = [batch for part in found.parts() for batch in reader.read(part)]
+        assert len({batch.batch.schema for batch in batches}) <= 1
+        assert all(batch.source.startswith(f"{found.format}:{found.table_id}/") for batch in batches)
+        return [row for batch in batches for row in batch.batch.to_pylist()]
+
+    return read

@@ -1,4 +1,4 @@
-"""Properties of all three formats: records with their row numbers in the file, and errors that never quote a cell."""
+"""Properties of all formats: records with their row numbers in the file, and errors that never quote a cell."""
 
 import io
 import os
@@ -18,12 +18,13 @@ from labeldp.transforms.tfrecord.example_encoder import encode_examples
 from labeldp.transforms.tfrecord.framing import frame, read_records
 
 SENTINEL = "SENTINEL123"
-FORMATS = ["tfrecord", "parquet", "csv"]
+FORMATS = ["tfrecord", "parquet", "csv", "orc"]
 FILES = [
     ("tfrecord", "a.tfrecord"),
     ("tfrecord", "a.tfrecord.gz"),
     ("parquet", "a.parquet"),
     ("csv", "a.csv"),
+    ("orc", "a.orc"),
     ("csv", "a.csv.gz"),
 ]
 
@@ -73,7 +74,7 @@ def test_batches_are_bounded(tmp_path, format, write, read_all, assert_tiles):
 
 
 def test_unknown_formats_are_refused():
-    with pytest.raises(ValueError, match="unknown format 'avro'; known: tfrecord, parquet, csv"):
+    with pytest.raises(ValueError, match="unknown format 'avro'; known: tfrecord, parquet, csv, orc"):
         Format("avro")
 
 

@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 from labeldp.transforms import InputError
 from labeldp.transforms.io.input_format import Format, file_parts
+from labeldp.transforms.readers.column_types import common_type, converted, read_type
 from labeldp.transforms.readers.file_reader import FileReader
-from labeldp.transforms.readers.parquet_reader import common_type, converted, read_type
 
 TEXT = [pa.string(), pa.large_string(), pa.string_view()]
 BINARY = [pa.binary(), pa.large_binary(), pa.binary_view()]
@@ -174,9 +174,9 @@ def test_nulls_among_the_values_of_a_dictionary_stay_nulls():
 
 
 def test_text_beyond_32_bit_offsets_is_converted_in_pieces(tmp_path, monkeypatch):
-    from labeldp.transforms.readers import parquet_reader
+    from labeldp.transforms.readers import arrow_files
 
-    monkeypatch.setattr(parquet_reader, "_CAST_BYTES", 100)
+    monkeypatch.setattr(arrow_files, "_CAST_BYTES", 100)
     values = ["x" * 30 for _ in range(20)]
     found = read(write(tmp_path, pa.array(["a"]), pa.array(values, pa.large_string())))
     assert whole(found[1]) == values

@@ -10,7 +10,7 @@ import pytest
 from labeldp.transforms import Equals, Format, InputError, ReadRecordBatches
 
 SENTINEL = "SENTINEL123"
-FORMATS = ["tfrecord", "parquet", "csv"]
+FORMATS = ["tfrecord", "parquet", "csv", "orc"]
 FEATURES: dict[str, list[Any]] = {
     "number": [1, 2, 3, 2, 1] * 10,
     "text": ["a", "b", "2", "b", ""] * 10,

@@ -1,0 +1,161 @@
+"""Audit of a center of classes: its budget, what both files say of it, and lines of the report.
+
+Classes are drawn from the probabilities that the center predicts, so the mechanism beside it says nothing of a label:
+it has equal weights. The labels enter through noised counts of the classes, noised class sums of the rows of features,
+and noised counts of the classes in cells. A changed label moves 1, a row of L1 norm at most A, and 1 from one class to
+another; the noise has the sum 0 over the classes and the scale of what moves, divided by the part of epsilon. Uses the
+standard library only; `class_cell_audit` checks what follows from the noised numbers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Any
+
+from .class_center_document import ClassCenter, read_class_center
+from .documents import RefusedDocument, printable, read_member
+from .row_map_document import ROW_UNIT
+from .weight_runs import rounded_up
+
+CLASS_CENTER = "class_center"
+"""Member of a mechanism file that has a center of classes, and name of the mechanism beside it."""
+
+_NAME = "class_center.center"
+_BITS = 62
+# Parts of epsilon for the counts of the classes and for the class sums; all parts are multiples of the grain.
+_COUNTS, _SUMS, _GRAIN = Fraction(1, 40), Fraction(1, 4), Fraction(1, 1 << 24)
+
+
+def class_center_problems(mechanism: dict[str, Any]) -> Iterator[str]:
+    """Checks the center of classes of a mechanism file, which has one, against the rest of the file.
+
+    Yields one line for each failed check. Raises RefusedDocument if it is malformed.
+    """
+    center = _read(mechanism)
+    if "classes" not in mechanism or len(center.counts) != len(mechanism["labels"]):
+        raise RefusedDocument(f"{_NAME}.counts are not one for each class")
+    yield from _equal_weight_problems(mechanism)
+    yield from _budget_problems(center)
+    if center.column in center.features:
+        yield "class_center.column is a feature of the center: it would predict itself"
+    if sum(center.counts) != center.records:
+        yield f"{_NAME}.counts do not add up to {_NAME}.linear.records"
+    # Rows that are shortened have a smaller constant.
+    if center.sums and not 0 <= sum(center.sums[0]) <= ROW_UNIT * center.records:
+        yield f"{_NAME}.linear.sums of the constant add up to more than {_NAME}.linear.records"
+    if center.cells is not None:
+        totals = [sum(counts) for counts in center.cells.counts]
+        if min(totals) < 0 or sum(totals) != center.records:
+            yield f"{_NAME}.cells.counts do not add up to {_NAME}.linear.records, with no cell below 0"
+
+
+def _read(mechanism: dict[str, Any]) -> ClassCenter:
+    center = read_class_center(mechanism)
+    assert center is not None
+    return center
+
+
+def _equal_weight_problems(mechanism: dict[str, Any]) -> Iterator[str]:
+    """Checks that all that could hold labels beside the center has its only value."""
+    classes = len(mechanism["labels"])
+    weight, rest = divmod(1 << _BITS, classes)
+    columns = [[[str(weight + (0 if place else rest)), classes]] for place in range(classes)]
+    if mechanism["mechanism"] != CLASS_CENTER:
+        yield f"mechanism is not {CLASS_CENTER}, that of classes which are drawn from a center"
+    if mechanism["bits"] != _BITS or mechanism["columns"] != columns or mechanism["outputs"] != mechanism["labels"]:
+        yield "the weights beside class_center are not equal for all classes"
+    if mechanism["parameters"] or mechanism.get("choice") is not None or mechanism.get("gap") is not None:
+        yield "parameters, choice or gap are there beside class_center"
+    noised = read_member(mechanism, "prior", dict) if "prior" in mechanism else {}
+    if noised.get("epsilon") != 0 or not set(noised) <= {"weights", "epsilon", "label"}:
+        yield "prior beside class_center is not that of its counts alone, with epsilon 0"
+
+
+def _budget_problems(center: ClassCenter) -> Iterator[str]:
+    """Checks that parts of the budget are those of a whole, and that what was spent is theirs."""
+    counts, sums, cells = center.budget
+    whole = sum(center.budget)
+    # What the parts leave of epsilon is below the grain.
+    for name, stated, part in (("counts", counts, _COUNTS), ("sums", sums, _SUMS)):
+        if stated not in {part * epsilon // _GRAIN * _GRAIN for epsilon in (whole, whole + _GRAIN)}:
+            yield f"{_NAME}.budget.{name} is not the part of epsilon for them"
+    if center.sums_epsilon != (sums if center.sums else 0):
+        yield f"{_NAME}.linear.epsilon is not {_NAME}.budget.sums"
+    spent = cells + (0 if center.sums else sums)
+    if center.cells is not None and center.cells.epsilon != Fraction(float(spent)):
+        yield f"{_NAME}.cells.epsilon is not {_NAME}.budget.cells" + ("" if center.sums else ", and that of the sums")
+
+
+def stated_center_problems(release: dict[str, Any], mechanism: dict[str, Any]) -> Iterator[str]:
+    """Compares what a manifest states of a center of classes; keys have `release.` before them."""
+    if CLASS_CENTER not in mechanism:
+        if "release.class_center" in release:
+            yield "release.class_center is there, but mechanism.json has none"
+        return
+    center, label = _read(mechanism), read_member(release, "release.label", str)
+    # As text: 1 and 1.0 are equal numbers.
+    expected = {
+        "column": center.column,
+        "features": center.features,
+        "sums": len(center.sums),
+        "cells": 0 if center.cells is None else len(center.cells.counts),
+        "trees": 0 if center.cells is None else len(center.cells.leaves),
+        "fingerprint": center.fingerprint,
+    }
+    stated = read_member(release, "release.class_center", dict)
+    for key in sorted({*expected, *stated}):
+        if key not in stated or key not in expected or _text(stated[key]) != _text(expected[key]):
+            yield f"release.class_center.{printable(key)} is not that of mechanism.json"
+    if label in center.features:
+        yield "the label column is a feature of the center"
+    if label == center.column:
+        yield "class_center.column is the label column"
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
+
+
+def stated_epsilon(mechanism: dict[str, Any]) -> Fraction | None:
+    """Epsilon of the center of classes of a mechanism file as a manifest states it, rounded up; None without one."""
+    center = read_class_center(mechanism)
+    return None if center is None else Fraction(rounded_up(center.epsilon))
+
+
+def center_budget(mechanism: dict[str, Any]) -> Fraction:
+    """Sum of the parts of the budget of a center of classes, spent or not, for a mechanism file that has one."""
+    return sum(_read(mechanism).budget, Fraction(0))
+
+
+def class_center_lines(mechanism: dict[str, Any]) -> str:
+    """Describes the center of classes of a mechanism file in lines of a report; empty without one."""
+    center = read_class_center(mechanism)
+    if center is None:
+        return ""
+    counts = center.budget[0]
+    lines = [
+        f"center       column '{printable(center.column)}': probabilities of {len(center.counts)} classes from "
+        f"{len(center.features)} features; counts of the classes with noise of scale {float(1 / counts)!r} for epsilon "
+        f"{float(counts)!r}"
+    ]
+    if center.sums:
+        norm = Fraction(center.norm, ROW_UNIT)
+        lines.append(
+            f"class sums   of {len(center.sums)} columns of rows, of sensitivity {float(norm)!r}, with noise of scale "
+            f"{float(norm / center.sums_epsilon)!r} for epsilon {float(center.sums_epsilon)!r}; coefficients "
+            "recomputed from them"
+        )
+    else:
+        lines.append("class sums   none: features would say less than their noise hides")
+    if center.cells is None:
+        lines.append("cells        none")
+    else:
+        epsilon = center.cells.epsilon
+        lines.append(
+            f"cells        {len(center.cells.counts)} cells of features: counts of the classes with noise of scale "
+            f"{float(1 / epsilon)!r} for epsilon {float(epsilon)!r}; coefficients and {len(center.cells.leaves)} trees "
+            "recomputed from them"
+        )
+    return "\n".join(lines)

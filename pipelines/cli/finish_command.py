@@ -1,0 +1,144 @@
+"""`labeldp finish`: waits for the results of a job that was submitted, and publishes its release."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import time
+from collections.abc import Sequence
+
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from ...transforms.errors import InputError
+from ...transforms.io.filesystems import FileSystems, exists
+from ...transforms.progress_log import LOGGER
+from ...transforms.stores.object_store import is_store
+from ..audit.audit_release import audit_path
+from ..errors import UsageError, one_line
+from ..flags.arguments import log_to_stderr
+from ..job.run_pipeline import describe_failure
+from ..job.runner_options import runner_options
+from ..job.submitted_job import state_of_job
+from ..publish.job_result import NeverReleased
+from ..publish.output_folder import Staging
+from ..publish.release_steps import ReleasedLabel
+from ..publish.request import Run
+from ..publish.signals import signals_as_interrupts
+from ..publish.unfinished_run import (
+    RunBusy,
+    UnfinishedRun,
+    claimed,
+    find_run,
+    is_complete,
+    is_published,
+    place_of,
+)
+from ..spec.label_folders import MANIFEST_NAME
+from ..spec.store_access import check_store, open_stores
+from ..spec.target_checks import noise_key_file
+from .existing_release import RunResult, check_result, local_release
+from .exit_codes import names_of_flags, run_command
+from .publication import publish_results
+
+_POLLS = (0.2, 10.0)
+"""Shortest and longest time between two looks, in seconds."""
+
+
+def run(args: argparse.Namespace, runner_flags: Sequence[str]) -> int:
+    """Runs `labeldp finish`; returns the exit code."""
+    log_to_stderr()
+
+    def work() -> None:
+        open_stores(vars(args), runner_flags)
+        if is_store(args.folder):
+            check_store("FOLDER", args.folder, listing=True)
+        if args.timeout is not None and not args.timeout >= 0:
+            raise UsageError(f"--timeout must be at least 0 seconds, not {args.timeout:g}")
+        if args.result_json is not None:
+            check_result(args.result_json)
+        started = time.monotonic()
+        with signals_as_interrupts():
+            ended = _finish(args, runner_options(runner_flags, "", 0))
+        if args.result_json is not None and ended is not None:
+            RunResult.of_run(*ended, time.monotonic() - started).write(args.result_json)
+
+    # The text of an unforeseen exception could quote a label; its class and line cannot.
+    names = names_of_flags(args)
+    return run_command("labeldp finish", work, (InputError,), "nothing is released", describe_failure, names)
+
+
+def _finish(args: argparse.Namespace, options: PipelineOptions) -> tuple[Run, list[ReleasedLabel]] | None:
+    """Waits for the results and publishes them; None if they are published already."""
+    target, folder = place_of(args.folder)
+    until = None if args.timeout is None else time.monotonic() + args.timeout
+    pause, reason, said = _POLLS[0], "", False
+    while True:
+        found = find_run(target, folder)
+        if found is None:
+            _announce_released(target)
+            return None
+        found = _with_key(found, args)
+        try:
+            state = state_of_job(found.job)
+            if state == "failed":
+                with claimed(found) as staging:
+                    return _end_failed(found, staging)
+            complete = is_complete(found) or is_published(found.run, found.staging)
+            # A job that is running after its results may start again.
+            if complete and state != "running":
+                with claimed(found) as staging:
+                    return _publish(found, staging, options)
+            missing = "the job is still running" if complete else "the results of its job are not all there"
+            reason = f"{found.work}: {missing}"
+        except RunBusy as busy:
+            reason = str(busy)
+        left = None if until is None else until - time.monotonic()
+        if left is not None and left <= 0:
+            raise InputError(
+                f"{reason}; waited for {args.timeout:g} s. Run it again if the job is going; if it has failed, as the "
+                f"log of its runner tells, delete {found.work} and submit it again"
+            )
+        if not said:
+            LOGGER.info("waiting: %s", reason)
+            said = True
+        time.sleep(pause if left is None else min(pause, left))
+        pause = min(2 * pause, _POLLS[1])
+
+
+def _with_key(found: UnfinishedRun, args: argparse.Namespace) -> UnfinishedRun:
+    if args.noise_key_file is None:
+        return found
+    request = dataclasses.replace(found.run.request, key=noise_key_file(args.noise_key_file, args.noise_key_mode))
+    return dataclasses.replace(found, run=dataclasses.replace(found.run, request=request))
+
+
+def _end_failed(found: UnfinishedRun, staging: Staging) -> None:
+    """Ends a run whose job has failed, unless it was published before."""
+    if not is_published(found.run, staging):
+        raise NeverReleased(
+            f"the job {found.job.get('job_name')} has failed, as {found.job.get('flink_master')} says; nothing is "
+            "released or charged, and its files are removed. Its log tells the reason"
+        )
+    _announce_released(found.run.request.target)
+
+
+def _publish(
+    found: UnfinishedRun, staging: Staging, options: PipelineOptions
+) -> tuple[Run, list[ReleasedLabel]] | None:
+    if is_published(found.run, staging):
+        _announce_released(found.run.request.target)
+        return None
+    if not is_complete(dataclasses.replace(found, work=staging.work)):
+        raise NeverReleased("the job was started again while its results were read: submit it again")
+    return found.run, publish_results(found.run, staging, options)
+
+
+def _announce_released(target: str) -> None:
+    """Says that the release is published, if it is one by its audit."""
+    if not exists(target) and not exists(FileSystems.join(target, MANIFEST_NAME)):
+        raise UsageError(f"{target} is no release, and no run with this output is to be finished: check the path")
+    with local_release(target) as path:
+        problems = audit_path(str(path)).problems
+    if problems:
+        raise InputError(f"{target} is published, but its audit fails: {'; '.join(problems)}")
+    print(f"released   {one_line(target)}: published before; its audit holds")

@@ -1,0 +1,225 @@
+"""Runs without a client: found by their staging folders, claimed by one command at a time, and ended there.
+
+A job that was submitted writes into its staging folder, whether its client lives or not. Once all its results are
+there, a command claims the run and does what the client would have done. A claim keeps the job's workers away, so that
+nothing changes after it was checked:
+
+- A local staging folder is locked and renamed: workers know it by its former name.
+- On an object store, the lease passes to the run that finishes, which workers notice before they write.
+
+A claim that ends with an error leaves all files for the next one, unless the run can never be released.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from apache_beam.io.filesystems import FileSystems
+
+from ...transforms.errors import InputError, named_file
+from ...transforms.io.filesystems import absolute, exists, is_remote, read_text, store_of
+from ...transforms.progress_log import LOGGER
+from ...transforms.stores.lease import Lease, LeaseHeld, jobs_of_lease, lease_path, staging_of
+from ...transforms.stores.object_store import is_store
+from ..errors import UsageError
+from ..spec.label_folders import MANIFEST_NAME
+from ..spec.mechanism_file import MECHANISM_NAME
+from .job_result import NeverReleased
+from .output_folder import (
+    DATA_NAME,
+    Staging,
+    job_result_path,
+    local_staging,
+    released_path,
+    remove_store_staging,
+    retract,
+)
+from .request import REQUEST_NAME, Run, read_run
+from .staging_locks import lock_folder, new_staging_name, remove_staging, staging_folders, submission
+
+_LOCAL = re.compile(r"\.(.+)\.[0-9a-f]{12}", re.DOTALL)
+_ON_STORE = re.compile(r"(.+)/\.([^/]+)\.labeldp(?:/.*)?", re.DOTALL)
+
+
+class RunBusy(InputError):
+    """Another command has the run: it may end, or leave the run to the next one."""
+
+
+@dataclass(frozen=True)
+class UnfinishedRun:
+    """A run in its staging folder.
+
+    Attributes:
+      run: Its request.
+      work: Its folder of temporary files.
+      job: Facts on its job, of `submission`.
+    """
+
+    run: Run
+    work: str
+    job: Mapping[str, Any]
+
+    @property
+    def staging(self) -> Staging:
+        """Place of the files, to look at them without a claim."""
+        return _staging(self.run, self.work, None)
+
+
+def _staging(run: Run, work: str, lease: Lease | None) -> Staging:
+    single, target = run.request.command == "fit", run.request.target.rstrip("/")
+    if is_store(work):
+        return Staging(work, work if single else target, lease)
+    return local_staging(work, single)
+
+
+def place_of(path: str) -> tuple[str, str | None]:
+    """Target of a run, and its staging folder if `path` names that, or may name it."""
+    place = absolute(path).rstrip("/")
+    if is_store(place):
+        found = _ON_STORE.fullmatch(place)
+        return (place, None) if found is None else (f"{found[1]}/{found[2]}", None)
+    if is_remote(place):
+        raise UsageError(f"{path}: name a local folder, or one on s3:// or gs://")
+    parent, name = os.path.split(place)
+    found = _LOCAL.fullmatch(name)
+    return (place, None) if found is None else (os.path.join(parent, found[1]), place)
+
+
+def find_run(target: str, folder: str | None = None) -> UnfinishedRun | None:
+    """Finds the unfinished run of a target, in its staging folder if that is named and still there.
+
+    Raises UsageError if there are several, and InputError if its request cannot be read, or names another target.
+    """
+    works = _store_folders(target) if is_store(target) else _local_folders(target, folder)
+    if len(works) > 1:
+        raise UsageError(f"several runs write to {target}: name the folder of one, {', '.join(works)}")
+    if not works:
+        return None
+    run = read_run(works[0])
+    if run.request.target.rstrip("/") != target:
+        raise InputError(f"{works[0]} has the request of a run with the output {run.request.target}, not {target}")
+    return UnfinishedRun(run, works[0], submission(works[0]))
+
+
+def _local_folders(target: str, folder: str | None) -> list[str]:
+    found = [each for each in staging_folders(target) if os.path.exists(os.path.join(each, REQUEST_NAME))]
+    return [folder] if folder in found else found
+
+
+def _store_folders(target: str) -> list[str]:
+    lease = store_of(target).read(lease_path(target))
+    jobs = () if lease is None else jobs_of_lease(lease[0])[:1]
+    found = [f"{staging_of(target)}/{job}" for job in jobs]
+    return [each for each in found if exists(f"{each}/{REQUEST_NAME}")]
+
+
+def is_complete(found: UnfinishedRun) -> bool:
+    """Tells whether all results of a job are there, and it has written no shard after them, as a job that restarts."""
+    staging = found.staging
+    results = [job_result_path(staging, place) for place in range(len(found.run.request.labels))]
+    mechanisms = [released_path(staging.release, each, MECHANISM_NAME) for each in found.run.request.folders]
+    if not all(map(exists, [*results, *mechanisms])):
+        return False
+    if is_store(staging.work):
+        # No object of a release is written twice.
+        return True
+    with contextlib.suppress(FileNotFoundError):
+        written = min(os.stat(path).st_mtime_ns for path in results)
+        data = os.path.join(staging.release, DATA_NAME)
+        return all(entry.stat().st_mtime_ns <= written for entry in _files(data))
+    return False
+
+
+def _files(folder: str) -> Iterator[os.DirEntry[str]]:
+    with contextlib.suppress(FileNotFoundError):
+        for entry in [*os.scandir(folder)]:
+            if entry.is_dir(follow_symlinks=False):
+                yield from _files(entry.path)
+            else:
+                yield entry
+
+
+def is_published(run: Run, staging: Staging) -> bool:
+    """Tells whether a command that was killed right after it had published this run has left the rest behind."""
+    single, target = run.request.command == "fit", run.request.target.rstrip("/")
+    if not single and staging.lease is None:
+        return not exists(staging.release) and exists(FileSystems.join(target, MANIFEST_NAME))
+    name = MECHANISM_NAME if single else MANIFEST_NAME
+    staged, released = FileSystems.join(staging.work, name), target if single else f"{target}/{name}"
+    return exists(staged) and exists(released) and read_text(staged) == read_text(released)
+
+
+@contextlib.contextmanager
+def claimed(found: UnfinishedRun) -> Iterator[Staging]:
+    """Claims a run for a block, which publishes it.
+
+    Its files are deleted at the end of the block, and if that raises NeverReleased; after other errors they are left to
+    the next claim. Raises RunBusy if another command has the run.
+    """
+    claim = _claimed_on_store if is_store(found.work) else _claimed_folder
+    with claim(found) as staging:
+        yield staging
+
+
+@contextlib.contextmanager
+def _claimed_folder(found: UnfinishedRun) -> Iterator[Staging]:
+    target = found.run.request.target.rstrip("/")
+    with lock_folder(found.work) as state:
+        if state == "held":
+            raise RunBusy(f"{found.work}: its run, or another command that finishes it, is going")
+        renamed = new_staging_name(target)
+        try:
+            with named_file("claiming", found.work):
+                os.rename(found.work, renamed)
+        except InputError:
+            raise
+        except Exception:
+            if os.path.exists(found.work):
+                raise
+            # Another command was faster.
+            raise RunBusy(f"{found.work}: another command finishes this run") from None
+        try:
+            yield _staging(found.run, renamed, None)
+        except NeverReleased:
+            remove_staging(renamed)
+            raise
+        remove_staging(renamed)
+
+
+@contextlib.contextmanager
+def _claimed_on_store(found: UnfinishedRun) -> Iterator[Staging]:
+    request, target = found.run.request, found.run.request.target.rstrip("/")
+    store, folder = store_of(target), staging_of(target)
+    lease = Lease(store, lease_path(target), found.work.rpartition("/")[2])
+    try:
+        with named_file("claiming", found.work):
+            lease.acquire(lambda: LOGGER.info("%s: its client may be going; waiting for up to a minute", target))
+    except LeaseHeld as error:
+        raise RunBusy(str(error)) from None
+    with lease.renewed():
+        lease.left = lease.idle = True
+        single = request.command == "fit"
+        if not single:
+            # A worker that was stopped before the claim might complete them.
+            store.abort_uploads(f"{target}/")
+        try:
+            yield _staging(found.run, found.work, lease)
+        except NeverReleased:
+            if not single:
+                retract(target, lease)
+            _remove_all(folder, target, lease)
+            raise
+        _remove_all(folder, target, lease)
+
+
+def _remove_all(folder: str, target: str, lease: Lease) -> None:
+    store = store_of(target)
+    works = {info.path[len(folder) + 1 :].partition("/")[0] for info in store.list(f"{folder}/")}
+    for work in works - {lease_path(target).rpartition("/")[2]}:
+        remove_store_staging(f"{folder}/{work}")
+    lease.left = False

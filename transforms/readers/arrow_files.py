@@ -1,0 +1,116 @@
+"""Files that Arrow reads, Parquet and ORC: opened, and with the columns and types of those that are read together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from ..arrow_values import plain_batch, plain_schema
+from ..errors import InputError
+from ..io.filesystems import is_remote, not_opened, open_input
+from ..io.input_format import FilePart, listed
+from .column_types import common_type, converted, read_type
+from .table_layout import TableLayout
+
+# A cast to 32-bit offsets needs less than 2 GiB of text.
+_CAST_BYTES = 1 << 30
+
+
+def open_arrow_file(path: str) -> pa.NativeFile:
+    """Opens a file; local ones without Python, so that Arrow reads them faster."""
+    try:
+        return pa.PythonFile(open_input(path), "r") if is_remote(path) else pa.OSFile(path)
+    except OSError as error:
+        raise not_opened(path, error) from None
+
+
+def open_part(part: FilePart) -> pa.NativeFile:
+    """Opens the file of a part; the error of a file of a table says that its snapshot may have expired."""
+    try:
+        return open_arrow_file(part.path)
+    except InputError as error:
+        if not part.name:
+            raise
+        raise InputError(
+            f"{error}. The file belongs to the snapshot that is read: if that expired and its files were deleted, run "
+            "again with one that the table still has, and keep snapshots for longer than a job takes"
+        ) from None
+
+
+@dataclass(frozen=True)
+class PlainLayout:
+    """Columns of a file that are read, None for all, and the schema of the first file, in which they are given."""
+
+    columns: Sequence[str] | None
+    leading: pa.Schema
+
+    @classmethod
+    def of(
+        cls, columns: Sequence[str] | None, schema: pa.Schema, part: FilePart, schema_of: Callable[[str], pa.Schema]
+    ) -> PlainLayout:
+        """Compares the schema of a file with that of the first one, which `schema_of` reads.
+
+        Raises InputError if the file has other columns, types that do not hold the same values, or lacks one of
+        `columns`.
+        """
+        own = leading = read_schema(schema, part.files)
+        if part.first != part.path:
+            leading = _common_schema(own, read_schema(schema_of(part.first), part.files), part)
+        _check_columns(own.names, columns or (), part.path)
+        return cls(columns, leading)
+
+    def batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The batch with types of the first file, whatever those of its own: one schema for all batches."""
+        fields = [self.leading.field(name) for name in batch.schema.names]
+        batch = plain_batch(batch.columns, plain_schema(batch.schema))
+        columns = [converted(column, field.type) for column, field in zip(batch.columns, fields, strict=True)]
+        return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+
+
+def pieces(layout: PlainLayout | TableLayout, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The batch in its layout, in pieces if it is too large to be converted at once."""
+    if batch.nbytes > _CAST_BYTES and batch.num_rows > 1:
+        half = batch.num_rows // 2
+        for piece in (batch.slice(0, half), batch.slice(half)):
+            yield from pieces(layout, piece)
+        return
+    yield layout.batch(batch)
+
+
+def _check_columns(names: Sequence[str], wanted: Sequence[str], path: str) -> None:
+    for name in wanted:
+        if name not in names:
+            raise InputError(f"{path}: there is no column {name!r}; it has: {listed(names)}")
+
+
+def read_schema(schema: pa.Schema, files: int) -> pa.Schema:
+    """Schema of a file, without metadata, with the types as which its columns are read."""
+    return pa.schema([field.with_type(read_type(field.type, files)) for field in plain_schema(schema)])
+
+
+def _common_schema(schema: pa.Schema, first: pa.Schema, part: FilePart) -> pa.Schema:
+    """Schema with which a file is read: that of the first file, with nulls where this file allows them.
+
+    Refuses a file with other columns, or with a type that does not hold the same values.
+    """
+    if schema.equals(first):
+        return first
+    fields = []
+    for field in schema:
+        if first.get_field_index(field.name) < 0:
+            raise InputError(f"{part.path}: column {field.name!r} is not in {part.first}: all files need one schema")
+        leading = first.field(field.name)
+        kind = common_type(field.type, leading.type)
+        if kind is None:
+            raise InputError(
+                f"{part.path}: column {field.name!r} holds {field.type}, but {leading.type} in {part.first}: "
+                "all files need one schema"
+            )
+        fields.append(leading.with_type(kind).with_nullable(field.nullable))
+    if schema.names != first.names:
+        raise InputError(
+            f"{part.path}: the schema is not that of {part.first}: all files need the same columns in the same order"
+        )
+    return pa.schema(fields)
