@@ -6,7 +6,7 @@ DEMO_OUTPUT ?= demo_output
 unexport PYTHONDONTWRITEBYTECODE
 PRISM := github.com/apache/beam/sdks/v2/go/cmd/prism@v2.77.0
 
-.PHONY: setup browser postgres demo test fuzz docs flink prism flink-test bench results lock clean
+.PHONY: setup browser postgres demo test fuzz docs flink prism flink-test spark spark-test bench results lock clean
 
 setup: .venv/ready
 
@@ -69,14 +69,22 @@ docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "built build/site/index.html"
 
-# Flink and Beam's runner for it, as Maven fetches them, with all their files below .flink.
+# $(call fetch,FOLDER): what the pom of an engine names, with Maven, which keeps all files below FOLDER.
+fetch = @command -v java >/dev/null && command -v mvn >/dev/null || { \
+	$(call debian,default-jre-headless maven,clusters need java (11 or 17) and mvn on the path); }; \
+	mvn -q -B -ntp --strict-checksums -Dmaven.repo.local=$(CURDIR)/$(1)/gradle/wrapper/repository -f $< package && touch $@
+
+# Flink and Beam's runner for it, 150 MB, below .flink.
 flink: .flink/flink.jar
 
 .flink/flink.jar: templates/flink/pom.xml
-	@command -v java >/dev/null && command -v mvn >/dev/null || { \
-		$(call debian,default-jre-headless maven,Flink needs java (11 or 17) and mvn on the path); }
-	mvn -q -B -ntp --strict-checksums -Dmaven.repo.local=$(CURDIR)/.flink/gradle/wrapper/repository -f $< package
-	@touch $@
+	$(call fetch,.flink)
+
+# Spark and Beam's runner for it, 300 MB, below .spark.
+spark: .spark/jars/spark.jar
+
+.spark/jars/spark.jar: templates/spark/pom.xml
+	$(call fetch,.spark)
 
 # Beam's Prism runner, where there is Go to build it with; tests do without.
 prism:
@@ -87,6 +95,10 @@ prism:
 # The job on a Flink cluster of its own, whose processes are killed: some minutes, and six gigabytes of memory.
 flink-test: setup flink prism
 	LABELDP_FLINK=1 $(BIN)/python -m pytest tests/flink
+
+# The job on a Spark cluster of its own: some minutes, and four gigabytes of memory.
+spark-test: setup spark
+	LABELDP_SPARK=1 $(BIN)/python -m pytest tests/spark
 
 # Renews the figures in docs/performance.md. What is imported is compiled first, or the first run would be measured doing
 # that; a file that is not of this Python is no matter. A small benchmark, which is not kept, then reads the libraries from
@@ -121,4 +133,4 @@ lock: setup
 		-o templates/dataflow/requirements.lock
 
 clean:
-	rm -rf .venv .flink build $(DEMO_OUTPUT) transforms/tfrecord/_wire.*.so
+	rm -rf .venv .flink .spark build $(DEMO_OUTPUT) transforms/tfrecord/_wire.*.so

@@ -9,7 +9,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("labeldp", "mechanisms", "transforms", "pipelines", "templates", "benchmarks")
 # Programs that import nothing of their folder's package: listed, but no part of the API.
-PROGRAMS = ("benchmarks", "benchmarks/baselines", "templates/flink", "templates/dataflow")
+PROGRAMS = ("benchmarks", "benchmarks/baselines", "templates/flink", "templates/spark", "templates/dataflow")
 MODULES = "reference/modules.md"
 """Page that lists all modules."""
 

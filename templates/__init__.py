@@ -1,1 +1,1 @@
-"""Job templates: Beam YAML, Dataflow, Flink and Kubernetes."""
+"""Job templates: Beam YAML, Dataflow, Flink, Spark and Kubernetes."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import logging
 import re
+import threading
 import uuid
 from collections.abc import Callable, Mapping
 from types import FunctionType, MethodType
@@ -19,6 +20,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import apache_beam as beam
+import grpc
 from apache_beam.options.pipeline_options import (
     DebugOptions,
     DirectOptions,
@@ -35,7 +37,7 @@ from apache_beam.transforms import core
 from ...transforms.errors import InputError, StageError, describe
 from ..errors import UsageError
 from ..publish.signals import run_in_thread, signals_as_interrupts
-from .runner_options import forbid_ports, forbid_sampling, runs_here, warn_of_ports
+from .runner_options import find_job_server, forbid_ports, forbid_sampling, runs_here, warn_of_ports
 from .submitted_job import cancel_flink_jobs, submitted_job, wait_until_accepted
 
 
@@ -63,6 +65,8 @@ def run_pipeline(
             run_in_thread(lambda: pipeline.run().wait_until_finish())
         else:
             _run_on_cluster(pipeline, options, submitted, wait)
+    except UsageError:
+        raise
     except Exception as error:
         text = f"InputError: {error}" if isinstance(error, InputError) else str(error)
         found = re.search(r"\bInputError: (.*?)(?: \[while running |\n|$)", text)
@@ -127,6 +131,8 @@ def _run_on_cluster(
     """Submits the job to a cluster and waits for it. If this process is told to end, the job is cancelled there."""
     # A cluster reports a failure in many lines.
     logging.getLogger().setLevel(logging.CRITICAL)
+    _silence_closed_connections()
+    find_job_server(options)
     warn_of_ports(options)
     # In the main thread: a job server that starts here sets signal handlers.
     result: Any = pipeline.run()
@@ -144,6 +150,18 @@ def _run_on_cluster(
 
     with signals_as_interrupts(cancel):
         run_in_thread(result.wait_until_finish)
+
+
+@functools.cache
+def _silence_closed_connections() -> None:
+    """Keeps threads of workers in this process from printing that their connections end, as they do with the job."""
+    show = threading.excepthook
+
+    def show_others(failure: threading.ExceptHookArgs) -> None:
+        if not issubclass(failure.exc_type, grpc.RpcError):
+            show(failure)
+
+    threading.excepthook = show_others
 
 
 @functools.cache

@@ -7,6 +7,7 @@ names the flag.
 from __future__ import annotations
 
 import argparse
+import shutil
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,8 +15,10 @@ from apache_beam.options.pipeline_options import (
     DebugOptions,
     DirectOptions,
     FlinkRunnerOptions,
+    JobServerOptions,
     PipelineOptions,
     PortableOptions,
+    SparkRunnerOptions,
     StandardOptions,
 )
 from apache_beam.runners.portability.flink_runner import MAGIC_HOST_NAMES
@@ -119,10 +122,36 @@ def forbid_sampling(options: PipelineOptions) -> None:
     debug.add_experiment("disable_always_on_exception_sampling")
 
 
+def find_job_server(options: PipelineOptions) -> None:
+    """Fetches the jar of the job server that SparkRunner starts, unless it is here or a flag names a running one.
+
+    Raises UsageError if it cannot be fetched, or there is no Java to run it.
+    """
+    given = options.view_as(PortableOptions).job_endpoint or options.view_as(SparkRunnerOptions).spark_submit_uber_jar
+    if runner_name(options) != "sparkrunner" or given:
+        return
+    from apache_beam.runners.portability.spark_runner import SparkJarJobServer
+
+    flags = options.view_as(JobServerOptions)
+    if shutil.which(flags.job_server_java_launcher) is None:
+        raise UsageError("--runner SparkRunner starts Beam's job server with java: install Java 11 or 17")
+    server = SparkJarJobServer(options)
+    try:
+        server.local_jar(server.path_to_jar(), flags.jar_cache_dir)
+    except (OSError, RuntimeError, ValueError):
+        raise UsageError(
+            "--runner SparkRunner starts Beam's job server, whose jar cannot be fetched: run `make spark` in a "
+            "checkout of labeldp and pass --spark_job_server_jar .spark/jars/spark.jar, or name a running job server "
+            "with --job_endpoint HOST:PORT"
+        ) from None
+
+
 def forbid_short_lived(options: PipelineOptions) -> None:
     """Refuses runners whose jobs end with this process, where it is not to wait for the job."""
     name, flag = runner_name(options), "--no_wait_until_finish"
-    if runs_here(options) or name == "prismrunner":
+    # SparkRunner starts the driver of its jobs, which ends with this process.
+    driver_here = name == "sparkrunner" and not options.view_as(PortableOptions).job_endpoint
+    if runs_here(options) or name == "prismrunner" or driver_here:
         raise UsageError(f"{flag} needs a runner whose jobs go on without this command: name its --runner")
     if name == "flinkrunner" and options.view_as(FlinkRunnerOptions).flink_master in MAGIC_HOST_NAMES:
         raise UsageError(f"{flag} needs a cluster that goes on without this command: name its --flink_master")
@@ -132,7 +161,8 @@ def forbid_short_lived(options: PipelineOptions) -> None:
 
 def _workers_here(options: PipelineOptions) -> bool:
     kind = options.view_as(PortableOptions).environment_type
-    return kind == "LOOPBACK" or (kind is None and runner_name(options) in ("prismrunner", "flinkrunner"))
+    by_default = runner_name(options) in ("prismrunner", "flinkrunner", "sparkrunner")
+    return kind == "LOOPBACK" or (kind is None and by_default)
 
 
 def warn_of_ports(options: PipelineOptions) -> None:

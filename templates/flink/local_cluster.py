@@ -11,23 +11,18 @@ command runs until it is interrupted:
 from __future__ import annotations
 
 import argparse
-import contextlib
-import ctypes
 import json
 import os
-import random
 import shlex
 import signal
-import socket
 import subprocess
 import sys
-import tempfile
-import time
-import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from labeldp.templates.local_processes import LocalProcesses, children, end, free_ports, listens, run_until_interrupted
 
 FLINK_JAR = Path(__file__).resolve().parents[2] / ".flink" / "flink.jar"
 """Jar whose class path lists all of Flink and Beam's job server. Also the value for --flink_job_server_jar.
@@ -35,8 +30,6 @@ FLINK_JAR = Path(__file__).resolve().parents[2] / ".flink" / "flink.jar"
 The job server uploads this jar with each job, and none of its class path: `pom.xml` tells why. TaskManagers have it.
 """
 WORKER = Path(__file__).with_name("worker.py")
-PORTS = range(20_000, 32_768)
-"""Below the ephemeral ports of Linux and macOS: Flink takes ephemeral ports before it opens the configured ones."""
 _CACHE_MILLIS = 1500
 WORKER_FLAGS = [
     "--environment_type=PROCESS",
@@ -58,9 +51,6 @@ _JAVA_OPTIONS += ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
 _HEAP_PER_SLOT = 1400
 """In MB. Beam's runner buffers up to 100 messages of 10 MB that one stage sends faster than the next one reads."""
 _FRAMEWORK_HEAP = 128
-_SECONDS_TO_START = 120.0
-_SECONDS_TO_STOP = 10.0
-_PR_SET_PDEATHSIG = 1
 
 _CONFIGURATION = """\
 jobmanager.rpc.address: localhost
@@ -113,14 +103,11 @@ appender.file.layout.pattern = %d %-5p %-60c %x - %m%n
 """
 
 
-class FlinkCluster:
+class FlinkCluster(LocalProcesses):
     """Processes of a session cluster. As a context manager, it starts them and ends them all with the block.
 
     Attributes:
       jar: Jar of all Java processes.
-      folder: Folder of configuration, logs and temporary files.
-      logs: Folder of the logs.
-      temporary: Folder of temporary files.
       job_manager: Process of the JobManager; None until started.
       task_managers: Processes of the TaskManagers.
       job_server: Process of Beam's job server; None until started.
@@ -143,19 +130,8 @@ class FlinkCluster:
         if not FLINK_JAR.is_file():
             raise FileNotFoundError(f"{FLINK_JAR} is missing: run `make flink`")
         self.jar = FLINK_JAR
-        self.folder = folder
-        self.logs = folder / "logs"
-        self.temporary = folder / "tmp"
-        self._conf = folder / "conf"
-        for path in (self.logs, self.temporary, self._conf):
-            path.mkdir(parents=True, exist_ok=True)
+        super().__init__(folder, _JAVA_OPTIONS, environment)
         self._rpc_port, self._rest_port, self._job_port = free_ports(3)
-        self._environment = {
-            **environment,
-            "TMPDIR": str(self.temporary),
-            "JDK_JAVA_OPTIONS": " ".join([*_JAVA_OPTIONS, f"-Djava.io.tmpdir={self.temporary}"]),
-            "PATH": os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", "")]),
-        }
         self._count, self._slots = task_managers, slots
         self._started = 0
         self.job_manager: subprocess.Popen[bytes] | None = None
@@ -178,17 +154,6 @@ class FlinkCluster:
         runner = ["--runner=PortableRunner", f"--job_endpoint={self.job_endpoint}", f"--flink_master={self.master}"]
         return [*runner, *WORKER_FLAGS]
 
-    def __enter__(self) -> FlinkCluster:
-        try:
-            self.start()
-        except BaseException:
-            self.stop()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
     def start(self) -> None:
         """Starts all processes and waits until they answer.
 
@@ -199,8 +164,8 @@ class FlinkCluster:
             "rpc_port": self._rpc_port, "rest_port": self._rest_port, "slots": self._slots, "folder": self.folder,
             "framework_heap": _FRAMEWORK_HEAP, "heap": _HEAP_PER_SLOT * self._slots,
         }  # fmt: skip
-        (self._conf / "config.yaml").write_text(_CONFIGURATION.format(**values))
-        (self._conf / "log4j.properties").write_text(_LOGGING)
+        (self.conf / "config.yaml").write_text(_CONFIGURATION.format(**values))
+        (self.conf / "log4j.properties").write_text(_LOGGING)
         self.start_job_manager()
         for _ in range(self._count):
             self.start_task_manager()
@@ -211,7 +176,7 @@ class FlinkCluster:
         """Starts a JobManager, also to replace one that has ended, and waits for it; TaskManagers reconnect."""
         entry = "org.apache.flink.runtime.entrypoint.StandaloneSessionClusterEntrypoint"
         self.job_manager = self._java("job-manager", entry, "-Xmx512m")
-        self._wait(self.job_manager, "job-manager", lambda: self.rest("/overview") is not None)
+        self.wait(self.job_manager, "job-manager", lambda: self.rest("/overview") is not None)
 
     def start_task_manager(self) -> subprocess.Popen[bytes]:
         """Starts one more TaskManager.
@@ -234,17 +199,17 @@ class FlinkCluster:
           count: Number of TaskManagers.
         """
         assert self.job_manager is not None
-        self._wait(self.job_manager, "job-manager", lambda: self.rest("/overview")["taskmanagers"] == count)
+        self.wait(self.job_manager, "job-manager", lambda: self.rest("/overview")["taskmanagers"] == count)
 
     def start_job_server(self) -> None:
         """Starts Beam's job server, which translates pipelines and submits them."""
         command = [
             "java", "-Xmx512m", *self._log_options("job-server"), "-jar", str(FLINK_JAR),
-            f"--flink-master={self.master}", f"--flink-conf-dir={self._conf}", f"--job-port={self._job_port}",
+            f"--flink-master={self.master}", f"--flink-conf-dir={self.conf}", f"--job-port={self._job_port}",
             "--artifact-port=0", "--expansion-port=0", f"--artifacts-dir={self.temporary}/artifacts",
         ]  # fmt: skip
-        self.job_server = self._popen("job-server", command)
-        self._wait(self.job_server, "job-server", lambda: _listens(self._job_port))
+        self.job_server = self.popen("job-server", command)
+        self.wait(self.job_server, "job-server", lambda: listens(self._job_port))
 
     def rest(self, path: str) -> Any:
         """Reads from Flink's REST interface.
@@ -277,103 +242,24 @@ class FlinkCluster:
     def stop(self) -> None:
         """Ends all processes."""
         workers = self.workers()
-        everything = [self.job_server, *self.task_managers, self.job_manager]
-        running = [process for process in everything if process is not None]
-        for process in running:
-            process.terminate()
-        until = time.monotonic() + _SECONDS_TO_STOP
-        for process in running:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(max(0.0, until - time.monotonic()))
-            process.kill()
-            process.wait()
-        for worker in workers:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(worker, signal.SIGKILL)
+        end([self.job_server, *self.task_managers, self.job_manager], workers)
 
     def _java(self, name: str, entry: str, *options: str) -> subprocess.Popen[bytes]:
         command = ["java", *options, *self._log_options(name), "-cp", str(FLINK_JAR), entry]
-        return self._popen(name, [*command, "--configDir", str(self._conf)])
+        return self.popen(name, [*command, "--configDir", str(self.conf)])
 
     def _log_options(self, name: str) -> list[str]:
-        return [f"-Dlog.file={self.logs}/{name}.log", f"-Dlog4j.configurationFile={self._conf}/log4j.properties"]
-
-    def _popen(self, name: str, command: list[str]) -> subprocess.Popen[bytes]:
-        with open(self.logs / f"{name}.out", "ab") as out:
-            return subprocess.Popen(
-                command, env=self._environment, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=out,
-                stderr=subprocess.STDOUT, preexec_fn=_end_with_parent,  # noqa: PLW1509
-            )  # fmt: skip
-
-    def _wait(self, process: subprocess.Popen[bytes], name: str, ready: Callable[[], bool]) -> None:
-        until = time.monotonic() + _SECONDS_TO_START
-        while time.monotonic() < until and process.poll() is None:
-            with contextlib.suppress(OSError, urllib.error.URLError):
-                if ready():
-                    return
-            time.sleep(0.1)
-        code = process.poll()
-        what = f"does not answer after {_SECONDS_TO_START:g} s" if code is None else f"ended with exit code {code}"
-        raise RuntimeError(f"{name} {what}: see {self.logs}/{name}.log and {name}.out")
+        return [f"-Dlog.file={self.logs}/{name}.log", f"-Dlog4j.configurationFile={self.conf}/log4j.properties"]
 
 
-def free_ports(count: int) -> list[int]:
-    """Finds free ports.
-
-    Args:
-      count: Number of ports.
-
-    Returns:
-      Distinct ports of PORTS on which nothing listens.
-
-    Raises:
-      RuntimeError: If there are fewer.
-    """
-    found: list[int] = []
-    for port in random.sample(PORTS, len(PORTS)):
-        with contextlib.suppress(OSError), socket.socket() as trial:
-            trial.bind(("localhost", port))
-            found.append(port)
-        if len(found) == count:
-            return found
-    raise RuntimeError(f"fewer than {count} ports from {PORTS.start} to {PORTS.stop - 1} are free")
-
-
-def _listens(port: int) -> bool:
-    with contextlib.closing(socket.create_connection(("localhost", port), timeout=1)):
-        return True
-
-
-def children(parent: int) -> list[int]:
-    """Lists the child processes of a process.
-
-    Args:
-      parent: Its process id.
-
-    Returns:
-      Process ids of its children.
-    """
-    found: list[int] = []
-    for each in Path(f"/proc/{parent}/task").glob("*/children"):
-        # A thread may end meanwhile; its children then belong to another thread.
-        with contextlib.suppress(OSError):
-            found += map(int, each.read_text().split())
-    return found
-
-
-def _end_with_parent() -> None:
-    """Makes the kernel end this process when its parent ends, however that happens."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-@contextlib.contextmanager
-def _folder(path: str | None) -> Iterator[Path]:
-    if path is not None:
-        yield Path(path).resolve()
-        return
-    with tempfile.TemporaryDirectory(prefix="flink-") as made:
-        yield Path(made)
+def _run(args: argparse.Namespace, folder: Path) -> None:
+    with FlinkCluster(folder, args.task_managers, args.slots) as cluster:
+        warning = "Beam's services listen on all network interfaces without authentication: use a trusted network"
+        print(warning, file=sys.stderr)
+        print(f"web interface  http://{cluster.master}")
+        print(f"logs           {cluster.logs}")
+        print(f"flags          {shlex.join(cluster.flags)}", flush=True)
+        signal.pause()
 
 
 def main() -> None:
@@ -381,20 +267,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Runs a Flink session cluster on this machine until Ctrl-C.")
     parser.add_argument("--task_managers", type=int, default=2, metavar="N", help="number of TaskManagers; default 2")
     parser.add_argument("--slots", type=int, default=2, metavar="N", help="task slots of each TaskManager; default 2")
-    parser.add_argument("--folder", metavar="DIR", help="folder of logs; default a temporary one, removed at the end")
-    args = parser.parse_args()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with (
-        contextlib.suppress(KeyboardInterrupt),
-        _folder(args.folder) as folder,
-        FlinkCluster(folder, args.task_managers, args.slots) as cluster,
-    ):
-        warning = "Beam's services listen on all network interfaces without authentication: use a trusted network"
-        print(warning, file=sys.stderr)
-        print(f"web interface  http://{cluster.master}")
-        print(f"logs           {cluster.logs}")
-        print(f"flags          {shlex.join(cluster.flags)}", flush=True)
-        signal.pause()
+    run_until_interrupted(parser, _run)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ MODULES = sorted(
     path.relative_to(ROOT).as_posix()
     for folder in FOLDERS
     for path in (ROOT / folder).rglob("*.py")
-    if path.parent.name not in ("flink", "dataflow")
+    if path.parent.name not in ("flink", "spark", "dataflow")
 )
 # Methods that Beam calls and documents.
 OVERRIDES = {

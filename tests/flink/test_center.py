@@ -4,23 +4,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pytest
-
-
-@pytest.fixture(scope="module")
-def centered_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Glob of two CSV files with 8,000 records in total; every tenth has no center."""
-    folder = tmp_path_factory.mktemp("centered")
-    rng = np.random.default_rng(11)
-    for name in "ab":
-        guesses = rng.uniform(-1, 20, 4000)
-        labels = np.clip(np.rint(guesses + rng.normal(0, 1.5, 4000)), 0, 19).astype(int)
-        rows = zip(guesses.tolist(), labels.tolist(), strict=True)
-        lines = [f"{'' if row % 10 == 3 else guess},{label}\n" for row, (guess, label) in enumerate(rows)]
-        (folder / f"{name}.csv").write_text("guess,y\n" + "".join(lines))
-    return folder / "*.csv"
-
 
 def test_labels_around_a_center(
     centered_log: Path, start: Any, on_flink: list[str], undisturbed: Any, tree: Any, charges: Any

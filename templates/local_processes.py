@@ -1,0 +1,227 @@
+"""Processes of a cluster on this machine: free ports, logs, and an end together. For tests and trials only."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+PORTS = range(20_000, 32_768)
+"""Below the ephemeral ports of Linux and macOS: servers take ephemeral ports before they open the configured ones."""
+_SECONDS_TO_START = 120.0
+_SECONDS_TO_STOP = 10.0
+_PR_SET_PDEATHSIG = 1
+
+
+class LocalProcesses:
+    """Java processes with their folders. As a context manager, it starts them and ends them all with the block.
+
+    Attributes:
+      folder: Folder of configuration, logs and temporary files.
+      logs: Folder of the logs.
+      temporary: Folder of temporary files.
+      conf: Folder of the configuration.
+      environment: Environment variables of all processes.
+    """
+
+    def __init__(self, folder: Path, java_options: Sequence[str], environment: Mapping[str, str]):
+        """Prepares folders; starts nothing.
+
+        Args:
+          folder: Folder for configuration, logs and temporary files.
+          java_options: Options of every Java process.
+          environment: Environment variables of all processes.
+        """
+        self.folder = folder
+        self.logs = folder / "logs"
+        self.temporary = folder / "tmp"
+        self.conf = folder / "conf"
+        for path in (self.logs, self.temporary, self.conf):
+            path.mkdir(parents=True, exist_ok=True)
+        self.environment = {
+            **environment,
+            "TMPDIR": str(self.temporary),
+            "JDK_JAVA_OPTIONS": " ".join([*java_options, f"-Djava.io.tmpdir={self.temporary}"]),
+            "PATH": os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", "")]),
+        }
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Starts all processes and waits until they answer.
+
+        Raises:
+          NotImplementedError: Always, in this base class.
+        """
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        """Ends all processes.
+
+        Raises:
+          NotImplementedError: Always, in this base class.
+        """
+        raise NotImplementedError
+
+    def popen(self, name: str, command: Sequence[str]) -> subprocess.Popen[bytes]:
+        """Starts a process that ends with this one.
+
+        Args:
+          name: Name of its file of standard output and error.
+          command: Program and arguments.
+
+        Returns:
+          The process.
+        """
+        with open(self.logs / f"{name}.out", "ab") as out:
+            return subprocess.Popen(
+                command, env=self.environment, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=out,
+                stderr=subprocess.STDOUT, preexec_fn=_end_with_parent,  # noqa: PLW1509
+            )  # fmt: skip
+
+    def wait(self, process: subprocess.Popen[bytes], name: str, ready: Callable[[], bool]) -> None:
+        """Waits until a process is ready.
+
+        Args:
+          process: The process.
+          name: Its name, as in `popen`.
+          ready: Check of its service; may raise OSError meanwhile.
+
+        Raises:
+          RuntimeError: If it ends or does not answer; names its logs.
+        """
+        until = time.monotonic() + _SECONDS_TO_START
+        while time.monotonic() < until and process.poll() is None:
+            with contextlib.suppress(OSError, urllib.error.URLError):
+                if ready():
+                    return
+            time.sleep(0.1)
+        code = process.poll()
+        what = f"does not answer after {_SECONDS_TO_START:g} s" if code is None else f"ended with exit code {code}"
+        raise RuntimeError(f"{name} {what}: see {self.logs}/{name}.log and {name}.out")
+
+
+def end(processes: Iterable[subprocess.Popen[bytes] | None], others: Iterable[int] = ()) -> None:
+    """Ends processes, with SIGKILL those that do not end within some seconds.
+
+    Args:
+      processes: Processes started here; None is skipped.
+      others: Ids of further processes, which get SIGKILL at once.
+    """
+    running = [process for process in processes if process is not None]
+    for process in running:
+        process.terminate()
+    until = time.monotonic() + _SECONDS_TO_STOP
+    for process in running:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(max(0.0, until - time.monotonic()))
+        process.kill()
+        process.wait()
+    for other in others:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(other, signal.SIGKILL)
+
+
+def free_ports(count: int) -> list[int]:
+    """Finds free ports.
+
+    Args:
+      count: Number of ports.
+
+    Returns:
+      Distinct ports of PORTS on which nothing listens.
+
+    Raises:
+      RuntimeError: If there are fewer.
+    """
+    found: list[int] = []
+    for port in random.sample(PORTS, len(PORTS)):
+        with contextlib.suppress(OSError), socket.socket() as trial:
+            trial.bind(("localhost", port))
+            found.append(port)
+        if len(found) == count:
+            return found
+    raise RuntimeError(f"fewer than {count} ports from {PORTS.start} to {PORTS.stop - 1} are free")
+
+
+def listens(port: int) -> bool:
+    """Tells whether something listens on a port of loopback, for `LocalProcesses.wait`.
+
+    Args:
+      port: The port.
+
+    Returns:
+      True; if nothing listens, the OSError of the connection is raised.
+    """
+    with contextlib.closing(socket.create_connection(("localhost", port), timeout=1)):
+        return True
+
+
+def children(parent: int) -> list[int]:
+    """Lists the child processes of a process.
+
+    Args:
+      parent: Its process id.
+
+    Returns:
+      Process ids of its children.
+    """
+    found: list[int] = []
+    for each in Path(f"/proc/{parent}/task").glob("*/children"):
+        # A thread may end meanwhile; its children then belong to another thread.
+        with contextlib.suppress(OSError):
+            found += map(int, each.read_text().split())
+    return found
+
+
+def run_until_interrupted(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace, Path], None]) -> None:
+    """Runs the program of a cluster until Ctrl-C or SIGTERM.
+
+    Args:
+      parser: Parser of its command line, which gets the flag --folder.
+      run: Function of the arguments and the folder; starts the cluster and waits.
+    """
+    parser.add_argument("--folder", metavar="DIR", help="folder of logs; default a temporary one, removed at the end")
+    args = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with contextlib.suppress(KeyboardInterrupt), _folder(args.folder) as folder:
+        run(args, folder)
+
+
+@contextlib.contextmanager
+def _folder(path: str | None) -> Iterator[Path]:
+    if path is not None:
+        yield Path(path).resolve()
+        return
+    with tempfile.TemporaryDirectory(prefix="cluster-") as made:
+        yield Path(made)
+
+
+def _end_with_parent() -> None:
+    """Makes the kernel end this process when its parent ends, however that happens."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,0 +1,259 @@
+"""A standalone Spark cluster on this machine: master, worker with its executors, and Beam's job server as the driver.
+
+For tests and trials only. Spark listens on free ports of the loopback interface and keeps its files in one folder.
+Beam's job server, and the services that executors open for Python workers while a job runs, listen on all network
+interfaces without authentication: use it only on a trusted network. `make spark` downloads Spark and Beam's runner. The
+command runs until it is interrupted:
+
+    python templates/spark/local_cluster.py --executors 2
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from labeldp.templates.local_processes import LocalProcesses, children, end, free_ports, listens, run_until_interrupted
+
+SPARK_HOME = Path(__file__).resolve().parents[2] / ".spark"
+SPARK_JAR = SPARK_HOME / "jars" / "spark.jar"
+"""Jar whose class path lists all of Spark and Beam's job server. Also the value for --spark_job_server_jar.
+
+The job server uploads this jar with each job, and none of its class path: `pom.xml` tells why. Executors have it.
+"""
+WORKER = Path(__file__).resolve().parents[1] / "flink" / "worker.py"
+WORKER_FLAGS = [
+    "--environment_type=PROCESS",
+    f"--environment_config={json.dumps({'command': str(WORKER)})}",
+    "--environment_cache_millis=20000",
+]
+"""Beam flags of a job: executors start `worker.py` as Python worker and keep it for the next stage."""
+SETTINGS = {
+    # An executor keeps a dead Python worker for as long as tasks ask for it: by default a task fails four times in a
+    # second, and the job with it. So a task is tried again on another executor, and one on which a task has failed is
+    # replaced. All executors here are on one node, so that a node is not given up before the job.
+    "spark.excludeOnFailure.enabled": "true",
+    "spark.excludeOnFailure.killExcludedExecutors": "true",
+    "spark.excludeOnFailure.stage.maxFailedTasksPerExecutor": 1,
+    "spark.excludeOnFailure.application.maxFailedTasksPerExecutor": 1,
+    "spark.excludeOnFailure.task.maxTaskAttemptsPerNode": 3,
+    "spark.excludeOnFailure.stage.maxFailedExecutorsPerNode": 1000,
+    "spark.excludeOnFailure.application.maxFailedExecutorsPerNode": 1000,
+}
+"""Settings of Spark with which a job survives the loss of Python workers."""
+# Spark uses reflection on classes of the JDK; its own start scripts pass the same options.
+_OPENED = ("java.lang", "java.lang.invoke", "java.lang.reflect", "java.io", "java.net", "java.nio", "java.util",
+           "java.util.concurrent", "java.util.concurrent.atomic", "jdk.internal.ref", "sun.nio.ch", "sun.nio.cs",
+           "sun.security.action", "sun.util.calendar")  # fmt: skip
+# The Java processes are short-lived: without these options, most of their time would be JIT compilation.
+_JAVA_OPTIONS = [
+    *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED),
+    "-XX:TieredStopAtLevel=1",
+    "-XX:+UseSerialGC",
+]
+_EXECUTOR_HEAP = 1400
+"""In MB. Beam's runner buffers up to 100 messages of 10 MB that one stage sends faster than the next one reads."""
+
+# When a worker ends, Beam closes a connection that the worker has closed already, and logs that with its stack.
+_LOGGING = """\
+rootLogger.level = info
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.name = stderr
+appender.stderr.type = Console
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d %-5p %-60c %x - %m%n%ex
+appender.stderr.filter.closed.type = RegexFilter
+appender.stderr.filter.closed.regex = (?s)Error cleaning up servers.*
+appender.stderr.filter.closed.onMatch = DENY
+appender.stderr.filter.closed.onMismatch = NEUTRAL
+"""
+
+
+class SparkCluster(LocalProcesses):
+    """Processes of a standalone cluster. As a context manager, it starts them and ends them all with the block.
+
+    Attributes:
+      jar: Jar of all Java processes.
+      master: Process of the master; None until started.
+      worker: Process of the worker, which starts executors for each job; None until started.
+      job_server: Process of Beam's job server; None until started.
+    """
+
+    def __init__(self, folder: Path, executors: int = 2, environment: Mapping[str, str] = os.environ):
+        """Prepares folders and ports; starts nothing.
+
+        Args:
+          folder: Folder for configuration, logs and temporary files.
+          executors: Executors of a job, each with one core and a Python worker.
+          environment: Environment variables of all processes.
+
+        Raises:
+          FileNotFoundError: If Spark has not been downloaded.
+        """
+        if not SPARK_JAR.is_file():
+            raise FileNotFoundError(f"{SPARK_JAR} is missing: run `make spark`")
+        self.jar = SPARK_JAR
+        # Without the first two, Spark's web interfaces would listen on all network interfaces.
+        loopback = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_PUBLIC_DNS": "localhost"}
+        home = {"SPARK_HOME": str(SPARK_HOME), "SPARK_SCALA_VERSION": "2.12", "SPARK_LOCAL_DIRS": f"{folder}/tmp"}
+        super().__init__(folder, _JAVA_OPTIONS, {**environment, **loopback, **home})
+        self._port, self._web_port, self._worker_port, self._job_port = free_ports(4)
+        self._executors = executors
+        self.master: subprocess.Popen[bytes] | None = None
+        self.worker: subprocess.Popen[bytes] | None = None
+        self.job_server: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        """Address of the master, for --spark_master_url."""
+        return f"spark://localhost:{self._port}"
+
+    @property
+    def web(self) -> str:
+        """Address of the master's web interface."""
+        return f"http://localhost:{self._web_port}"
+
+    @property
+    def job_endpoint(self) -> str:
+        """Address of Beam's job server, for --job_endpoint."""
+        return f"localhost:{self._job_port}"
+
+    @property
+    def flags(self) -> list[str]:
+        """Beam flags of a job on this cluster; its Python workers are child processes of the executors."""
+        return ["--runner=PortableRunner", f"--job_endpoint={self.job_endpoint}", *WORKER_FLAGS]
+
+    @property
+    def java_properties(self) -> list[str]:
+        """Options of Java for a job server: the settings of Spark for its jobs."""
+        logging = f"-Dlog4j2.configurationFile={self.conf}/log4j2.properties"
+        settings = SETTINGS | {
+            "spark.driver.host": "localhost",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.ui.enabled": "false",
+            "spark.cores.max": self._executors,
+            "spark.executor.cores": 1,
+            "spark.executor.memory": f"{_EXECUTOR_HEAP}m",
+            "spark.executor.extraJavaOptions": logging,
+        }
+        return [logging, *(f"-D{name}={value}" for name, value in settings.items())]
+
+    def start(self) -> None:
+        """Starts all processes and waits until they answer.
+
+        Raises:
+          RuntimeError: If a process ends or does not answer; names its log.
+        """
+        (self.conf / "log4j2.properties").write_text(_LOGGING)
+        listening = ["--host", "localhost", "--port", str(self._port), "--webui-port", str(self._web_port)]
+        self.master = self._java("master", "org.apache.spark.deploy.master.Master", *listening)
+        self.wait(self.master, "master", lambda: self._alive_workers() == 0)
+        self.worker = self._java(
+            "worker", "org.apache.spark.deploy.worker.Worker", "--host", "localhost", "--webui-port", "0",
+            "--port", str(self._worker_port), "--cores", str(self._executors),
+            "--memory", f"{_EXECUTOR_HEAP * self._executors}m", "--work-dir", f"{self.logs}/executors", self.url,
+        )  # fmt: skip
+        self.start_job_server()
+        self.wait(self.worker, "worker", lambda: self._alive_workers() == 1)
+
+    def start_job_server(self) -> None:
+        """Starts Beam's job server, which is the driver of the jobs."""
+        command = [
+            "java", "-Xmx1g", *self.java_properties, "-jar", str(SPARK_JAR), f"--spark-master-url={self.url}",
+            f"--job-port={self._job_port}", "--artifact-port=0", "--expansion-port=0",
+            f"--artifacts-dir={self.temporary}/artifacts",
+        ]  # fmt: skip
+        self.job_server = self.popen("job-server", command)
+        self.wait(self.job_server, "job-server", lambda: listens(self._job_port))
+
+    def state(self) -> Any:
+        """Reads the state of the cluster from the master.
+
+        Returns:
+          The decoded JSON answer.
+        """
+        with urllib.request.urlopen(f"{self.web}/json/", timeout=10) as answer:
+            return json.load(answer)
+
+    def running_jobs(self) -> list[str]:
+        """Lists the jobs that have not ended.
+
+        Returns:
+          Spark's application ids.
+        """
+        return [application["id"] for application in self.state()["activeapps"]]
+
+    def executors(self) -> list[int]:
+        """Lists the executors.
+
+        Returns:
+          Their process ids.
+        """
+        return children(self.worker.pid) if self.worker else []
+
+    def workers(self) -> list[int]:
+        """Lists the Python workers.
+
+        Returns:
+          Their process ids.
+        """
+        return [worker for executor in self.executors() for worker in children(executor)]
+
+    def finished_tasks(self, job: str) -> dict[str, int]:
+        """Counts the tasks of a job.
+
+        Args:
+          job: Spark's application id.
+
+        Returns:
+          Number of finished tasks by the name of the executor.
+        """
+        logs = (self.logs / "executors" / job).glob("*/stderr")
+        return {log.parent.name: log.read_text().count(" - Finished task ") for log in logs}
+
+    def stop(self) -> None:
+        """Ends all processes."""
+        below = [*self.workers(), *self.executors()]
+        end([self.job_server, self.worker, self.master], below)
+
+    def _alive_workers(self) -> int | None:
+        """Number of workers of which the master knows; None while its web interface has no such page yet."""
+        with contextlib.suppress(json.JSONDecodeError):
+            return self.state()["aliveworkers"]
+        return None
+
+    def _java(self, name: str, entry: str, *arguments: str) -> subprocess.Popen[bytes]:
+        logging = f"-Dlog4j2.configurationFile={self.conf}/log4j2.properties"
+        return self.popen(name, ["java", "-Xmx256m", logging, "-cp", str(SPARK_JAR), entry, *arguments])
+
+
+def _run(args: argparse.Namespace, folder: Path) -> None:
+    with SparkCluster(folder, args.executors) as cluster:
+        warning = "Beam's services listen on all network interfaces without authentication: use a trusted network"
+        print(warning, file=sys.stderr)
+        print(f"web interface  {cluster.web}")
+        print(f"logs           {cluster.logs}")
+        print(f"flags          {shlex.join(cluster.flags)}", flush=True)
+        signal.pause()
+
+
+def main() -> None:
+    """Runs a cluster until Ctrl-C or SIGTERM."""
+    parser = argparse.ArgumentParser(description="Runs a standalone Spark cluster on this machine until Ctrl-C.")
+    parser.add_argument("--executors", type=int, default=2, metavar="N", help="executors of one core; default 2")
+    run_until_interrupted(parser, _run)
+
+
+if __name__ == "__main__":
+    main()
