@@ -273,7 +273,7 @@ class ReleasedFacts:
 
     @property
     def drawn_from_center(self) -> bool:
-        """Whether classes were drawn from a center, and the randomizer says nothing of them."""
+        """True if classes were drawn from a center: the randomizer says nothing of them then."""
         return self.center_epsilon is not None
 
     @cached_property
