@@ -34,7 +34,7 @@ from labeldp.transforms import (
 )
 from labeldp.transforms import privatize_labels as privatize
 from labeldp.transforms.csv_input import csv_reader
-from labeldp.transforms.readers import file_reader, parquet_reader, tfrecord_reader
+from labeldp.transforms.readers import arrow_files, file_reader, tfrecord_reader
 from labeldp.transforms.shards import shard_formats, shard_writer
 from labeldp.transforms.tfrecord.example_encoder import encode_examples
 from labeldp.transforms.tfrecord.framing import frame
@@ -139,7 +139,7 @@ def fail_with_labels(*args: Any, **kwargs: Any) -> Any:
 STAGES = [
     (tfrecord_reader, "_with_length", "tfrecord", "reading"),
     (csv_reader, "whole_row_blocks", "csv", "reading"),
-    (parquet_reader, "_check_columns", "parquet", "reading"),
+    (arrow_files, "_check_columns", "parquet", "reading"),
     (file_reader, "single_values", "csv", "reading"),
     (noise_binding, "record_identities", "csv", "checking ids"),
     (noise_binding, "_group", "csv", "checking ids"),

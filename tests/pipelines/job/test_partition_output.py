@@ -190,7 +190,7 @@ def test_fit_writes_no_shards(job, invoke):
 
 def test_a_run_that_fails_after_its_shards_leaves_nothing(partitioned, invoke, outputs, monkeypatch):
     def fail(*_: Any) -> None:
-        (staging,) = outputs.glob(".released.*")
+        (staging,) = outputs.glob(".released.*/release")
         assert len(shards_of(staging)) == 2 * len(MONTHS)
         raise InputError("refused")
 
