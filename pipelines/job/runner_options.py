@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Sequence
 from typing import Any
 
+import grpc
 from apache_beam.options.pipeline_options import (
     DebugOptions,
     DirectOptions,
@@ -30,6 +31,7 @@ from ..spec.machine import available_cpus
 
 _THREADS = 2
 """Default number of threads; more were not measured."""
+_CONNECTION_SECONDS = 20
 
 
 def runner_options(flags: Sequence[str], input_format: str, file_size: float) -> PipelineOptions:
@@ -123,11 +125,14 @@ def forbid_sampling(options: PipelineOptions) -> None:
 
 
 def find_job_server(options: PipelineOptions) -> None:
-    """Fetches the jar of the job server that SparkRunner starts, unless it is here or a flag names a running one.
+    """Connects to the job server that a flag names, or fetches the jar of the one that SparkRunner starts.
 
-    Raises UsageError if it cannot be fetched, or there is no Java to run it.
+    Raises UsageError if no server answers, the jar cannot be fetched, or there is no Java to run it.
     """
-    given = options.view_as(PortableOptions).job_endpoint or options.view_as(SparkRunnerOptions).spark_submit_uber_jar
+    endpoint = options.view_as(PortableOptions).job_endpoint
+    if endpoint and endpoint != "embed":
+        _check_endpoint(endpoint)
+    given = endpoint or options.view_as(SparkRunnerOptions).spark_submit_uber_jar
     if runner_name(options) != "sparkrunner" or given:
         return
     from apache_beam.runners.portability.spark_runner import SparkJarJobServer
@@ -144,6 +149,17 @@ def find_job_server(options: PipelineOptions) -> None:
             "checkout of labeldp and pass --spark_job_server_jar .spark/jars/spark.jar, or name a running job server "
             "with --job_endpoint HOST:PORT"
         ) from None
+
+
+def _check_endpoint(endpoint: str) -> None:
+    """Refuses an address at which no server answers soon; Beam would wait for minutes."""
+    with grpc.insecure_channel(endpoint) as channel:
+        try:
+            grpc.channel_ready_future(channel).result(timeout=_CONNECTION_SECONDS)
+        except grpc.FutureTimeoutError:
+            raise UsageError(
+                f"--job_endpoint {endpoint}: no job server answers there; start one, or correct the address"
+            ) from None
 
 
 def forbid_short_lived(options: PipelineOptions) -> None:

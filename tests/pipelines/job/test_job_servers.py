@@ -1,5 +1,6 @@
-"""--runner SparkRunner without Beam's job server: one line that says what to do. tests/spark runs jobs on Spark."""
+"""Runners without their job server: one line that says what to do. tests/spark runs jobs on Spark."""
 
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -42,4 +43,14 @@ def test_not_to_wait(job: Any, invoke: Any, outputs: Path) -> None:
 
     assert outcome.code == 2
     assert "--no_wait_until_finish needs a runner whose jobs go on without this command" in outcome.error
+    assert list(outputs.iterdir()) == []
+
+
+def test_an_address_without_a_job_server(job: Any, invoke: Any, outputs: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr("labeldp.pipelines.job.runner_options._CONNECTION_SECONDS", 0.5)
+    with socket.create_server(("localhost", 0)) as server:
+        endpoint = f"localhost:{server.getsockname()[1]}"
+    outcome = invoke([*job(), "--runner=PortableRunner", f"--job_endpoint={endpoint}", "--environment_type=LOOPBACK"])
+    assert outcome.code == 2
+    assert f"--job_endpoint {endpoint}: no job server answers there" in outcome.error
     assert list(outputs.iterdir()) == []
