@@ -118,7 +118,7 @@ results: setup
 	OMP_NUM_THREADS=1 $(BIN)/python docs/results/run.py $${LABELDP_DATA:-../shared/data} build/results
 	OMP_NUM_THREADS=1 $(BIN)/python docs/results/expect.py
 
-EXTRAS := tfrecord validation network evaluation accounting ledger completion aws gcp yaml iceberg delta dev
+EXTRAS := tfrecord validation network evaluation ledger completion aws gcp yaml iceberg delta dev
 
 # Those of an image for jobs, which has no tests and no TensorFlow.
 JOB_EXTRAS := tfrecord ledger gcp aws

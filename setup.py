@@ -83,7 +83,6 @@ setup(
             "scikit-learn>=1.4",
             "tqdm>=4.66",
         ],
-        "accounting": ["dp-accounting>=0.6"],
         "completion": ["shtab>=1.6"],
         "aws": ["apache-beam[aws]>=2.69"],
         "gcp": ["apache-beam[gcp]>=2.69"],

@@ -34,15 +34,11 @@ import math
 from dataclasses import dataclass
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal, Inexact
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..core.budget import exp_above, exp_below, log_above
 from ..core.certificate import check_row_sums, likelihood_ratio
-
-if TYPE_CHECKING:
-    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 STEPS = 32
 """Steps of the grid from loss 0 to the largest loss."""
@@ -300,17 +296,6 @@ def loss_distribution(curve: LossCurve) -> LossDistribution:
     return LossDistribution(curve.step, (*reversed(below), middle, *above), _units(curve.deltas[-1]))
 
 
-def composed_losses(weights: np.ndarray, bits: int, records: int, steps: int = STEPS) -> LossDistribution:
-    """Computes the loss distribution of all records of a unit, each with its own draw from one randomizer.
-
-    Its `delta` and `epsilon` bound what the unit is guaranteed, if all labels of the unit may change. Weights have
-    shape (k, m), uint64, and rows that sum to 2^bits, at most 2^62; no output is impossible for some labels only.
-    `records` is the largest number of records of a unit, from 1 to 1000. The grid has `steps` steps from loss 0 to the
-    epsilon of the weights.
-    """
-    return loss_distribution(worst_pair_curve(weights, bits, steps)).composed(records)
-
-
 def _shrink(step: Fraction) -> int:
     """exp(-step), rounded down to a multiple of 10^-45."""
     return int(_FINE / exp_above(step))
@@ -337,21 +322,3 @@ def _product(first: list[int], second: list[int]) -> list[int]:
 
 def _packed(coefficients: list[int]) -> Decimal:
     return Decimal("".join([f"{value:0{_WIDTH}d}" for value in coefficients]))
-
-
-def accounting_distribution(curve: LossCurve, records: int) -> PrivacyLossDistribution:
-    """Composes the joined worst-pair curve with dp-accounting, for the loss of all records of a unit, >= 1.
-
-    Methods `get_epsilon_for_delta` and `get_delta_for_epsilon` of the result are the bounds. Raises ImportError if
-    dp-accounting is not installed.
-    """
-    try:
-        from dp_accounting.pld.pld_pmf import create_pmf_pessimistic_connect_dots_fixed_gap
-        from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
-    except ImportError:
-        raise ImportError("dp-accounting is not installed: pip install 'labeldp[accounting]'") from None
-    step, above = float(curve.step), [float(delta) for delta in curve.deltas]
-    below = [-math.expm1(-j * step) + math.exp(-j * step) * delta for j, delta in enumerate(above)]
-    steps = len(above) - 1
-    single = create_pmf_pessimistic_connect_dots_fixed_gap(step, -steps, steps, [*below[:0:-1], *above])
-    return PrivacyLossDistribution(single).self_compose(records)

@@ -17,7 +17,6 @@ from labeldp.mechanisms.composition.loss_distribution import (
     LossDistribution,
     _product,
     _shrink,
-    composed_losses,
     loss_distribution,
     response_curve,
     worst_pair_curve,
@@ -59,7 +58,7 @@ def worst_of_all(weights: np.ndarray, records: int, factor: Fraction) -> Fractio
 @settings(deadline=None, max_examples=40)
 @given(weights=channels(), records=st.sampled_from([2, 3]), epsilon=st.sampled_from(EPSILONS))
 def test_no_labels_of_a_unit_exceed_the_bound(
-    weights: np.ndarray, records: int, epsilon: float, exp_bracket: Any
+    weights: np.ndarray, records: int, epsilon: float, exp_bracket: Any, composed_losses: Any
 ) -> None:
     low, _ = exp_bracket(Fraction(epsilon))
     exact = worst_of_all(weights, records, low)
@@ -70,7 +69,7 @@ def test_no_labels_of_a_unit_exceed_the_bound(
 @settings(deadline=None, max_examples=25)
 @given(weights=channels(), records=st.sampled_from([2, 3]), epsilon=st.sampled_from(EPSILONS))
 def test_the_bound_is_that_of_two_labels_on_a_fine_grid(
-    weights: np.ndarray, records: int, epsilon: float, exp_bracket: Any
+    weights: np.ndarray, records: int, epsilon: float, exp_bracket: Any, composed_losses: Any
 ) -> None:
     """Two labels have a single unordered pair, and with symmetric rows it dominates: the bound is then attained."""
     row = weights[0]
@@ -83,7 +82,9 @@ def test_the_bound_is_that_of_two_labels_on_a_fine_grid(
 
 @pytest.mark.parametrize("records", [1, 2, 3, 4])
 @pytest.mark.parametrize("epsilon", [0.0, 0.7, 1.9, 4.0])
-def test_randomized_response_attains_the_bound(records: int, epsilon: float, exp_bracket: Any) -> None:
+def test_randomized_response_attains_the_bound(
+    records: int, epsilon: float, exp_bracket: Any, composed_losses: Any
+) -> None:
     weights = np.array([[724, 300], [300, 724]], np.uint64)
     exact = worst_of_all(weights, records, exp_bracket(Fraction(epsilon))[0])
     for steps in (1, 3, 32):
@@ -91,7 +92,7 @@ def test_randomized_response_attains_the_bound(records: int, epsilon: float, exp
         assert abs(composed_losses(weights, BITS, records, steps).delta(epsilon) - exact) <= Fraction(1, 10**14)
 
 
-def test_labels_of_different_pairs_are_worse_than_any_one_pair() -> None:
+def test_labels_of_different_pairs_are_worse_than_any_one_pair(composed_losses: Any) -> None:
     """Labels 0 and 1 differ most often, labels 2 and 3 by the largest ratio. A unit with one record of each is worse
     off than with two records of either: the loss distribution of a single worst pair would not be a bound."""
     weights = np.array([[700, 300, 12, 12], [300, 700, 12, 12], [500, 500, 20, 4], [500, 500, 4, 20]], np.uint64)
@@ -104,7 +105,9 @@ def test_labels_of_different_pairs_are_worse_than_any_one_pair() -> None:
 
 @settings(deadline=None, max_examples=50)
 @given(weights=channels(), records=st.integers(1, 8), step=st.sampled_from([1, 8, 32]))
-def test_masses_are_those_of_a_pair_of_distributions(weights: np.ndarray, records: int, step: int) -> None:
+def test_masses_are_those_of_a_pair_of_distributions(
+    weights: np.ndarray, records: int, step: int, composed_losses: Any
+) -> None:
     """They sum to 1, and so do those of the other label, exp(-loss) times as large, up to what was rounded up."""
     losses = composed_losses(weights, BITS, records, step)
     assert min(losses.masses) >= 0
@@ -136,7 +139,9 @@ def test_weights_of_masses_are_rounded_down(step: Fraction, exp_bracket: Any) ->
 
 @settings(deadline=None, max_examples=50)
 @given(weights=channels(), records=st.integers(1, 30), epsilon=st.sampled_from(EPSILONS))
-def test_delta_falls_with_epsilon_and_grows_with_records(weights: np.ndarray, records: int, epsilon: float) -> None:
+def test_delta_falls_with_epsilon_and_grows_with_records(
+    weights: np.ndarray, records: int, epsilon: float, composed_losses: Any
+) -> None:
     fewer, more = (composed_losses(weights, BITS, count) for count in (records, records + 1))
     assert fewer.delta(epsilon) <= more.delta(epsilon) + Fraction(1, 10**25)
     assert fewer.delta(epsilon + 0.1) <= fewer.delta(epsilon)
@@ -146,7 +151,7 @@ def test_delta_falls_with_epsilon_and_grows_with_records(weights: np.ndarray, re
 
 @settings(deadline=None, max_examples=50)
 @given(weights=channels(), records=st.integers(1, 30), delta=st.sampled_from([0.3, 1e-3, 1e-6, 1e-12]))
-def test_epsilon_inverts_delta(weights: np.ndarray, records: int, delta: float) -> None:
+def test_epsilon_inverts_delta(weights: np.ndarray, records: int, delta: float, composed_losses: Any) -> None:
     losses = composed_losses(weights, BITS, records)
     epsilon = losses.epsilon(delta)
     assert losses.delta(epsilon) <= Fraction(delta) * (1 + Fraction(1, 10**12))
@@ -156,7 +161,7 @@ def test_epsilon_inverts_delta(weights: np.ndarray, records: int, delta: float) 
 
 @settings(deadline=None, max_examples=50)
 @given(weights=channels(), records=st.integers(1, 30), epsilon=st.sampled_from(EPSILONS))
-def test_finer_grids_are_tighter(weights: np.ndarray, records: int, epsilon: float) -> None:
+def test_finer_grids_are_tighter(weights: np.ndarray, records: int, epsilon: float, composed_losses: Any) -> None:
     bounds = [composed_losses(weights, BITS, records, steps).delta(epsilon) for steps in (1, 4, 16)]
     assert bounds[2] <= bounds[1] + Fraction(1, 10**25)
     assert bounds[1] <= bounds[0] + Fraction(1, 10**25)
@@ -205,7 +210,7 @@ def test_a_thousand_records() -> None:
     assert mean + 3 * deviation < epsilon < mean + 5 * deviation
 
 
-def test_losses_that_do_not_depend_on_the_label_stay_zero() -> None:
+def test_losses_that_do_not_depend_on_the_label_stay_zero(composed_losses: Any) -> None:
     losses = composed_losses(np.full((2, 2), 8, np.uint64), 4, 5)
     assert losses.delta(0.0) == 0
     assert losses.epsilon(1e-9) == 0

@@ -1,6 +1,5 @@
 """Composed losses against Google's dp-accounting: from the same curve, and from the weights of each pair of labels."""
 
-import builtins
 import itertools
 import math
 from typing import Any
@@ -10,7 +9,6 @@ import pytest
 from dp_accounting.pld.privacy_loss_distribution import from_two_probability_mass_functions
 from labeldp.mechanisms import Prior, mechanism_named
 from labeldp.mechanisms.composition.loss_distribution import (
-    accounting_distribution,
     loss_distribution,
     worst_pair_curve,
 )
@@ -21,7 +19,9 @@ INTERVAL = 1e-4
 
 @pytest.mark.parametrize("name", ["rr", "rr_on_bins", "unbiased", "laplace", "exponential"])
 @pytest.mark.parametrize(("label_epsilon", "records"), [(2.0, 2), (0.5, 10), (0.1, 200)])
-def test_both_compose_a_curve_to_the_same_distribution(name: str, label_epsilon: float, records: int) -> None:
+def test_both_compose_a_curve_to_the_same_distribution(
+    name: str, label_epsilon: float, records: int, accounting_distribution: Any
+) -> None:
     """dp-accounting truncates tails of 1e-15 and may lose that much more to its Fourier transforms."""
     curve = worst_pair_curve(mechanism_named(name).solve(PRIOR, label_epsilon).weights, 62)
     ours, theirs = loss_distribution(curve).composed(records), accounting_distribution(curve, records)
@@ -49,17 +49,3 @@ def test_no_pair_of_labels_exceeds_our_bound(name: str, label_epsilon: float, re
         assert best <= float(ours.delta(epsilon)) + 1e-12
     worst = max(each.get_epsilon_for_delta(1e-6) for each in lower)
     assert worst * (1 - 1e-8) <= ours.epsilon(1e-6) <= worst + records * INTERVAL + 0.02 * worst
-
-
-def test_without_dp_accounting_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = builtins.__import__
-
-    def without(name: str, *args: Any, **kwargs: Any) -> Any:
-        if name.startswith("dp_accounting"):
-            raise ImportError(name)
-        return real(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", without)
-    curve = worst_pair_curve(np.array([[3, 1], [1, 3]], np.uint64), 2)
-    with pytest.raises(ImportError, match=r"labeldp\[accounting\]"):
-        accounting_distribution(curve, 2)

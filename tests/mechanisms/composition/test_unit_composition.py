@@ -18,8 +18,6 @@ from hypothesis import strategies as st
 from labeldp.mechanisms import Prior, Randomizer, mechanism_named
 from labeldp.mechanisms.composition import unit_composition
 from labeldp.mechanisms.composition.loss_distribution import (
-    accounting_distribution,
-    composed_losses,
     loss_distribution,
     response_curve,
     worst_pair_curve,
@@ -173,7 +171,9 @@ CASES = [(1.0, 1e-6, 2), (4.0, 1e-6, 10), (1.0, 1e-9, 50), (0.1, 1e-12, 5)]
 
 @pytest.mark.parametrize("name", ["rr", "rr_on_bins", "unbiased", "laplace", "exponential"])
 @pytest.mark.parametrize(("epsilon", "delta", "records"), CASES)
-def test_what_is_found_is_proven(name: str, epsilon: float, delta: float, records: int) -> None:
+def test_what_is_found_is_proven(
+    name: str, epsilon: float, delta: float, records: int, accounting_distribution: Any
+) -> None:
     solver = Solver(name)
     found = solve_for_unit(solver, epsilon, delta, records)
     assert found.proven_epsilon <= epsilon
@@ -185,7 +185,7 @@ def test_what_is_found_is_proven(name: str, epsilon: float, delta: float, record
 
 
 @pytest.mark.parametrize("name", ["rr", "unbiased", "exponential"])
-def test_the_next_epsilon_of_the_grid_is_refused(name: str) -> None:
+def test_the_next_epsilon_of_the_grid_is_refused(name: str, composed_losses: Any) -> None:
     solver = Solver(name)
     found = solve_for_unit(solver, 4.0, 1e-6, 20)
     larger = solver.mechanism.solve(PRIOR, found.randomizer.epsilon * (1 + 1 / 64))
