@@ -77,6 +77,7 @@ class Audit:
       center_line: Line of the report about the center; empty without one.
       table_line: Line of the report about the table of the input; empty without one.
       classes_line: Line of the report about the classes, whose places labels and outputs are; empty for numbers.
+      drawn_from_center: True if classes are drawn from a center, and no label is randomized by itself.
       records_per_unit: Largest number of records of a privacy unit, as stated. Epsilons and deltas of the mechanism are
         those of one record.
       unit_column: Column that names the unit, as stated; None for single records.
@@ -105,6 +106,7 @@ class Audit:
     center_line: str = ""
     table_line: str = ""
     classes_line: str = ""
+    drawn_from_center: bool = False
     records_per_unit: int = 1
     unit_column: str | None = None
     unit_labels: tuple[float, float] | None = None
@@ -223,6 +225,7 @@ def audit_document(document: dict[str, Any]) -> Audit:
         delta=rounded_up(delta),
         center_line=center_line(document) or class_center_lines(document),
         classes_line="" if classes is None else classes_line(classes),
+        drawn_from_center=CLASS_CENTER in document,
         records_per_unit=records_per_unit(document),
         unit_column=document["unit"]["column"] if "unit" in document else None,
         unit_labels=_unit_labels(document),

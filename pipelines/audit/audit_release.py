@@ -151,17 +151,9 @@ def audit_report(audit: Audit) -> str:
     if audit.parts and audit.total_epsilon is not None:
         lines.append(f"together     total epsilon {audit.total_epsilon!r} for all {len(audit.parts)} labels")
     if audit.labels:
-        delta = f"at most {audit.delta!r}; certified {audit.certified_delta!r}, requested {audit.requested_delta!r}"
-        ratio = "unbounded" if audit.ratio is None else f"{audit.ratio.numerator}/{audit.ratio.denominator}"
-        labels = "classes" if audit.classes_line else "labels"
         bias = f"bias         at most {audit.max_bias!r} in absolute value, over all labels"
         lines += [
-            f"mechanism    {audit.mechanism}: {audit.labels} {labels}, {audit.outputs} outputs, "
-            f"probabilities in units of 2^-{audit.bits}",
-            f"epsilon      at most {audit.epsilon!r}, recomputed from the weights; "
-            f"certified {audit.certified_epsilon!r}, requested {audit.requested_epsilon!r}",
-            *([f"delta        {delta}"] if audit.requested_delta > 0 else []),
-            f"ratio        {ratio}, the largest ratio of two {labels}' probabilities of one output",
+            *_randomizer_lines(audit),
             audit.classes_line or bias,
             f"fingerprint  {audit.fingerprint}",
             *([audit.center_line] if audit.center_line else []),
@@ -180,6 +172,25 @@ def audit_report(audit: Audit) -> str:
     lines += audit.data_lines
     lines.append("FAIL: " + "; ".join(audit.problems) if audit.problems else "PASS")
     return "\n".join(lines)
+
+
+def _randomizer_lines(audit: Audit) -> list[str]:
+    """Lines of the report about the integer weights."""
+    labels = "classes" if audit.classes_line else "labels"
+    if audit.drawn_from_center and audit.epsilon == 0:
+        return [
+            f"mechanism    {audit.mechanism}: {audit.labels} {labels}, drawn from a center; no label is read for a draw"
+        ]
+    delta = f"at most {audit.delta!r}; certified {audit.certified_delta!r}, requested {audit.requested_delta!r}"
+    ratio = "unbounded" if audit.ratio is None else f"{audit.ratio.numerator}/{audit.ratio.denominator}"
+    return [
+        f"mechanism    {audit.mechanism}: {audit.labels} {labels}, {audit.outputs} outputs, "
+        f"probabilities in units of 2^-{audit.bits}",
+        f"epsilon      at most {audit.epsilon!r}, recomputed from the weights; "
+        f"certified {audit.certified_epsilon!r}, requested {audit.requested_epsilon!r}",
+        *([f"delta        {delta}"] if audit.requested_delta > 0 else []),
+        f"ratio        {ratio}, the largest ratio of two {labels}' probabilities of one output",
+    ]
 
 
 def _unit_line(audit: Audit, column: str) -> str:

@@ -66,12 +66,15 @@ def flat(column: pa.ChunkedArray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("kind", ["parquet", "csv", "tfrecord"])
-def test_classes_are_drawn_from_probabilities(run: Callable[..., Any], outputs: Path, kind: str) -> None:
+def test_classes_are_drawn_from_probabilities(run: Callable[..., Any], invoke: Any, outputs: Path, kind: str) -> None:
     if kind == "tfrecord":
         pytest.importorskip("google_crc32c")
     out = run("released", kind, output_format="parquet").ok().out
     assert "center     click_probabilities: probabilities of the classes, from " in out
     assert "verdict    the center is the model" in out
+    audited = invoke(["audit", str(outputs / "released")]).ok().out
+    assert "drawn from a center; no label is read for a draw" in audited
+    assert "ratio " not in audited
     table = pq.read_table(outputs / "released" / "data")
     probabilities = np.array(table["click_probabilities"].to_pylist())
     assert (probabilities.sum(axis=1) == 1).all()
