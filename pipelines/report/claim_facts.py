@@ -135,7 +135,7 @@ def _text(node: Any) -> str:
         raise ValueError("must say something, as text")
     # A literal block of YAML holds no other characters, nor spaces at the ends of lines.
     if not all(character.isprintable() or character == "\n" for character in text):
-        raise ValueError("must not have control characters or tabs")
+        raise ValueError("must not have tabs, or other characters that are not printable")
     return "\n".join(line.rstrip() for line in text.split("\n"))
 
 

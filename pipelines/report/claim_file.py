@@ -165,7 +165,7 @@ def _ledger_text(claimed: Claimed) -> str:
     )
     if charged.unbounded:
         text += (
-            f"\n- {charged.unbounded:,} of the runs are charged for other units or records, and are not in this sum."
+            f"\n- Not in this sum are runs that were charged for records, or for other units: {charged.unbounded:,}."
         )
     return text
 
@@ -197,7 +197,10 @@ def _check_cap(charged: ChargedRelease, facts: Mapping[str, Any]) -> None:
     if cap is None:
         return
     if charged.unbounded:
-        raise UsageError(f"{FLAG}: epsilon_cap: {charged.unbounded} runs of the ledger bound nothing for these units")
+        raise UsageError(
+            f"{FLAG}: epsilon_cap cannot be compared: the ledger has runs for records, or for other units, which bound "
+            f"nothing for these units; their number is {charged.unbounded}"
+        )
     spent = charged.spent_within(facts.get("cap_window")).epsilon
     if spent > decimal_value(cap):
         raise UsageError(f"{FLAG}: epsilon_cap {cap:g} is below {float(spent)!r}, which the ledger adds up to")

@@ -262,7 +262,7 @@ def _mechanisms(release: ClaimedRelease) -> Iterator[str]:
     for label in release.labels:
         yield from _mechanism(label)
     versions = release.first.manifest.versions
-    named = ", ".join(f"{one_line(name)} {code(version)}" for name, version in versions.items())
+    named = ", ".join(f"{code(name)} {code(version)}" for name, version in versions.items())
     yield f"Library: {named}; source {SOURCE}."
     yield (
         "Floating point: no noise is drawn from a distribution in floats. Noise of counts and sums is drawn exactly in "
@@ -357,10 +357,12 @@ def _utility(release: ClaimedRelease) -> Iterator[str]:
     for label in release.labels:
         facts, name = manifest_facts(label.mechanism, label.manifest), code(label.manifest.label)
         yield f"{name}: {verdict(facts).text}."
+        stated = label.manifest.expected_loss
+        # Other names in a manifest are those of anybody, and no contradiction of it would be found.
         losses = ", ".join(
-            f"{loss} {value!r}" for loss, value in label.manifest.expected_loss.items() if value is not None
+            f"{loss} {stated[loss]!r}" for loss in losses_of(label.mechanism) if stated.get(loss) is not None
         )
-        if losses and losses_of(label.mechanism):
+        if losses:
             yield f"{name}: expected loss of one released label, under the released prior: {losses}."
         yield f"{name}: to debias: {debiasing(facts).line}."
         yield from (f"{name}: warning: {warning.text}." for warning in release_warnings(facts))

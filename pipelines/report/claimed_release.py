@@ -24,7 +24,7 @@ _CLOSE = Fraction(1, 10**9)
 
 @dataclass(frozen=True)
 class ChargedRelease:
-    """What a ledger says about a release.
+    """Statement of a ledger on a release.
 
     Attributes:
       runs: All runs of the ledger, in order.
@@ -100,7 +100,7 @@ def _claimed_label(part: ReportInput) -> ClaimedLabel:
 
 
 def _charged(release: ClaimedRelease, ledger: Sequence[Mapping[str, Any]], name: str) -> ChargedRelease | None:
-    """What a ledger says about a release; None for an empty ledger, or none."""
+    """Finds a release in its ledger; None for an empty ledger, or none."""
     if not ledger:
         return None
     digests = {label.manifest.input_digest for label in release.labels}

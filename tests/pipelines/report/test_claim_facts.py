@@ -91,7 +91,7 @@ def test_all_missing_facts_are_named_at_once(claim: Any) -> None:
         ({"authors": []}, "authors must be a list of names"),
         ({"name": "two\nlines"}, "name must be one line"),
         ({"name": ["a"]}, "name must say something, as text"),
-        ({"contact": "a\x07b"}, "contact must not have control characters"),
+        ({"contact": "a\x07b"}, "contact must not have tabs, or other"),
         ({"epsilon": 0.1}, "epsilon is taken from the release: leave it out"),
         ({"privacy_unit": "person"}, "privacy_unit is taken from the release"),
         ({"unprotected_quantities": "none"}, "unprotected_quantities is taken from the release"),
@@ -218,12 +218,12 @@ def test_runs_of_records_are_not_in_the_sum_for_units(
     given = [f"--claim={tmp_path / 'claim.yaml'}", f"--claim_facts={tmp_path / 'facts.yaml'}"]
     outcome = invoke(["report", str(written / "units"), *given])
     assert outcome.code == 2
-    assert "epsilon_cap: 1 runs of the ledger bound nothing for these units" in outcome.error
+    assert "epsilon_cap cannot be compared: the ledger has runs for records, or for other units" in outcome.error
     (tmp_path / "facts.yaml").write_text(facts(release_type="Many releases"))
     invoke(["report", str(written / "units"), *given]).ok()
     text = (tmp_path / "claim.yaml").read_text()
     assert "The ledger has 2 runs. All distinct releases, this one among them, add up to epsilon 0.99" in text
-    assert "1 of the runs are charged for other units or records, and are not in this sum" in text
+    assert "Not in this sum are runs that were charged for records, or for other units: 1." in text
 
 
 def test_the_template_has_every_fact_and_is_refused_until_it_is_filled_in(

@@ -311,16 +311,21 @@ def test_a_mechanism_file_or_one_label_of_several_has_no_claim(claim: Any, folde
     assert "is one of several labels: name the release" in outcome.error
 
 
-def test_names_are_code_and_no_markup(released: Path, claim: Any) -> None:
-    """A label and a filter whose names are HTML."""
-    outcome, path = claim(
-        released, f"--ledger={released.parent / 'labeldp_ledger.jsonl'}", release_type="Many releases"
-    )
+def test_names_are_code_and_no_markup(copied: Path, claim: Any) -> None:
+    """A label and a filter whose names are HTML, and names in a manifest that the audit does not know."""
+    manifest = manifest_of(copied)
+    manifest["versions"] |= {"<b>a</b>": "`<i>`", "``": " "}
+    manifest["expected_loss"] |= {"<i>squared</i>": 1.0}
+    (copied / "release.json").write_text(json.dumps(manifest))
+    ledger = copied.parent / "labeldp_ledger.jsonl"
+    outcome, path = claim(copied, f"--ledger={ledger}", release_type="Many releases")
     outcome.ok()
     assert format_problems(path) == []
     texts = list(_texts(yaml.safe_load(path.read_text())))
     assert any("`<script>alert('y')</script>`" in text for text in texts)
-    assert not any("<" in re.sub(r"`[^`]*`", "", text) for text in texts)
+    assert any("`<b>a</b>` `` `<i>` ``, ``` `` ``` `   `" in text for text in texts)
+    # Without code spans, which begin and end with equally many backticks.
+    assert not any("<" in re.sub(r"(?<!`)(`+)(?!`).*?(?<!`)\1(?!`)", "", text) for text in texts)
 
 
 def _texts(document: Any) -> Iterator[str]:
