@@ -303,6 +303,21 @@ def test_a_release_that_fails_has_no_claim(
     assert not path.exists()
 
 
+def test_a_release_of_several_labels_that_fails_as_a_whole_has_no_claim(
+    claim: Any, folder: Path, tmp_path: Path
+) -> None:
+    """Each label passes, but together they spend more than the release states."""
+    broken = Path(shutil.copytree(folder / "several", tmp_path / "broken"))
+    manifest = manifest_of(broken)
+    manifest |= {key: manifest[key] / 2 for key in ("epsilon", "certified_epsilon")}
+    (broken / "release.json").write_text(json.dumps(manifest))
+    shutil.copy(folder / "several.jsonl", tmp_path / "broken.jsonl")
+    outcome, path = claim(broken)
+    assert outcome.code == 1
+    assert "no claim is written: release.epsilon is below the sum of those of the labels" in outcome.error
+    assert not path.exists()
+
+
 def test_a_mechanism_file_or_one_label_of_several_has_no_claim(claim: Any, folder: Path) -> None:
     (folder / "fitted.json.jsonl").write_text("")
     assert "releases no labels: name an output folder" in claim("fitted.json")[0].error
