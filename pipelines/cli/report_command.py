@@ -1,9 +1,13 @@
-"""`labeldp report`: audits releases or mechanism files, and explains one, or compares two, in one HTML page."""
+"""`labeldp report`: audits releases or mechanism files, and explains one, or compares two, in one HTML page.
+
+Or it states a release in a claim file, or compares it with one.
+"""
 
 from __future__ import annotations
 
 import argparse
 import os
+import re
 from collections.abc import Sequence
 
 from ...transforms.errors import InputError
@@ -17,14 +21,21 @@ from ..spec.label_folders import LABELS_NAME, label_folders
 from ..spec.machine import check_extra, check_file, write_file
 from .exit_codes import run_command
 
+_CLAIM_FLAGS = ("claim", "claim_facts", "claim_template", "check_claim")
+_CLAIM_NAME = re.compile(r"[a-z0-9_]+\.yaml")
+
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the command and prints the path of the page.
+    """Runs the command and prints the path of the page, or of the claim file.
 
-    Exit code 0 if the page was written, 1 if a check failed or a file cannot be read, 2 for bad usage.
+    Exit code 0 if it was written, or a claim states the release; 1 if a check failed or a file cannot be read, 2 for
+    bad usage.
     """
 
     def work() -> None:
+        if any(getattr(args, name) is not None for name in _CLAIM_FLAGS):
+            _claim(args)
+            return
         check_extra("labeldp report", "evaluation", "jinja2")
         _check_inputs(args)
         _check_ledger(args.ledger)
@@ -38,6 +49,54 @@ def run(args: argparse.Namespace) -> int:
             print(f"report     {one_line(output)}")
 
     return run_command("labeldp report", work, (InputError,))
+
+
+def _claim(args: argparse.Namespace) -> None:
+    """Writes a claim file or a template of facts, or checks a claim file."""
+    from ..report.claim_facts import facts_template, read_facts
+    from ..report.claim_file import claim_document, claim_problems, claim_text
+    from ..report.claimed_release import read_claimed
+
+    _check_claim_flags(args)
+    _check_ledger(args.ledger)
+    path = args.paths[0]
+    claimed = read_claimed(local_copy(args, path), args.ledger, path)
+    if args.claim_template is not None:
+        _write("--claim_template", args.claim_template, facts_template(claimed.release.needed_facts))
+        print(f"template   {one_line(args.claim_template)}: fill it in, for --claim_facts")
+    elif args.claim is not None:
+        facts = read_facts(args.claim_facts, claimed.release.needed_facts)
+        _write("--claim", args.claim, claim_text(claim_document(claimed, facts)))
+        print(f"claim      {one_line(args.claim)}")
+    else:
+        problems = claim_problems(claimed, args.check_claim)
+        if problems:
+            raise InputError(f"{args.check_claim} does not state {path}: {'; '.join(problems)}")
+        ledger = "" if claimed.charged else "; its statement on a ledger was not compared, because there is no ledger"
+        print(f"claim      {one_line(args.check_claim)} states this release{ledger}")
+
+
+def _check_claim_flags(args: argparse.Namespace) -> None:
+    if len(args.paths) > 1:
+        raise UsageError(f"{len(args.paths)} releases are given: a claim is about one")
+    for name in ("output", "party"):
+        if getattr(args, name) is not None:
+            raise UsageError(f"--{name} is for the page: make page and claim with two commands")
+    given = [name for name in _CLAIM_FLAGS if getattr(args, name) is not None]
+    if given == ["claim"]:
+        raise UsageError("--claim needs --claim_facts, a file that --claim_template writes to be filled in")
+    if given == ["claim_facts"]:
+        raise UsageError("--claim_facts needs --claim, the file to write")
+    if len(given) > 1 and given != ["claim", "claim_facts"]:
+        raise UsageError(f"{' and '.join(f'--{name}' for name in given)}: give one of them")
+    if args.claim is not None and not _CLAIM_NAME.fullmatch(os.path.basename(args.claim)):
+        raise UsageError(
+            f"--claim {args.claim}: the registry takes names of lower-case letters, digits and _ that end in .yaml"
+        )
+    for name in ("claim", "claim_template"):
+        if getattr(args, name) is not None:
+            _check_output(getattr(args, name), f"--{name}")
+    _check_inputs(args)
 
 
 def default_output(path: str) -> str:
@@ -59,11 +118,12 @@ def _of_labels(path: str) -> list[str]:
 
 
 def _check_inputs(args: argparse.Namespace) -> None:
+    named = args.output is not None or any(getattr(args, name) is not None for name in _CLAIM_FLAGS)
     if len(args.paths) > 2:
         raise UsageError(f"{len(args.paths)} releases are given: name one, or two to compare them")
     if len(args.paths) == 2 and args.output is None:
         raise UsageError("--output is missing: name the file of the comparison, which belongs to neither folder")
-    if args.output is None and is_remote(args.paths[0]):
+    if not named and is_remote(args.paths[0]):
         raise UsageError("--output is missing: name a local file for the page")
     for path in args.paths:
         if not os.path.exists(local_copy(args, path)):
@@ -75,13 +135,13 @@ def _check_ledger(ledger: str | None) -> None:
         raise UsageError(f"--ledger {ledger} is not a file: name the ledger that was charged")
 
 
-def _check_output(output: str) -> None:
+def _check_output(output: str, flag: str = "--output") -> None:
     if not output.strip():
-        raise UsageError("--output is empty: name a file")
-    check_file("--output", output)
+        raise UsageError(f"{flag} is empty: name a file")
+    check_file(flag, output)
     if os.path.lexists(output):
-        # After a failed run, an older page must not be taken for that of this release.
-        raise UsageError(f"--output {output} exists: name another file, or delete it")
+        # After a failed run, an older page or claim must not be taken for that of this release.
+        raise UsageError(f"{flag} {output} exists: name another file, or delete it")
 
 
 def _write_page(args: argparse.Namespace, paths: Sequence[str], output: str) -> None:
@@ -91,8 +151,12 @@ def _write_page(args: argparse.Namespace, paths: Sequence[str], output: str) -> 
 
     subjects = [read_report_input(local_copy(args, path), args.ledger, path) for path in paths]
     text = report_page(subjects[0], args.party) if len(subjects) == 1 else comparison_page(subjects, args.party)
+    _write("--output", output, text)
+
+
+def _write(flag: str, output: str, text: str) -> None:
     try:
         # JSON can hold surrogates, which UTF-8 cannot.
         write_file(output, text.encode(errors="backslashreplace"))
     except OSError as error:
-        raise InputError(f"--output {output} cannot be written: {error.strerror}") from None
+        raise InputError(f"{flag} {output} cannot be written: {error.strerror}") from None

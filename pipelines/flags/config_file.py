@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import UsageError, did_you_mean
+from ..spec.yaml_file import node_kind, node_text, yaml_entries
 
-_MOST_BYTES = 1 << 20
 _KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "seq": "a list", "map": "a mapping"}
 _BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 # What a user may want to call the key, which must not be in such a file.
@@ -49,8 +48,8 @@ def read_config(
     of the wrong type. The message names file and line, and never quotes a value of an unknown name.
     """
     found, seen = Config(path), set()
-    for key, value in _entries(path):
-        name, line = _text(key), key.start_mark.line + 1
+    for key, value in yaml_entries("--config", path, "flags", "a flag without its dashes"):
+        name, line = node_text(key), key.start_mark.line + 1
         where = f"{path}, line {line}"
         if name is None:
             raise UsageError(f"{where}: the name of a flag must be text")
@@ -75,63 +74,25 @@ def read_config(
     return found
 
 
-def _entries(path: str) -> list[tuple[Any, Any]]:
-    """Pairs of key and value nodes of the mapping in the file."""
-    import yaml
-
-    try:
-        with open(path, "rb") as file:
-            content = file.read(_MOST_BYTES + 1)
-    except OSError as error:
-        raise UsageError(f"--config {path} cannot be read: {os.strerror(error.errno or 0)}") from None
-    except ValueError:
-        raise UsageError(f"--config {path!a} cannot be read: it is not a path") from None
-    if len(content) > _MOST_BYTES:
-        raise UsageError(f"--config {path} has more than 1 MB: it is not a file of flags")
-    try:
-        # Nodes, not objects: nothing in the file is constructed.
-        root = yaml.compose(content, Loader=yaml.SafeLoader)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line = f", line {mark.line + 1}" if mark is not None else ""
-        raise UsageError(f"{path}{line}: not valid YAML: {error.problem or error.context}") from None
-    except (yaml.YAMLError, RecursionError, ValueError):
-        raise UsageError(f"--config {path} is not a YAML file in UTF-8") from None
-    if root is None:
-        return []
-    if not isinstance(root, yaml.MappingNode):
-        raise UsageError(f"--config {path} must have lines of NAME: VALUE, where NAME is a flag without its dashes")
-    return list(root.value)
-
-
-def _text(node: Any) -> str | None:
-    return node.value if isinstance(node.value, str) else None
-
-
-def _kind(node: Any) -> str:
-    """YAML's own kind of a node: int, float, bool, null, str, seq, map or another."""
-    return node.tag.rpartition(":")[2]
-
-
 def _said(node: Any) -> str:
-    return _KINDS.get(_kind(node), "text")
+    return _KINDS.get(node_kind(node), "text")
 
 
 def _arguments(name: str, action: argparse.Action, node: Any) -> list[str] | None:
     """The flag as on a command line; None for an empty value."""
-    if _kind(node) == "null":
+    if node_kind(node) == "null":
         return None
     if action.nargs == 0:
         return [f"--{name}" if _boolean(name, node) else f"--no_{name}"]
     if action.nargs == "+":
-        items = node.value if _kind(node) == "seq" else [node]
+        items = node.value if node_kind(node) == "seq" else [node]
         if not items:
             raise UsageError(f"{name} is an empty list: leave it out, or name values")
         return [f"--{name}", *(_scalar(name, action, item) for item in items)]
     metavar = str(action.metavar or "")
-    if _kind(node) == "seq" and metavar.endswith(",..."):
+    if node_kind(node) == "seq" and metavar.endswith(",..."):
         return [f"--{name}={','.join(_item(name, item) for item in node.value)}"]
-    if _kind(node) == "map" and metavar.startswith("NAME="):
+    if node_kind(node) == "map" and metavar.startswith("NAME="):
         pairs = [f"{_item(name, key)}={_item(name, value)}" for key, value in node.value]
         return [f"--{name}={','.join(pairs)}"]
     return [f"--{name}={_scalar(name, action, node)}"]
@@ -139,9 +100,9 @@ def _arguments(name: str, action: argparse.Action, node: Any) -> list[str] | Non
 
 def _scalar(name: str, action: argparse.Action, node: Any) -> str:
     """The text of a value, of the type of the flag."""
-    text = _text(node)
+    text = node_text(node)
     wanted = {float: "a number", int: "a whole number"}.get(action.type, "text")  # type: ignore[arg-type]
-    if text is None or _kind(node) == "null":
+    if text is None or node_kind(node) == "null":
         raise UsageError(f"{name} must be {wanted}, not {'empty' if text is not None else _said(node)}")
     if action.type in (float, int):
         try:
@@ -156,7 +117,7 @@ def _scalar(name: str, action: argparse.Action, node: Any) -> str:
 
 def _item(name: str, node: Any) -> str:
     """An item of a list that becomes a text with commas."""
-    text = _text(node)
+    text = node_text(node)
     if text is None:
         raise UsageError(f"{name} must have simple values, not {_said(node)}")
     if "," in text:
@@ -165,7 +126,7 @@ def _item(name: str, node: Any) -> str:
 
 
 def _boolean(name: str, node: Any) -> bool:
-    value = _BOOLEANS.get((_text(node) or "").lower()) if _kind(node) == "bool" else None
+    value = _BOOLEANS.get((node_text(node) or "").lower()) if node_kind(node) == "bool" else None
     if value is None:
         raise UsageError(f"{name} must be true or false, not {_said(node)}")
     return value
@@ -179,15 +140,15 @@ def _runner_names(
 
 def _runner_arguments(name: str, node: Any) -> list[str] | None:
     """A flag of the runner as on a command line; a list repeats it."""
-    if _kind(node) == "null":
+    if node_kind(node) == "null":
         return None
-    if _kind(node) == "bool":
+    if node_kind(node) == "bool":
         return [f"--{name}"] if _boolean(name, node) else []
-    return [f"--{name}={_item_of_runner(name, item)}" for item in (node.value if _kind(node) == "seq" else [node])]
+    return [f"--{name}={_item_of_runner(name, item)}" for item in (node.value if node_kind(node) == "seq" else [node])]
 
 
 def _item_of_runner(name: str, node: Any) -> str:
-    text = _text(node)
+    text = node_text(node)
     if text is None:
         raise UsageError(f"{name} must be text, a number, true, false or a list of those, not {_said(node)}")
     return text

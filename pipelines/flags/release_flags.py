@@ -64,7 +64,10 @@ def attack_flags(parser: CommandParser) -> None:
 
 def report_flags(parser: CommandParser) -> None:
     """Adds the flags of `report`."""
-    parser.description = "Audit a release or a mechanism file and explain it in one HTML page, or compare two."
+    parser.description = (
+        "Audit a release or a mechanism file and explain it in one HTML page, or compare two. Or state a release in a "
+        "claim file, or check one."
+    )
     add = parser.flag_group("Input")
     add(
         "paths",
@@ -78,6 +81,13 @@ def report_flags(parser: CommandParser) -> None:
     add("--output", metavar="FILE",
         help=f"HTML file to write; default {REPORT_NAME} beside the manifest, none for a comparison")  # fmt: skip
     add("--party", metavar="NAME", help="who releases the labels, for the head of the page")
+    add = parser.flag_group(
+        "Claim file", "In place of the page: the release in the form of the OpenDP registry of deployments."
+    )
+    add("--claim", metavar="FILE", help="write the claim file; the name has lower-case letters, digits, _ and .yaml")
+    add("--claim_facts", metavar="FILE", help="YAML file with what the release does not know; needed by --claim")
+    add("--claim_template", metavar="FILE", help="write a file for --claim_facts, to complete")
+    add("--check_claim", metavar="FILE", help="compare a claim file with the release")
 
 
 def finish_flags(parser: CommandParser) -> None:

@@ -65,16 +65,18 @@ class ReportInput:
     unit: UnitSummary | None = None
 
 
-def read_report_input(path: str, ledger: str | None = None, name: str | None = None) -> ReportInput:
+def read_report_input(
+    path: str, ledger: str | None = None, name: str | None = None, purpose: str = "report"
+) -> ReportInput:
     """Reads and checks a release (output folder or release.json) or a mechanism file.
 
     `ledger` is the path or URL of the ledger that was charged, by default the file beside it; `name` is the name in
-    messages, such as the URL that it is a copy of, by default the path. Raises InputError if the audit fails, files
-    contradict each other, or one of them cannot be read.
+    messages, such as the URL that it is a copy of, by default the path; `purpose` is what is not written then. Raises
+    InputError if the audit fails, files contradict each other, or one of them cannot be read.
     """
     audit = audit_path(path)
     if audit.problems:
-        raise InputError(f"{name or path} fails the audit; no report is written: {'; '.join(audit.problems)}")
+        raise InputError(f"{name or path} fails the audit; no {purpose} is written: {'; '.join(audit.problems)}")
     if audit.parts:
         raise InputError(several_labels(name or path, [label for label, _ in audit.parts]))
     target = Path(path)
@@ -94,7 +96,7 @@ def read_report_input(path: str, ledger: str | None = None, name: str | None = N
         if (validation.before, validation.after) != (read, written):
             problems.append(f"validation/ counts other records than {MANIFEST_NAME}")
     if problems:
-        raise InputError(f"{name or path} contradicts itself; no report is written: {'; '.join(problems)}")
+        raise InputError(f"{name or path} contradicts itself; no {purpose} is written: {'; '.join(problems)}")
     subject = os.path.abspath(folder if released else target)
     # The folder of one of several labels is in the release, which the ledger is beside.
     release = os.path.dirname(os.path.dirname(subject)) if document.get("data") == DATA_OF_LABEL else subject

@@ -13,6 +13,7 @@ import pytest
 
 pytestmark = pytest.mark.xdist_group("stores")
 
+CLAIM_FACTS = Path(__file__).parents[3] / "docs/examples/claim_facts.yaml"
 LEDGER = "out/labeldp_ledger.jsonl"
 STORES = pytest.mark.parametrize("emulator", ["s3", "gs"], indirect=True)
 S3 = pytest.mark.parametrize("emulator", ["s3"], indirect=True)
@@ -182,6 +183,10 @@ def test_commands_that_explain_a_release(
     assert day in page.read_text()
     assert "--output is missing: name a local file" in invoke(["report", release]).error
     invoke(["report", release, file, f"--output={tmp_path / 'both.html'}"]).ok()
+    claim = ["report", release, f"--claim={tmp_path / 'claim.yaml'}", f"--claim_facts={CLAIM_FACTS}"]
+    invoke(claim).ok()
+    assert "The ledger has 1 run." in (tmp_path / "claim.yaml").read_text()
+    assert "states this release" in invoke(["report", release, f"--check_claim={tmp_path / 'claim.yaml'}"]).ok().out
 
     for url in (release, file):
         solved = tmp_path / f"{len(url)}.json"
