@@ -48,7 +48,8 @@ def attack_flags(parser: CommandParser) -> None:
     )
     parser.epilog = "Exit status: 0 no attack succeeds, 1 one does or a file cannot be used, 2 bad usage."
     add = parser.flag_group("Target")
-    add("path", metavar="FILE|FOLDER", help="a mechanism file, release.json or output folder; on s3:// or gs:// too")
+    add("path", nargs="?", metavar="FILE|FOLDER",
+        help="a mechanism file, release.json or output folder; on s3:// or gs:// too")  # fmt: skip
     add("--sampler", metavar="MODULE:FUNCTION",
         help="function (labels, ids, key) to attack, with a center (labels, ids, key, centers); "
         "default the keyed sampler of labeldp")  # fmt: skip
