@@ -122,7 +122,7 @@ class Beliefs:
 class Neighbors:
     """Records with a number and a label, among which those with the closest numbers are found.
 
-    Records with equal numbers are found at random, as many as there may be.
+    Of records with equal numbers, some are found at random; the same ones if the same numbers are asked for again.
     """
 
     def __init__(self, numbers: np.ndarray, labels: np.ndarray, size: int, seed: int, separate: bool = False):
@@ -131,9 +131,9 @@ class Neighbors:
         Numbers and places of labels have the shape (n,); `size` records are found, >= 1. With `separate`, numbers are
         names of categories: only equal ones are close.
         """
-        self._rng = np.random.default_rng(seed)
+        self._seed = seed
         # Records with equal numbers are in a random order.
-        order = self._rng.permutation(len(numbers))
+        order = np.random.default_rng(seed).permutation(len(numbers))
         order = order[np.argsort(numbers[order], kind="stable")]
         self._numbers, self._labels = numbers[order], labels[order]
         self._size, self._separate = min(size, len(numbers)), separate
@@ -143,7 +143,8 @@ class Neighbors:
         left = np.searchsorted(self._numbers, numbers)
         right = np.searchsorted(self._numbers, numbers, side="right")
         equal, half = right - left, self._size // 2
-        chance = (self._rng.random(len(numbers)) * (equal + 1)).astype(np.intp)
+        # The same for each call: beliefs before and after a release must have the same neighbors.
+        chance = (np.random.default_rng(self._seed).random(len(numbers)) * (equal + 1)).astype(np.intp)
         start = np.where(equal >= self._size, left + chance - half, (left + right) // 2 - half)
         start = np.clip(start, 0, len(self._numbers) - self._size)
         inside = np.clip(start, left, np.maximum(right - self._size, left))

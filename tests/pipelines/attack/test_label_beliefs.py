@@ -42,6 +42,13 @@ def test_equal_numbers_are_drawn_from_all_of_them() -> None:
     assert len(np.unique(labels)) == 1000
 
 
+def test_neighbors_stay_the_same() -> None:
+    """What a release adds to a belief is measured against the same belief."""
+    neighbors, numbers = Neighbors(np.zeros(3000), np.arange(3000), 40, 0), np.zeros(10)
+    first, again = (neighbors.find(numbers)[0] for _ in range(2))
+    np.testing.assert_array_equal(first, again)
+
+
 def test_categories_have_no_neighbors_but_equal_ones() -> None:
     numbers, labels = np.array([0, 0, 1, 2, 2, 2]), np.array([0, 0, 1, 2, 2, 2])
     neighbors = Neighbors(numbers, labels, 5, 0, separate=True)

@@ -10,6 +10,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from labeldp.mechanisms.center.residuals import ResidualDomain
+from labeldp.mechanisms.core.prior import Prior
+from labeldp.mechanisms.registry import mechanism_named
+from labeldp.mechanisms.release.label_column import LabelColumn
+from labeldp.pipelines.attack.claims import Claim
+from labeldp.pipelines.attack.label_beliefs import GuessedLabels
+from labeldp.pipelines.attack.reconstruction import reconstruct
+from labeldp.pipelines.attack.record_features import FeatureMatrix
+from labeldp.pipelines.attack.released_channel import ReleasedChannel, ReleasedLabels
 
 WARNING = "NOT FOR RELEASE    computed from true labels without noise"
 RECORDS = 1000
@@ -102,6 +111,33 @@ def test_a_release_of_small_epsilon_is_within_the_bound(attack: Any, release: An
     assert "; at most 1.105 at this epsilon" in odds
     assert float(odds.split(" (for all)")[0].split()[-1]) <= np.exp(0.1)
     assert outcome.out.splitlines()[-1] == "PASS"
+
+
+@pytest.mark.parametrize("center", [False, True])
+def test_no_odds_change_by_more_than_epsilon(center: bool) -> None:
+    """Labels of many values, features of few: every record has the bound of the mechanism, whatever is believed."""
+    rng, labels = np.random.default_rng(6), np.arange(21.0)
+    feature = rng.integers(0, 3, 3000)
+    truth = np.clip(np.round(7 * feature + rng.normal(0, 4, 3000)), 0, 20).astype(int)
+    residuals = ResidualDomain(labels) if center else None
+    own = residuals.grid[12:29] if residuals else labels
+    randomizer = mechanism_named("unbiased").solve(Prior(own, np.ones(len(own))), 1.5)
+    around = 7 * feature if center else np.zeros(3000, int)
+    inputs = np.clip(truth - around + (8 if center else 0), 0, len(own) - 1)
+    z = around + randomizer.sample(inputs, rng.integers(0, 2**64, 3000, dtype=np.uint64))
+    released = ReleasedLabels(z, around.astype(float) if center else None)
+    column = LabelColumn("y", tuple(labels), center="c" if center else None)
+    channel = ReleasedChannel(Claim(randomizer, Prior(own, np.ones(len(own))), 0.0, residuals), released, column)
+    matrix = FeatureMatrix.of({"f": feature.astype(float)}, 3000)
+    found = reconstruct(matrix, truth, GuessedLabels(labels, 2.0), released, channel, 1.5, 0, str)
+    assert found.channel is not None
+    # Up to the rounding of sums; most of the bound is reached.
+    assert 1.2 < np.abs(found.log_odds).max() <= randomizer.certificate().epsilon + 1e-9
+    before = found.features.near
+    after = before * np.exp(1.5) / (before * np.exp(1.5) + 1 - before)
+    assert (found.channel.near <= after + 1e-12).all()
+    assert found.gains.max() <= np.tanh(1.5 / 4)
+    assert found.contradiction is None
 
 
 def test_a_group_of_rare_labels_stands_out(attack: Any, release: Any) -> None:
