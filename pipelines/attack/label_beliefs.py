@@ -36,7 +36,7 @@ _FEWEST_NEIGHBORS = 40
 # Trees of classes grow with their number.
 _MOST_CLASSES, _LEAST_OF_CLASS, _FEW_NUMBERS = 30, 5, 10
 _POWERS, _SHARES = (0.25, 0.5, 0.75, 1.0, 1.25), (1e-3, 1e-2, 0.03, 0.1, 0.3, 1.0)
-_MOST_TREES = 200
+_MOST_TREES, _FEW_TREES, _RECORDS_OF_CLASS = 200, 20, 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -246,12 +246,14 @@ class _Trees:
     def __init__(self, kind: Any, features: FeatureMatrix, labels: np.ndarray, rows: np.ndarray, seed: int):
         # Trees refuse a column without any value.
         self._features, self._known = features, np.isfinite(features.values[rows]).any(axis=0)
+        # A tenth of the records says when to stop: of classes, some records of each.
+        early = len(rows) >= _RECORDS_OF_CLASS * len(np.unique(labels)) or kind.__name__.endswith("Regressor")
         self._model = kind(
-            max_iter=_MOST_TREES,
+            max_iter=_MOST_TREES if early else _FEW_TREES,
             max_leaf_nodes=max(4, min(31, len(rows) // 40)),
             min_samples_leaf=max(5, min(20, len(rows) // 40)),
             categorical_features=features.categories[self._known] if self._known.any() else None,
-            early_stopping=True,
+            early_stopping=early,
             n_iter_no_change=5,
             random_state=seed,
         ).fit(self._columns(rows), labels)

@@ -257,8 +257,9 @@ def _guessed_numbers(fields: Fields, labels: np.ndarray, args: argparse.Namespac
 
 
 def _leak_lines(leaks: Leaks, guessed: GuessedLabels, args: argparse.Namespace, records: int) -> Iterator[str]:
+    shown = f", of which the best {_MOST_SHOWN} are shown" if len(leaks.columns) > _MOST_SHOWN else ""
     yield _line("input", f"{one_line(args.input)}: label {_name(args.label)} of {records:,} records, "
-                f"{len(leaks.columns)} features")  # fmt: skip
+                f"{len(leaks.columns)} features{shown}")  # fmt: skip
     yield _line("all features", _prediction_text(leaks.features, guessed))
     near = "" if not guessed.tolerance else f" within {guessed.tolerance:g}"
     yield _line("determined", f"{leaks.features.determined:.4g} of the labels are known{near} with a certainty of "
@@ -272,7 +273,8 @@ def _leak_lines(leaks: Leaks, guessed: GuessedLabels, args: argparse.Namespace, 
 def _prediction_text(prediction: Prediction, guessed: GuessedLabels) -> str:
     area = "" if prediction.area is None else f", area under the ROC curve {prediction.area:.4g}"
     of = "entropy of the classes (1 - normalized log loss)" if guessed.classes else "variance of the labels (R2)"
-    return f"explains {prediction.explained:.4g} of the {of}{area}"
+    # Worse than no prediction: by chance.
+    return f"explains {max(prediction.explained, 0.0):.4g} of the {of}{area}"
 
 
 def _leak_problems(leaks: Leaks) -> Iterator[str]:

@@ -78,6 +78,16 @@ def test_no_belief_knows_the_label_that_it_is_about(classes: bool) -> None:
     assert sorted(np.bincount(beliefs.folds)) == [2000 // FOLDS] * FOLDS
 
 
+def test_few_records_of_many_classes() -> None:
+    """Of 12 classes, 100 records teach something, and one class without any record stays possible."""
+    truth = np.arange(100) % 12
+    guessed = GuessedLabels(np.arange(13.0), 0.0, True)
+    beliefs = cross_fitted(FeatureMatrix.of({"f": truth.astype(float)}, 100), truth, guessed, seed=0)
+    near = np.concatenate([guessed.near(own, truth[rows]) for rows, own in beliefs.blocks()])
+    assert near.mean() > 3 / 12
+    assert min(own.min() for _, own in beliefs.blocks()) > 0
+
+
 @pytest.mark.parametrize("classes", [False, True])
 def test_what_features_tell_is_believed(classes: bool) -> None:
     """The label is the feature's half, of which every fifth one is another: at least 0.75 of the labels are guessed."""
