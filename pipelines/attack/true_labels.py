@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,10 +37,13 @@ _MOST_COMPARED = 8  # columns by which an order of records is checked
 def truth_input(fields: Fields, files: ReleaseFiles) -> InputSpec:
     """Finds the files of true labels, with the filter of the release; `fields` have their pattern as the input.
 
-    Raises UsageError if a flag is wrong, or there is no file.
+    Raises UsageError if a flag is wrong, there is no file, or it is a shard of the release.
     """
     where = files.manifest.where if fields.where is None else fields.where
-    return input_spec(dataclasses.replace(fields, label=files.label, where=where))
+    found = input_spec(dataclasses.replace(fields, label=files.label, where=where))
+    if any(files.data in Path(part.path).resolve().parents for part in found.parts):
+        raise UsageError("--truth names shards of the release: name the files that were released, with true labels")
+    return found
 
 
 def true_labels(

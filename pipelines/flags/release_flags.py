@@ -60,7 +60,7 @@ def attack_flags(parser: CommandParser) -> None:
         help="probability that a mechanism without a fault passes all checks; default 0.999999")  # fmt: skip
     add("--within", type=float, metavar="T",
         help="show the advantage of a guess within T of the label; default 1/20 of the label range")  # fmt: skip
-    add("--seed", type=int, default=0, metavar="N", help="seed of the test keys; default 0")
+    add("--seed", type=int, default=0, metavar="N", help="seed of test keys, folds and samples; default 0")
 
 
 def report_flags(parser: CommandParser) -> None:

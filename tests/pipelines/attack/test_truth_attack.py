@@ -299,6 +299,9 @@ def test_files_that_are_missing(attack: Any, release: Any, invoke: Any, tmp_path
     assert "does not exist: name an output folder" in attack(tmp_path / "none").error
     assert "--truth needs a release" in attack(release() / "mechanism.json").error
     assert "--truth needs a release: name its output folder" in invoke(["attack", "--truth=a"]).error
+    shards = "--truth names shards of the release: name the files that were released"
+    flags = ["--truth", str(release() / "data" / "*.parquet"), "--input_format=parquet"]
+    assert shards in invoke(["attack", str(release()), *flags]).error
     assert "--input_format is missing" in invoke(["attack", str(release()), "--truth=a"]).error
     assert "--max_advantage needs --truth" in invoke(["attack", str(release()), "--max_advantage=1"]).error
 
