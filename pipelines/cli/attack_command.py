@@ -36,6 +36,11 @@ def run(args: argparse.Namespace) -> int:
 
     Exit code 0 if no attack succeeds, 1 if one does or a file cannot be used, 2 for bad usage.
     """
+    if args.truth is not None or args.features:
+        # Reads records, and loads Beam for it.
+        from .label_attacks import run_label_attack
+
+        return run_label_attack(args)
     passed = True
 
     def work() -> None:
@@ -48,6 +53,10 @@ def run(args: argparse.Namespace) -> int:
 
 def _attack(args: argparse.Namespace) -> bool:
     """Prints the findings; tells whether all checks passed."""
+    if args.path is None:
+        raise UsageError(
+            "name a mechanism file or an output folder; or give --features, for an input before its release"
+        )
     _check_flags(args)
     if args.within is not None and not 0 <= args.within < float("inf"):
         raise UsageError(f"--within must be finite and not negative, not {args.within:g}")

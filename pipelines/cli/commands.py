@@ -67,8 +67,8 @@ GROUPS = {
     "Check and explain a release": {
         "audit": Command("cli.audit_command:add_flags", "cli.store_copies:run",
             "recompute the certificate of a mechanism file or a release", True),
-        "attack": Command(f"{_FLAGS}:attack_flags", "cli.store_copies:run",
-            "attack a mechanism or a sampler as a black box", True),
+        "attack": Command("flags.label_attack_flags:attack_flags", "cli.store_copies:run",
+            "attack a mechanism or a sampler as a black box, or labels by features", True),
         "report": Command(f"{_FLAGS}:report_flags", "cli.store_copies:run",
             "audit a release and explain it in one HTML page", True),
         "ledger": Command(f"{_FLAGS}:ledger_flags", "cli.ledger_command:run",

@@ -35,6 +35,7 @@ _MOST_LABELS = 513
 _MOST_FOOTERS = 1000
 """Parquet files whose footers are read for their number of records."""
 _MOST_COLUMNS = 12
+_FEATURES = "released as they are; one that follows from a label reveals it, and labeldp attack --features names it"
 
 
 def print_dry_run(release: Release, schema: pa.Schema) -> None:
@@ -66,6 +67,7 @@ def print_dry_run(release: Release, schema: pa.Schema) -> None:
         ("key", one_line(release.key.path) + _created(release.key.path)),
         ("charged", _charged(release, ledger)),
         ("output", _output(release)),
+        *([] if release.command == "fit" else [("features", _FEATURES)]),
     ]:
         print(f"{title:<11}{text}")
 

@@ -44,7 +44,7 @@ def run(args: argparse.Namespace, store_flags: Sequence[str]) -> int:
 
         return run_units(args, store_flags)
     work = importlib.import_module(f"labeldp.pipelines.cli.{args.command}_command").run
-    named = [*_paths(args), getattr(args, "ledger", None)]
+    named = [*_paths(args), getattr(args, "ledger", None), _records_of(args)]
     if not store_flags and not any(_is_url(path) for path in named):
         return work(args)
     codes: list[int] = []
@@ -68,8 +68,13 @@ def _is_url(path: str | None) -> bool:
     return path is not None and _URL.match(path) is not None
 
 
-def _paths(args: argparse.Namespace) -> list[str]:
-    """Paths that the command reads."""
+def _records_of(args: argparse.Namespace) -> str | None:
+    """Files with true labels that an attack reads, without a copy of them."""
+    return getattr(args, "truth", None) or (args.input if getattr(args, "features", None) is True else None)
+
+
+def _paths(args: argparse.Namespace) -> list[str | None]:
+    """Paths that the command reads; None for an argument that was left out."""
     if hasattr(args, "prior"):
         return [args.prior]
     return args.paths if hasattr(args, "paths") else [args.path]
@@ -87,14 +92,19 @@ def _copies(args: argparse.Namespace, flags: Sequence[str], folder: Path) -> dic
     from ..spec.store_access import check_store, open_stores
 
     open_stores({"ledger": getattr(args, "ledger", None)}, flags)
+    records = _records_of(args)
+    if records is not None and _is_url(records):
+        check_store("--truth" if getattr(args, "truth", None) else "--input", records, listing=True)
     flag, copies = "--prior" if hasattr(args, "prior") else "", {}
-    for url in filter(_is_url, _paths(args)):
+    for url in _paths(args):
+        if url is None or not _is_url(url):
+            continue
         check_store(flag or "the argument", url, listing=True)
         place = folder / str(len(copies))
         place.mkdir()
         try:
             release, label = _release_of(url.rstrip("/"))
-            local = fetch(release, flag, getattr(args, "data", False), place)
+            local = fetch(release, flag, getattr(args, "data", False) or records is not None, place)
             if args.command == "report":
                 _fetch_ledger(release, local)
         except StoreError as error:

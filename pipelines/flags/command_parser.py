@@ -35,11 +35,11 @@ class _HelpFormatter(argparse.HelpFormatter):
 
 @dataclass(frozen=True)
 class Mode:
-    """Mode of a command, which a switch turns on, with flags of its own.
+    """Mode of a command, which a switch or a flag with a value turns on, with flags of its own.
 
     Attributes:
       switch: Name of the switch, without dashes.
-      flags: Names of the flags that only this mode takes.
+      flags: Names of the flags that the mode takes, and the command without a mode does not.
       needed: Names of those that it requires.
       without: Names of flags of the command that it does not take.
       optional: Names of flags that the command requires, and this mode takes without requiring them.
@@ -71,7 +71,7 @@ class CommandParser(ArgumentParser):
       needed: Names of the required flags, without dashes.
       domain_needed: Whether the command needs a label domain, in one of its two forms.
       hints: Advice by the name of a flag that the command does not take.
-      mode: Mode with flags of its own; None without one.
+      modes: Modes with flags of their own.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class CommandParser(ArgumentParser):
         self.needed: list[str] = []
         self.domain_needed = False
         self.hints: Mapping[str, str] = {}
-        self.mode: Mode | None = None
+        self.modes: list[Mode] = []
         self.runner_flags = runner_flags
         self._without: Collection[str] = ()
         self._make: Callable[[CommandParser], None] | None = make
@@ -120,11 +120,13 @@ class CommandParser(ArgumentParser):
         groups: Sequence[Callable[[CommandParser], None]],
         without: Collection[str],
         optional: Collection[str],
+        shared: Collection[str] = (),
     ) -> None:
         """Adds the flags of a mode. Those that it requires are required with its switch alone.
 
         Names are without dashes. `groups` add flags of the mode, `without` are flags of the command that the mode does
-        not take, and `optional` those that the command requires and the mode does not.
+        not take, and `optional` those that the command requires and the mode does not. `shared` are flags of other
+        modes that this one takes, too.
         """
         before, needed = set(self.flags()), self.needed
         self.needed = []
@@ -133,7 +135,8 @@ class CommandParser(ArgumentParser):
         actions = self.flags()
         for name in self.needed:
             actions[name].help = f"{str(actions[name].help).removesuffix(_REQUIRED)} (required with --{switch})"
-        self.mode = Mode(switch, set(actions) - before, self.needed, without, optional)
+        own = {*set(actions) - before, *shared}
+        self.modes.append(Mode(switch, own, self.needed, without, optional))
         self.needed = needed
 
     def flag_group(self, title: str, description: str | None = None) -> Add:
@@ -225,16 +228,21 @@ class CommandParser(ArgumentParser):
 
     def _needed_flags(self, args: argparse.Namespace) -> Sequence[str]:
         """Names of the required flags. Checks that no flag of another mode is given."""
-        mode, actions = self.mode, self.flags()
-        if mode is None:
-            return self.needed
-        chosen = getattr(args, mode.switch)
-        for name in mode.without if chosen else mode.flags:
-            if getattr(args, actions[name].dest) != actions[name].default:
-                problem = f"is not for --{mode.switch}: leave it out" if chosen else f"needs --{mode.switch}"
-                raise UsageError(f"--{name} {problem}")
+        actions = self.flags()
+        chosen = [mode for mode in self.modes if getattr(args, mode.switch)]
+        if len(chosen) > 1:
+            raise UsageError(f"--{chosen[0].switch} and --{chosen[1].switch} exclude each other: give one of them")
+        taken = {name for mode in chosen for name in mode.flags}
+        for name in dict.fromkeys(name for mode in self.modes for name in sorted(mode.flags)):
+            if name not in taken and getattr(args, actions[name].dest) != actions[name].default:
+                switches = [f"--{mode.switch}" for mode in self.modes if name in mode.flags]
+                raise UsageError(f"--{name} needs {' or '.join(switches)}")
         if not chosen:
             return self.needed
+        (mode,) = chosen
+        for name in mode.without:
+            if getattr(args, actions[name].dest) != actions[name].default:
+                raise UsageError(f"--{name} is not for --{mode.switch}: leave it out")
         return [*mode.needed, *(name for name in self.needed if name not in mode.optional)]
 
     def _check_misspelled(self, others: Sequence[str]) -> None:

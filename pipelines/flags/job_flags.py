@@ -96,7 +96,7 @@ def add_flags(parser: CommandParser, command: str) -> None:
     parser.leave_out(_NOT_TAKEN[command])
     input_flags(parser)
     label_flags(parser)
-    _class_flags(parser)
+    class_flags(parser)
     if command != "apply":
         parser.domain_needed = True
     _budget_flags(parser, command)
@@ -157,7 +157,7 @@ def label_flags(parser: CommandParser) -> None:
         "for unbiased mechanisms, else nearest")  # fmt: skip
 
 
-def _class_flags(parser: CommandParser) -> None:
+def class_flags(parser: CommandParser) -> None:
     """Adds the flags of labels that are classes."""
     fitted = "label_classes" in parser.hints
     about = "Text, integers or booleans in place of numbers. The list is public: declare it, too, never from the data."

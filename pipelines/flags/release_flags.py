@@ -48,7 +48,8 @@ def attack_flags(parser: CommandParser) -> None:
     )
     parser.epilog = "Exit status: 0 no attack succeeds, 1 one does or a file cannot be used, 2 bad usage."
     add = parser.flag_group("Target")
-    add("path", metavar="FILE|FOLDER", help="a mechanism file, release.json or output folder; on s3:// or gs:// too")
+    add("path", nargs="?", metavar="FILE|FOLDER",
+        help="a mechanism file, release.json or output folder; on s3:// or gs:// too")  # fmt: skip
     add("--sampler", metavar="MODULE:FUNCTION",
         help="function (labels, ids, key) to attack, with a center (labels, ids, key, centers); "
         "default the keyed sampler of labeldp")  # fmt: skip
@@ -59,7 +60,7 @@ def attack_flags(parser: CommandParser) -> None:
         help="probability that a mechanism without a fault passes all checks; default 0.999999")  # fmt: skip
     add("--within", type=float, metavar="T",
         help="show the advantage of a guess within T of the label; default 1/20 of the label range")  # fmt: skip
-    add("--seed", type=int, default=0, metavar="N", help="seed of the test keys; default 0")
+    add("--seed", type=int, default=0, metavar="N", help="seed of test keys, folds and samples; default 0")
 
 
 def report_flags(parser: CommandParser) -> None:

@@ -75,6 +75,7 @@ def test_it_says_what_the_job_would_do(dry: Any, outputs: Path) -> None:
     assert lines["expected"].startswith("squared loss ")
     assert lines["charged"] == f"epsilon 1 to {outputs / 'labeldp_ledger.jsonl'}, which has 0 so far"
     assert lines["output"] == f"{outputs / 'released'}: 1 parquet shard"
+    assert "labeldp attack --features" in lines["features"]
 
 
 def test_its_split_and_its_loss_are_those_of_the_job(

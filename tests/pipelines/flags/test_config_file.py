@@ -66,9 +66,9 @@ def test_every_flag_can_be_in_it(write: Any) -> None:
     assert set(with_config) >= {"privatize", "fit", "apply", "evaluate", "solve", "compare", "plan"}
     for command in with_config:
         parser = command_parser(command)
-        mode = parser.mode
         # Flags of a mode exclude some others, so a command with a mode has two sets of flags.
-        left_out = [()] if mode is None else [mode.without, (mode.switch, *mode.flags)]
+        left_out = [mode.without for mode in parser.modes]
+        left_out.append([name for mode in parser.modes for name in (mode.switch, *mode.flags)])
         for excluded in left_out:
             lines, flags = [], []
             for name, action in parser.flags().items():

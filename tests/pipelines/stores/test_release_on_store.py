@@ -175,6 +175,11 @@ def test_commands_that_explain_a_release(
 
     attacked = [invoke(["attack", url, "--draws=1000"]).ok() for url in (release, f"{release}/release.json", file)]
     assert {outcome.out.splitlines()[-1] for outcome in attacked} == {"PASS"}
+    truth = emulator.url("in/*.parquet")
+    guessed = invoke(["attack", release, f"--truth={truth}", "--input_format=parquet"]).ok()
+    assert f"truth              {truth}, matched by the order of the records" in guessed.out
+    asked = invoke(["attack", "--features", f"--input={truth}", "--input_format=parquet", "--label=y"])
+    assert asked.out.startswith("NOT FOR RELEASE")
 
     page = tmp_path / "page.html"
     invoke(["report", release, f"--output={page}"]).ok()
