@@ -179,3 +179,17 @@ def test_beam_transforms_do_not_sign(small_log: Path, outputs: Path, key: Path) 
 
     with pytest.raises(ValueError, match="PrivatizeFiles has no sign: run the command labeldp"):
         PrivatizeFiles(small_log, outputs / "released", label="y", epsilon=1, sign=key)
+
+
+def test_a_report_does_not_break_the_signature(job: Any, invoke: Any, outputs: Path, key: Path, tmp_path: Path) -> None:
+    pytest.importorskip("jinja2", reason="the extra evaluation is not installed")
+    invoke(job(label="y,f", label_max="4,1000", epsilon=4, sign=key)).ok()
+    released = outputs / "released"
+    for path in (released, released / "release.json", released / "labels" / "y"):
+        refused = invoke(["report", str(path)])
+        assert (refused.code, "is signed, and its signature would not hold with a page in it" in refused.error) == (
+            2,
+            True,
+        )
+    invoke(["report", str(released / "labels" / "y"), f"--output={tmp_path / 'page.html'}"]).ok()
+    invoke(["audit", str(released), f"--signer={key.with_suffix('.pub')}"]).ok()
