@@ -64,7 +64,8 @@ def _run(command: str, args: argparse.Namespace, runner_flags: Sequence[str]) ->
         release = make_release(command, Fields.of(vars(args)), may_exist=verify)
         if verify and is_released(release):
             found = verify_existing(release)
-            print(f"verified   {one_line(found.output)}: the release of this request, charged before; its audit holds")
+            holds = "its audit holds" if release.sign is None else "its audit and its signature hold"
+            print(f"verified   {one_line(found.output)}: the release of this request, charged before; {holds}")
             _add_to_table(release)
             if result is not None:
                 found.write(result)

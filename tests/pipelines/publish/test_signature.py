@@ -64,8 +64,8 @@ def test_a_signed_release_is_not_replaced(job: Any, invoke: Any, outputs: Path, 
     before = tree(outputs)
     refused = invoke(job())
     assert (refused.code, "exists and is not an empty folder" in refused.error) == (2, True)
-    for flags in ({}, {"sign": key}):
-        assert invoke(job(if_exists="verify", **flags)).ok().out.startswith("verified   ")
+    for flags, holds in (({}, "its audit holds\n"), ({"sign": key}, "its audit and its signature hold\n")):
+        assert invoke(job(if_exists="verify", **flags)).ok().out.endswith(f"charged before; {holds}")
     assert tree(outputs) == before
     shard = next((outputs / "released" / "data").iterdir())
     shard.with_name(".note").write_text("added")
