@@ -6,7 +6,7 @@ DEMO_OUTPUT ?= demo_output
 unexport PYTHONDONTWRITEBYTECODE
 PRISM := github.com/apache/beam/sdks/v2/go/cmd/prism@v2.77.0
 
-.PHONY: setup browser postgres demo test fuzz docs flink prism flink-test spark spark-test bench results lock clean
+.PHONY: setup browser postgres demo test fuzz docs flink prism flink-test spark spark-test bench results lock sbom clean
 
 setup: .venv/ready
 
@@ -125,12 +125,26 @@ JOB_EXTRAS := tfrecord ledger gcp aws
 COMPILE := --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
 	--custom-compile-command "make lock"
 
-# Renews requirements.lock from setup.py and the exceptions in pyproject.toml, with hashes, for Python 3.11, and the part of
-# it that a job needs.
+# Renews sbom.cdx.json from requirements.lock: a software bill of materials in CycloneDX. The tool runs in an environment
+# of its own, and the same lock gives the same bytes.
+SBOM_TOOL := --from cyclonedx-bom==7.5.0 --with cyclonedx-python-lib==11.12.0
+define make_sbom
+	@mkdir -p build
+	$(BIN)/uv tool run -q $(SBOM_TOOL) cyclonedx-py requirements requirements.lock --spec-version 1.6 \
+		--output-reproducible --output-format JSON --output-file build/sbom.json
+	$(BIN)/python -m labeldp.pipelines.publish.bill_of_materials requirements.lock sbom.cdx.json < build/sbom.json
+endef
+
+# Renews requirements.lock from setup.py and the exceptions in pyproject.toml, with hashes, for Python 3.11, the part of
+# it that a job needs, and the software bill of materials.
 lock: setup
 	$(BIN)/uv pip compile -q --upgrade setup.py $(EXTRAS:%=--extra %) $(COMPILE) -o requirements.lock
 	$(BIN)/uv pip compile -q --upgrade setup.py $(JOB_EXTRAS:%=--extra %) $(COMPILE) --constraint requirements.lock \
 		-o templates/dataflow/requirements.lock
+	$(make_sbom)
+
+sbom: setup
+	$(make_sbom)
 
 clean:
 	rm -rf .venv .flink .spark build $(DEMO_OUTPUT) transforms/tfrecord/_wire.*.so

@@ -58,6 +58,7 @@ setup(
     ],
     package_data={
         "labeldp": ["py.typed"],
+        "labeldp.pipelines.publish": ["*.json"],
         "labeldp.pipelines.report": ["*.j2", "*.css"],
         "labeldp.templates": ["yaml/*.yaml", "dataflow/*", "kubernetes/*.yaml", "flink/**/*", "spark/*"],
     },

@@ -43,7 +43,7 @@ class NoiseKeyFile:
           InputError: If the file is missing, has another length, or is accessible to other users.
         """
         if not is_remote(self.path):
-            self._check_mode()
+            check_secret_file("noise key file", self.path, self.group, "--noise_key_mode group")
         try:
             with open_file(self.path) as file:
                 key = file.read(KEY_BYTES + 1)
@@ -58,28 +58,6 @@ class NoiseKeyFile:
                 advice = f"create one from `head -c {KEY_BYTES} /dev/urandom`, as docs/running.md shows"
             raise InputError(f"noise key file {self.path} does not hold exactly {KEY_BYTES} bytes: {advice}")
         return key
-
-    def _check_mode(self) -> None:
-        try:
-            found = os.stat(self.path)
-        except OSError:
-            raise InputError(f"noise key file {self.path} does not exist: check the path") from None
-        mode = found.st_mode
-        if not stat.S_ISREG(mode):
-            raise InputError(f"noise key file {self.path} is not a regular file")
-        # A group that can only read, and nobody else.
-        for_group = mode & (stat.S_IRWXG | stat.S_IRWXO) == stat.S_IRGRP
-        if self.group and for_group:
-            if found.st_gid not in {os.getegid(), *os.getgroups()}:
-                raise InputError(
-                    f"noise key file {self.path} is readable by group {found.st_gid}, which this process is not in: "
-                    f"run `chmod 600 {self.path}`, or set the group of the process (fsGroup)"
-                )
-        elif mode & (stat.S_IRWXG | stat.S_IRWXO):
-            hint = "; or, for a mounted secret, give --noise_key_mode group" if for_group and not self.group else ""
-            raise InputError(
-                f"noise key file {self.path} is accessible to other users: run `chmod 600 {self.path}`{hint}"
-            )
 
     def _remove_second_names(self) -> None:
         for partial in glob.glob(f"{glob.escape(self.path)}.{'[0-9a-f]' * 16}"):
@@ -128,6 +106,38 @@ class NoiseKeyFile:
         except StoreConflict:
             return False
         return True
+
+
+def check_secret_file(kind: str, path: str, group: bool, flag: str) -> None:
+    """Checks that a local file of a secret is a regular one that others than its owner cannot open.
+
+    Args:
+      kind: Name of such a file in messages.
+      path: The file.
+      group: Whether a group of this process may read it, too.
+      flag: Flag that allows that.
+
+    Raises:
+      InputError: If the file is missing, or accessible to other users.
+    """
+    try:
+        found = os.stat(path)
+    except OSError:
+        raise InputError(f"{kind} {path} does not exist: check the path") from None
+    mode = found.st_mode
+    if not stat.S_ISREG(mode):
+        raise InputError(f"{kind} {path} is not a regular file")
+    # A group that can only read, and nobody else.
+    for_group = mode & (stat.S_IRWXG | stat.S_IRWXO) == stat.S_IRGRP
+    if group and for_group:
+        if found.st_gid not in {os.getegid(), *os.getgroups()}:
+            raise InputError(
+                f"{kind} {path} is readable by group {found.st_gid}, which this process is not in: "
+                f"run `chmod 600 {path}`, or set the group of the process (fsGroup)"
+            )
+    elif mode & (stat.S_IRWXG | stat.S_IRWXO):
+        hint = f"; or, for a mounted secret, give {flag}" if for_group and not group else ""
+        raise InputError(f"{kind} {path} is accessible to other users: run `chmod 600 {path}`{hint}")
 
 
 def default_key_path() -> str:

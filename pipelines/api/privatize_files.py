@@ -32,7 +32,7 @@ from ..spec.label_folders import MANIFEST_NAME
 from ..spec.make_release import make_release
 from ..spec.release import Release
 
-_OF_THE_COMMAND = ("output_table", "validate", "schema", "mechanism_file", "dry_run")
+_OF_THE_COMMAND = ("output_table", "validate", "schema", "mechanism_file", "sign", "dry_run")
 
 
 class PrivatizeFiles(beam.PTransform):
@@ -40,7 +40,7 @@ class PrivatizeFiles(beam.PTransform):
 
     Takes a pipeline and returns a PCollection of one text, the output folder, once it is published. The folder and its
     charges are those of the command with the same flags, byte for byte, so a repeated run costs nothing. Flags are
-    keyword arguments of the same names, `for_` for `--for`; `--validate` is left to the command.
+    keyword arguments of the same names, `for_` for `--for`; `--validate` and `--sign` are left to the command.
 
     The output folder appears in one step at the end, after the ledger was charged. A pipeline that fails releases
     nothing. Wait for its end: the process that made the pipeline cleans up a local output.

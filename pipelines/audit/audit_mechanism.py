@@ -86,6 +86,7 @@ class Audit:
       center_epsilon: That of the linear center of a release and of its cells; 0 without one.
       total_epsilon: As the release states it; None where no release was audited.
       data_lines: Lines of the report about the records; empty where they were not read.
+      signature_line: Line of the report about the signature; empty without one, or if its check fails.
       parts: Of a release of several labels, the name and the audit of each; such a release has no mechanism itself.
     """
 
@@ -114,6 +115,7 @@ class Audit:
     center_epsilon: float = 0.0
     total_epsilon: float | None = None
     data_lines: tuple[str, ...] = ()
+    signature_line: str = ""
     parts: tuple[tuple[str, Audit], ...] = ()
 
 

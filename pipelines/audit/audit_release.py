@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from .manifest_audit import (
     whole_problems,
 )
 from .release_files import shard_problems
+from .signature_audit import SIGNATURE_NAME, Digest, Signer, signature_report
 from .table_statement import table_line, table_problems
 from .weight_runs import rounded_up
 
@@ -34,18 +35,49 @@ CENTER_FORMAT = "labeldp-center-1"
 
 
 class NoRecords(Exception):
-    """Records are to be audited, but a mechanism file has none."""
+    """Records or a signature are to be audited, but a mechanism file has none."""
 
 
-def audit_path(path: str, data: bool = False) -> Audit:
+def audit_path(
+    path: str,
+    data: bool = False,
+    signer: Signer | None = None,
+    files: Mapping[str, Digest] | None = None,
+    read: Callable[[str], None] | None = None,
+) -> Audit:
     """Audits a mechanism file, a release.json with the mechanism.json beside it, or a folder with both.
 
     With `data`, the shards of the release are read as well, if nothing else is wrong; this needs numpy and pyarrow.
-    Everything wrong with the files is in the `problems` of the audit. Raises FileNotFoundError if the path does not
-    exist, and NoRecords if `data` is true and the file is a mechanism file.
+    With a `signer`, the signature of the release is checked, and every file of it; `files` and `read` are those of
+    `signature_report`. Everything wrong with the files is in the `problems` of the audit. Raises FileNotFoundError if
+    the path does not exist, and NoRecords if `data` is true, or there is a signer, and the file is a mechanism file.
     """
     if not os.path.exists(path):
         raise FileNotFoundError(path)
+    audit = _audit_path(path, data, signer is not None)
+    folder = _signed_folder(Path(path), signer is not None)
+    try:
+        if signer is not None:
+            problems, line = signature_report(folder, signer, files, read)
+            return dataclasses.replace(audit, problems=(*problems, *audit.problems), signature_line=line)
+        if audit.total_epsilon is not None and (folder / SIGNATURE_NAME).exists():
+            return dataclasses.replace(audit, signature_line="signature    not checked: name its signer with --signer")
+    except OSError as error:
+        problem = f"a file or folder of the release cannot be read: {error.strerror}"
+        return dataclasses.replace(audit, problems=(problem, *audit.problems))
+    return audit
+
+
+def _signed_folder(path: Path, whole: bool) -> Path:
+    """Folder of a release; if it is to be checked as a `whole`, also for the folder of one of several labels."""
+    folder = path if path.is_dir() else path.parent
+    if whole and folder.absolute().parent.name == "labels" and not (folder / "data").exists():
+        return folder.absolute().parent.parent
+    return folder
+
+
+def _audit_path(path: str, data: bool, signed: bool) -> Audit:
+    """Audits what `audit_path` does, without the signature."""
     try:
         target = Path(path)
         if target.is_dir():
@@ -53,7 +85,7 @@ def audit_path(path: str, data: bool = False) -> Audit:
         document = load_document(target)
         if document.get("format") in (RELEASE_FORMAT, LABELS_FORMAT):
             return _audit_release(target.parent, document, data)
-        if data:
+        if data or signed:
             raise NoRecords
         return audit_mechanism(document)
     except RefusedDocument as refused:
@@ -170,6 +202,8 @@ def audit_report(audit: Audit) -> str:
         spent = f"{prior!r} for the prior" + (f" and {center!r} for the center" if center else "")
         lines.append(f"release      total epsilon {audit.total_epsilon!r}{units}, including {spent}")
     lines += audit.data_lines
+    if audit.signature_line:
+        lines.append(audit.signature_line)
     lines.append("FAIL: " + "; ".join(audit.problems) if audit.problems else "PASS")
     return "\n".join(lines)
 

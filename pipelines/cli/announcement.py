@@ -24,6 +24,7 @@ from ..publish.request import Request
 from ..spec.label import Label
 from ..spec.mechanism_file import MechanismFile
 from ..spec.release import Release
+from ..spec.signing_key import SigningKey
 
 # Records of a large file, on average.
 _LARGE_FILE = 1 << 20
@@ -90,10 +91,10 @@ def warn_of_other_label(release: Release) -> None:
         )
 
 
-def announce(request: Request, released: Sequence[ReleasedLabel]) -> None:
+def announce(request: Request, released: Sequence[ReleasedLabel], key: SigningKey | None = None) -> None:
     """Prints what was released, and what it can be used for, in at most twelve lines a label; logs the warnings.
 
-    The loss shown in expectation is the one of a label's facts.
+    The loss shown in expectation is the one of a label's facts. `key` is the one that the release is signed with.
     """
     result = released[0].result
     binding, several = result.binding, len(released) > 1
@@ -101,6 +102,8 @@ def announce(request: Request, released: Sequence[ReleasedLabel]) -> None:
     which = f" in each of {counted(len(released), 'column')}" if several else ""
     print(f"released   {one_line(request.output)}")
     print(f"records    {binding.records:,}{shards}; {binding.unusable:,} without a usable label{which} left out")
+    if key is not None:
+        print(f"signed     by sha256:{key.fingerprint}")
     if several:
         of = "record" if binding.unit is None else "unit"
         print(f"together   epsilon {request.budget.epsilon:g} for all labels of a {of}")

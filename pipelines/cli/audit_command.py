@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
+from collections.abc import Callable
 from typing import Any
 
 from ..audit.audit_release import NoRecords, audit_path, audit_report
 from ..audit.documents import printable
+from ..audit.signature_audit import NoPublicKey, Signer
+
+_SECONDS_BETWEEN_LINES = 10.0
 
 
 def add_flags(parser: Any) -> None:
@@ -28,6 +33,12 @@ def add_flags(parser: Any) -> None:
         "the manifest, and the distribution of the labels that of the mechanism for the noised histogram; "
         "dead letters are counted",
     )
+    group.add_argument(
+        "--signer",
+        metavar="PUB",
+        help="check that a release is signed by this key, that no byte of it was changed and no file added: the PEM "
+        "file of an Ed25519 public key, or its SHA-256 fingerprint",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -35,15 +46,34 @@ def run(args: argparse.Namespace) -> int:
 
     Returns the exit code: 0 if every check holds, 1 if one does not, 2 for bad usage.
     """
+    path = getattr(args, "copies", {}).get(args.path, args.path)  # the local copy of a release on an object store
     try:
-        # The local copy of a release on an object store.
-        audit = audit_path(getattr(args, "copies", {}).get(args.path, args.path), args.data)
+        signer = None if args.signer is None else Signer.read(args.signer)
+        files = getattr(args, "digests", {}).get(args.path)
+        audit = audit_path(path, args.data, signer, files, _progress())
     except FileNotFoundError:
         return _bad_usage(f"{args.path!a} does not exist: name a mechanism file, or a folder with mechanism.json in it")
     except NoRecords:
-        return _bad_usage(f"--data needs a release, but {args.path!a} is a mechanism file: name an output folder")
+        flag = "--data" if args.data else "--signer"
+        return _bad_usage(f"{flag} needs a release, but {args.path!a} is a mechanism file: name an output folder")
+    except NoPublicKey as error:
+        return _bad_usage(f"--signer {error}")
     print(audit_report(audit))
     return 1 if audit.problems else 0
+
+
+def _progress() -> Callable[[str], None]:
+    """Function that is called with each file that was read; it prints a line every ten seconds."""
+    count, said = 0, time.monotonic()
+
+    def read(name: str) -> None:
+        nonlocal count, said
+        count += 1
+        if time.monotonic() - said > _SECONDS_BETWEEN_LINES:
+            said = time.monotonic()
+            print(f"labeldp: signature: read {count} files, the last one {printable(name)}", file=sys.stderr)
+
+    return read
 
 
 def _bad_usage(message: str) -> int:

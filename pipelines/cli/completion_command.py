@@ -11,7 +11,7 @@ from ..spec.machine import check_extra
 from .commands import make_parser
 from .exit_codes import run_command
 
-_FILES, _FOLDERS = ("FILE", "GLOB", "FILE|FOLDER", "FOLDER|FILE", "FILE|URL"), ("DIR",)
+_FILES, _FOLDERS = ("FILE", "GLOB", "FILE|FOLDER", "FOLDER|FILE", "FILE|URL", "KEY", "PUB"), ("DIR",)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -65,6 +65,7 @@ def print_dry_run(release: Release, schema: pa.Schema) -> None:
         ("units", _units(release)),
         *labels,
         ("key", one_line(release.key.path) + _created(release.key.path)),
+        *([] if release.sign is None else [("signed", f"by sha256:{release.sign.load().fingerprint}")]),
         ("charged", _charged(release, ledger)),
         ("output", _output(release)),
         *([] if release.command == "fit" else [("features", _FEATURES)]),

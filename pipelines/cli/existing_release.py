@@ -22,7 +22,9 @@ from ...mechanisms.core.budget import round_up
 from ...transforms.errors import InputError, StoreError
 from ...transforms.io.filesystems import FileSystems, exists, is_remote
 from ...transforms.stores.object_store import is_store
+from ..audit.audit_mechanism import Audit
 from ..audit.audit_release import audit_path
+from ..audit.signature_audit import Signer
 from ..errors import FieldError
 from ..ledger.ledger import Ledger
 from ..publish.manifest import manifest_facts, read_manifest
@@ -32,6 +34,7 @@ from ..spec.label_folders import MANIFEST_NAME
 from ..spec.machine import check_can_create, write_file
 from ..spec.mechanism_file import MECHANISM_NAME, read_mechanism_file
 from ..spec.release import Release
+from ..spec.signing_key import SigningKey
 from .store_copies import fetch
 
 
@@ -109,7 +112,8 @@ def _of_label(facts: ReleasedFacts, command: str) -> dict[str, Any]:
 def verify_existing(release: Release) -> RunResult:
     """Checks that the output holds the release of this request.
 
-    Raises InputError if the ledger has no run of this request with this output, or the audit of what is there fails.
+    If the request is to be signed, the release must be signed by its key, too. Raises InputError if the ledger has no
+    run of this request with this output, or the audit of what is there fails.
     """
     target = release.output.target
     runs = [run for run in Ledger(release.ledger).runs() if run["request"] == release.name]
@@ -119,8 +123,8 @@ def verify_existing(release: Release) -> RunResult:
             f"{target} exists, but ledger {release.ledger} has no run of this request with this output: name another "
             "output, or the ledger of that run"
         )
-    with local_release(target) as path:
-        audit = audit_path(str(path))
+    key = None if release.sign is None else release.sign.load()
+    with audited_release(target, key) as (path, audit):
         if audit.problems:
             raise InputError(f"{target} exists, but its audit fails: {'; '.join(audit.problems)}")
         fit = release.command == "fit"
@@ -140,15 +144,21 @@ def verify_existing(release: Release) -> RunResult:
 
 
 @contextlib.contextmanager
-def local_release(target: str) -> Iterator[Path]:
-    """The release as local files; of one on an object store, its documents."""
+def audited_release(target: str, key: SigningKey | None = None) -> Iterator[tuple[Path, Audit]]:
+    """The release as local files, of one on an object store its documents, and its audit.
+
+    With a key, the audit checks the signature by it, and so every file of the release.
+    """
+    signer = None if key is None else Signer(key.fingerprint)
     if not is_remote(target):
-        yield Path(target)
+        yield Path(target), audit_path(target, signer=signer)
         return
     if not is_store(target):
         raise InputError(f"{target} exists: --if_exists verify reads local paths, s3:// and gs://")
     with tempfile.TemporaryDirectory(prefix="labeldp-") as folder:
+        digests: dict[str, tuple[int, str]] | None = None if signer is None else {}
         try:
-            yield fetch(target, "--output", False, Path(folder))
+            path = fetch(target, "--output", False, Path(folder), digests)
         except StoreError as error:
             raise InputError(f"{target} cannot be read: {error.reason}") from None
+        yield path, audit_path(str(path), signer=signer, files=digests)

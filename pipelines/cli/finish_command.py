@@ -13,7 +13,6 @@ from ...transforms.errors import InputError
 from ...transforms.io.filesystems import FileSystems, exists
 from ...transforms.progress_log import LOGGER
 from ...transforms.stores.object_store import is_store
-from ..audit.audit_release import audit_path
 from ..errors import UsageError, one_line
 from ..flags.arguments import log_to_stderr
 from ..job.run_pipeline import describe_failure
@@ -34,9 +33,10 @@ from ..publish.unfinished_run import (
     place_of,
 )
 from ..spec.label_folders import MANIFEST_NAME
+from ..spec.signing_key import SigningKey
 from ..spec.store_access import check_store, open_stores
-from ..spec.target_checks import noise_key_file
-from .existing_release import RunResult, check_result, local_release
+from ..spec.target_checks import noise_key_file, resolve_signing_key
+from .existing_release import RunResult, audited_release, check_result
 from .exit_codes import names_of_flags, run_command
 from .publication import publish_results
 
@@ -72,22 +72,25 @@ def _finish(args: argparse.Namespace, options: PipelineOptions) -> tuple[Run, li
     target, folder = place_of(args.folder)
     until = None if args.timeout is None else time.monotonic() + args.timeout
     pause, reason, said = _POLLS[0], "", False
+    key: SigningKey | None = None
     while True:
         found = find_run(target, folder)
         if found is None:
-            _announce_released(target)
+            file = resolve_signing_key(args.sign, target, args.noise_key_mode)
+            _announce_released(target, None if file is None else file.load())
             return None
         found = _with_key(found, args)
+        key = key or _signing_key(found.run, args)
         try:
             state = state_of_job(found.job)
             if state == "failed":
                 with claimed(found) as staging:
-                    return _end_failed(found, staging)
+                    return _end_failed(found, staging, key)
             complete = is_complete(found) or is_published(found.run, found.staging)
             # A job that is running after its results may start again.
             if complete and state != "running":
                 with claimed(found) as staging:
-                    return _publish(found, staging, options)
+                    return _publish(found, staging, options, key)
             missing = "the job is still running" if complete else "the results of its job are not all there"
             reason = f"{found.work}: {missing}"
         except RunBusy as busy:
@@ -112,33 +115,48 @@ def _with_key(found: UnfinishedRun, args: argparse.Namespace) -> UnfinishedRun:
     return dataclasses.replace(found, run=dataclasses.replace(found.run, request=request))
 
 
-def _end_failed(found: UnfinishedRun, staging: Staging) -> None:
+def _signing_key(run: Run, args: argparse.Namespace) -> SigningKey | None:
+    """The key to sign the release with. Raises UsageError if it cannot be used, or is missing or not wanted."""
+    request = run.request
+    if request.command == "fit" and args.sign is not None:
+        raise UsageError("--sign: the run is of fit, which releases no records: leave it out")
+    file = resolve_signing_key(args.sign, request.target, args.noise_key_mode)
+    if request.signed and file is None:
+        raise UsageError(
+            f"the release {request.output} is to be signed, and no file of its run names the key: give --sign KEY again"
+        )
+    return None if file is None else file.load()
+
+
+def _end_failed(found: UnfinishedRun, staging: Staging, key: SigningKey | None) -> None:
     """Ends a run whose job has failed, unless it was published before."""
     if not is_published(found.run, staging):
         raise NeverReleased(
             f"the job {found.job.get('job_name')} has failed, as {found.job.get('flink_master')} says; nothing is "
             "released or charged, and its files are removed. Its log tells the reason"
         )
-    _announce_released(found.run.request.target)
+    _announce_released(found.run.request.target, key)
 
 
 def _publish(
-    found: UnfinishedRun, staging: Staging, options: PipelineOptions
+    found: UnfinishedRun, staging: Staging, options: PipelineOptions, key: SigningKey | None
 ) -> tuple[Run, list[ReleasedLabel]] | None:
     if is_published(found.run, staging):
-        _announce_released(found.run.request.target)
+        _announce_released(found.run.request.target, key)
         return None
     if not is_complete(dataclasses.replace(found, work=staging.work)):
         raise NeverReleased("the job was started again while its results were read: submit it again")
-    return found.run, publish_results(found.run, staging, options)
+    return found.run, publish_results(found.run, staging, options, key)
 
 
-def _announce_released(target: str) -> None:
-    """Says that the release is published, if it is one by its audit."""
-    if not exists(target) and not exists(FileSystems.join(target, MANIFEST_NAME)):
+def _announce_released(target: str, key: SigningKey | None) -> None:
+    """Says that the release is published, if it is one by its audit, signed by the key if there is one."""
+    records = exists(FileSystems.join(target, MANIFEST_NAME))
+    if not exists(target) and not records:
         raise UsageError(f"{target} is no release, and no run with this output is to be finished: check the path")
-    with local_release(target) as path:
-        problems = audit_path(str(path)).problems
-    if problems:
-        raise InputError(f"{target} is published, but its audit fails: {'; '.join(problems)}")
+    if key is not None and not records:
+        raise UsageError(f"--sign: {target} is a mechanism file, which is not signed: leave it out")
+    with audited_release(target, key) as (_, audit):
+        if audit.problems:
+            raise InputError(f"{target} is published, but its audit fails: {'; '.join(audit.problems)}")
     print(f"released   {one_line(target)}: published before; its audit holds")

@@ -64,7 +64,8 @@ def _run(command: str, args: argparse.Namespace, runner_flags: Sequence[str]) ->
         release = make_release(command, Fields.of(vars(args)), may_exist=verify)
         if verify and is_released(release):
             found = verify_existing(release)
-            print(f"verified   {one_line(found.output)}: the release of this request, charged before; its audit holds")
+            holds = "its audit holds" if release.sign is None else "its audit and its signature hold"
+            print(f"verified   {one_line(found.output)}: the release of this request, charged before; {holds}")
             _add_to_table(release)
             if result is not None:
                 found.write(result)
@@ -120,6 +121,8 @@ def _release(release: Release, options: PipelineOptions, wait: bool) -> tuple[Ru
     Without `wait`, the job is submitted, and `labeldp finish` does the rest.
     """
     fit, target, ledger = release.command == "fit", release.output.target, Ledger(release.ledger)
+    # Held from here on: the job may take hours, and its release is not to fail then.
+    key = None if release.sign is None or not wait else release.sign.load()
     check_caps(ledger, release.name, release.budget, release.caps, release.unit, release.fitted)
     with staging_folder(target, single_file=fit) as staging:
         domains = " and ".join(counted(len(label.column.domain), "label") for label in release.labels)
@@ -134,9 +137,12 @@ def _release(release: Release, options: PipelineOptions, wait: bool) -> tuple[Ru
         run_job(ledger, release, options, staging, run, wait)
         if not wait:
             staging.left = True
-            print(f"submitted  {one_line(target)}: labeldp finish {one_line(target)} waits for it and publishes it")
+            again = "" if release.sign is None else "; give it --sign again"
+            print(
+                f"submitted  {one_line(target)}: labeldp finish {one_line(target)} waits for it and publishes it{again}"
+            )
             return run, []
-        released = publish_results(run, staging, options)
+        released = publish_results(run, staging, options, key)
     if not fit:
         announce_readers(release, released[0].result.binding)
     return run, released

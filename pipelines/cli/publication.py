@@ -10,14 +10,19 @@ from ..publish.output_folder import Staging, publish_file, publish_folder, publi
 from ..publish.protocol import charged
 from ..publish.release_steps import ReleasedLabel, charge_of, read_results, remove_segments, write_manifests
 from ..publish.request import Run
+from ..publish.signature import sign_release
 from ..spec.mechanism_file import MECHANISM_NAME
+from ..spec.signing_key import SigningKey
 from .announcement import announce
 
 
-def publish_results(run: Run, staging: Staging, options: PipelineOptions) -> list[ReleasedLabel]:
-    """Checks the results of a job, charges the ledger and publishes the release, in this order.
+def publish_results(
+    run: Run, staging: Staging, options: PipelineOptions, key: SigningKey | None = None
+) -> list[ReleasedLabel]:
+    """Checks the results of a job, signs the release, charges the ledger and publishes it, in this order.
 
-    It may be repeated after an error or a kill, at whatever point. Raises InputError if a check fails.
+    Without a signing key, it is not signed. It may be repeated after an error or a kill, at whatever point. Raises
+    InputError if a check fails.
     """
     request = run.request
     fit, target, ledger = request.command == "fit", request.target, Ledger(request.ledger)
@@ -29,11 +34,12 @@ def publish_results(run: Run, staging: Staging, options: PipelineOptions) -> lis
         if request.validation is not None:
             mechanisms = {each.label.name: each.mechanism for each in released}
             check_output(request, mechanisms, options, staging)
+        manifests = sign_release(staging, manifests, key)
     with charged(ledger, charge_of(request, released), request.caps, publishing(staging, target)):
         if fit:
             publish_file(staging, MECHANISM_NAME, target)
         else:
             publish_folder(staging, target, manifests)
         # An interrupt before this would be reported as "nothing is released" when something is.
-        announce(request, released)
+        announce(request, released, key)
     return released

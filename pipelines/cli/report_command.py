@@ -17,7 +17,7 @@ from ..errors import UsageError, one_line
 from ..flags.arguments import local_copy
 from ..flags.release_flags import REPORT_NAME
 from ..report.report_input import read_report_input
-from ..spec.label_folders import LABELS_NAME, label_folders
+from ..spec.label_folders import LABELS_NAME, SIGNATURE_NAME, label_folders
 from ..spec.machine import check_extra, check_file, write_file
 from .exit_codes import run_command
 
@@ -125,9 +125,19 @@ def _check_inputs(args: argparse.Namespace) -> None:
         raise UsageError("--output is missing: name the file of the comparison, which belongs to neither folder")
     if not named and is_remote(args.paths[0]):
         raise UsageError("--output is missing: name a local file for the page")
+    if args.output is None and _is_signed(args.paths[0]):
+        raise UsageError(
+            f"--output is missing: {args.paths[0]} is signed, and its signature would not hold with a page in it"
+        )
     for path in args.paths:
         if not os.path.exists(local_copy(args, path)):
             raise UsageError(f"{path} does not exist: name an output folder or a mechanism file")
+
+
+def _is_signed(path: str) -> bool:
+    """Tells whether a file of a release, or its folder or that of a label, is in a signed release."""
+    folder = path if os.path.isdir(path) else os.path.dirname(path)
+    return any(os.path.exists(os.path.join(folder, above, SIGNATURE_NAME)) for above in ("", "../.."))
 
 
 def _check_ledger(ledger: str | None) -> None:

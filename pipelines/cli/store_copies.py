@@ -2,17 +2,17 @@
 
 `audit`, `attack` and `report` take a release or a mechanism file as their argument, `solve`, `compare` and `plan` take
 a prior. Files on an object store are fetched into a temporary folder first. The auditor itself reads with the standard
-library only.
+library only. For the check of a signature, every object of the release is read once, whether it is kept or not.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import hashlib
 import importlib
 import os
 import re
-import shutil
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,6 +22,8 @@ from .exit_codes import run_command
 
 _URL = re.compile(r"(s3|gs)://")
 _DOCUMENTS = ("release.json", "mechanism.json", "center.json")
+_SIGNATURE = "signature.json"
+_READ_BYTES = 1 << 20
 _OF_LABEL = re.compile(r"labels/[^/.]+/(release|mechanism|center)\.json")
 # A folder of one of several labels, whose shards are in the release.
 _LABEL = re.compile(r"(.+)/(labels/[^/.]+(?:/release\.json)?)")
@@ -52,8 +54,9 @@ def run(args: argparse.Namespace, store_flags: Sequence[str]) -> int:
     def with_copies() -> None:
         _check_urls(named, store_flags)
         with tempfile.TemporaryDirectory(prefix="labeldp-") as folder:
-            copies = _copies(args, store_flags, Path(folder))
-            codes.append(work(argparse.Namespace(**vars(args), copies=copies)))
+            digests: dict[str, dict[str, tuple[int, str]]] = {}
+            copies = _copies(args, store_flags, Path(folder), digests)
+            codes.append(work(argparse.Namespace(**vars(args), copies=copies, digests=digests)))
 
     failed = run_command(f"labeldp {args.command}", with_copies, _shown())
     return failed or codes[0]
@@ -86,8 +89,13 @@ def _shown() -> tuple[type[Exception], ...]:
     return (InputError, OSError)
 
 
-def _copies(args: argparse.Namespace, flags: Sequence[str], folder: Path) -> dict[str, str]:
-    """Fetches every URL into a folder of its own; gives the local paths by URL."""
+def _copies(
+    args: argparse.Namespace, flags: Sequence[str], folder: Path, digests: dict[str, dict[str, tuple[int, str]]]
+) -> dict[str, str]:
+    """Fetches every URL into a folder of its own; gives the local paths by URL.
+
+    With `--signer`, `digests` gets size and SHA-256 of every file of the release, by URL and path.
+    """
     from ...transforms.errors import InputError, StoreError
     from ..spec.store_access import check_store, open_stores
 
@@ -104,7 +112,10 @@ def _copies(args: argparse.Namespace, flags: Sequence[str], folder: Path) -> dic
         place.mkdir()
         try:
             release, label = _release_of(url.rstrip("/"))
-            local = fetch(release, flag, getattr(args, "data", False) or records is not None, place)
+            if getattr(args, "signer", None) is not None:
+                digests[url] = {}
+            data = getattr(args, "data", False) or records is not None
+            local = fetch(release, flag, data, place, digests.get(url))
             if args.command == "report":
                 _fetch_ledger(release, local)
         except StoreError as error:
@@ -123,8 +134,11 @@ def _release_of(url: str) -> tuple[str, str]:
     return of_label[1], of_label[2]
 
 
-def fetch(url: str, flag: str, data: bool, folder: Path) -> Path:
-    """Fetches a file, or the documents of a release; shards whose records are not read become empty files."""
+def fetch(url: str, flag: str, data: bool, folder: Path, digests: dict[str, tuple[int, str]] | None = None) -> Path:
+    """Fetches a file, or the documents of a release; shards whose records are not read become empty files.
+
+    `digests`, if given, gets size and SHA-256 of every object below the release, of the bytes that are fetched.
+    """
     from ...transforms.io.filesystems import store_of
 
     wanted = url
@@ -143,17 +157,18 @@ def fetch(url: str, flag: str, data: bool, folder: Path) -> Path:
     target = folder / name
     target.mkdir()
     for path, source in found.items():
-        if path in _DOCUMENTS or _VALIDATION.fullmatch(path) or _OF_LABEL.fullmatch(path):
-            (target / path).parent.mkdir(parents=True, exist_ok=True)
-            _copy(source, target / path, _MOST_BYTES)
-        elif data and _LETTERS.fullmatch(path):
-            _copy(source, target / path)
-        elif _SHARD.fullmatch(path):
-            (target / path).parent.mkdir(parents=True, exist_ok=True)
-            if data:
-                _copy(source, target / path)
-            else:
-                (target / path).touch()
+        copy, most = None, None
+        if path in (*_DOCUMENTS, _SIGNATURE) or _VALIDATION.fullmatch(path) or _OF_LABEL.fullmatch(path):
+            copy, most = target / path, _MOST_BYTES
+        elif _SHARD.fullmatch(path) or (data and _LETTERS.fullmatch(path)):
+            copy, most = target / path, None if data else 0
+        if copy is not None:
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.touch()
+        if digests is not None:
+            digests[path] = _copy(source, copy, most, whole=True)
+        elif copy is not None and most != 0:
+            _copy(source, copy, most)
     return target
 
 
@@ -170,12 +185,19 @@ def _fetch_ledger(url: str, local: Path) -> None:
             _copy(ledger, Path(default_ledger_path(str(local))))
 
 
-def _copy(path: str, target: Path, most: int | None = None) -> None:
+def _copy(path: str, target: Path | None, most: int | None = None, whole: bool = False) -> tuple[int, str]:
+    """Copies at most a number of bytes of an object, None for all; with `whole`, the rest is read as well.
+
+    Without a target, nothing is written. Returns size and SHA-256 of what was read.
+    """
     from ...transforms.io.filesystems import store_of
 
-    with store_of(path).open(path) as source, target.open("wb") as file:
-        if most is None:
-            shutil.copyfileobj(source, file, 1 << 20)
-        else:
-            file.write(source.read(most))
-    os.chmod(target, 0o600)
+    digest, size = hashlib.sha256(), 0
+    with store_of(path).open(path) as source, open(os.devnull if target is None else target, "wb") as file:
+        while part := source.read(_READ_BYTES if whole or most is None else min(_READ_BYTES, most - size)):
+            file.write(part if most is None else part[: max(most - size, 0)])
+            digest.update(part)
+            size += len(part)
+    if target is not None:
+        os.chmod(target, 0o600)
+    return size, digest.hexdigest()

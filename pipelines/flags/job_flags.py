@@ -43,6 +43,7 @@ _NOT_TAKEN = {
         "compression": f"--compression {_NO_SHARDS}",
         "partition_output": f"--partition_output {_NO_SHARDS}",
         "output_table": f"--output_table {_NO_SHARDS}",
+        "sign": "--sign is for privatize and apply, which release records; fit writes one mechanism file",
         "validate": "--validate requires --output, which fit does not take; use --schema to check the features",
     },
     "apply": {
@@ -285,6 +286,9 @@ def _output_flags(parser: CommandParser, command: str) -> None:
         metavar="FILE",
         help="TFDV schema that the features must match" + ("" if command == "fit" else "; implies --validate"),
     )
+    add("--sign", metavar="KEY",
+        help="sign the hashes of all files of the release with this Ed25519 private key: a PEM file (PKCS8, not "
+        "encrypted) with the mode of --noise_key_file")  # fmt: skip
 
 
 def runner_group(parser: CommandParser) -> None:

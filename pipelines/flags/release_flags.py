@@ -110,6 +110,9 @@ def finish_flags(parser: CommandParser) -> None:
     add("--noise_key_mode", choices=KEY_MODES, metavar="WHO",
         help="who may read --noise_key_file: owner, or group; default owner")  # fmt: skip
     add = parser.flag_group("Output")
+    add("--sign", metavar="KEY",
+        help="sign the release with this Ed25519 private key, as --sign of privatize does; no file of the run names "
+        "the key, so give it again")  # fmt: skip
     add("--result_json", metavar="FILE", help="write paths, epsilons, warnings and verdict of the release")
 
 

@@ -29,6 +29,7 @@ from ...transforms.io.filesystems import FileSystems, open_input, read_text
 from ...transforms.tfrecord.framing import read_records
 from ..spec.class_statement import ClassStatement
 from ..spec.mechanism_file import MechanismFile
+from .bill_of_materials import bill_statement
 from .job_result import JobResult
 
 FORMAT = "labeldp-release-1"
@@ -102,7 +103,7 @@ def make_manifest(
         **details,
         "shards": result.shards,
         **({"dead_letters": result.dead_letters} if result.dead_letters else {}),
-        "versions": versions(),
+        "versions": {**versions(), "sbom": bill_statement()},
     }
 
 
@@ -232,7 +233,7 @@ class Manifest:
       mechanism_fingerprint: Fingerprint of the randomizer, in hexadecimal digits.
       input_digest: Keyed digest of the input, in hexadecimal digits.
       shards: Number of records by shard file name.
-      versions: Version by package name.
+      versions: Version by package name; of `sbom`, the statement of `bill_of_materials`.
       center: Name of the center column; None for labels without a center.
       missing_centers: Number of records whose center is missing.
       center_epsilon: Share of the linear center; 0 without one.

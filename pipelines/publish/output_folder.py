@@ -34,7 +34,7 @@ from ...transforms.io.filesystems import (
 from ...transforms.progress_log import LOGGER
 from ...transforms.stores.lease import Lease, lease_path, staging_of
 from ...transforms.stores.object_store import ABSENT, is_store
-from ..spec.label_folders import CENTER_NAME, LABELS_NAME, MANIFEST_NAME
+from ..spec.label_folders import CENTER_NAME, LABELS_NAME, MANIFEST_NAME, SIGNATURE_NAME
 from .staging_locks import locked_staging, remove_leftovers, remove_staging
 
 DATA_NAME = "data"
@@ -47,7 +47,7 @@ _DELETIONS = 3
 _OWN = re.compile(
     rf"{DATA_NAME}/([^/=]+=[^/]*/)*part-\d{{5}}-of-\d{{5}}\.(tfrecord|tfrecord\.gz|parquet)|{VALIDATION_NAME}/[a-z_]+\.(pb|pbtxt)"
     rf"|({LABELS_NAME}/[^/]+/)?(mechanism\.json|{re.escape(CENTER_NAME)})|dead_letters(-\d{{5}}-of-\d{{5}})?\.jsonl"
-    rf"|{LABELS_NAME}/[^/]+/{re.escape(MANIFEST_NAME)}"
+    rf"|{LABELS_NAME}/[^/]+/{re.escape(MANIFEST_NAME)}|{re.escape(SIGNATURE_NAME)}"
 )
 
 

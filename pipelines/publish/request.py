@@ -75,6 +75,7 @@ class Request:
       caps: Caps on what the ledger may add up to.
       ledger: Path or URL of the ledger.
       key: Reference to the secret key.
+      signed: Whether the release is to be signed. The signing key is not named: who publishes the release names it.
     """
 
     command: str
@@ -94,6 +95,7 @@ class Request:
     # It may hold a password.
     ledger: str = field(repr=False)
     key: NoiseKeyFile
+    signed: bool
 
     @classmethod
     def of(cls, release: Release) -> Request:
@@ -109,7 +111,7 @@ class Request:
             output.partitions.columns, None if table is None else table.statement,
             None if where is None else f"{where.column}={where.value}", schema,
             release.fitted is not None,
-            release.unit, release.caps, release.ledger, release.key,
+            release.unit, release.caps, release.ledger, release.key, release.sign is not None,
         )  # fmt: skip
 
     @property

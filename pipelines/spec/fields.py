@@ -77,7 +77,7 @@ _CHOICES = {
     "noise_key_mode": KEY_MODES,
 }
 _KINDS = ((bool, "true or false"), (int, "a whole number"), (float, "a number"), (str, "text"))
-_SECRET = ("noise_key_file", "ledger")
+_SECRET = ("noise_key_file", "ledger", "sign")
 """Fields that may hold a key or a password by mistake: their values are not quoted."""
 _CLASSES = ("label_classes", "other_class")
 """Fields of classes, which are text, integers or booleans."""
@@ -140,6 +140,7 @@ class Fields:
     center_groups: str | None = None
     output: str | None = None
     output_table: str | None = None
+    sign: str | None = None
     output_format: str | None = None
     num_shards: int | None = None
     partition_output: Names | None = None

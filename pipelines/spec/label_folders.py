@@ -37,3 +37,6 @@ MANIFEST_NAME = "release.json"
 
 
 CENTER_NAME = "center.json"
+
+
+SIGNATURE_NAME = "signature.json"

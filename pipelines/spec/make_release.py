@@ -38,7 +38,7 @@ from .machine import check_extra, check_tfrecord
 from .mechanism_file import MechanismFile, read_mechanism_file
 from .release import InputSpec, OutputSpec, Release, ValidationSpec
 from .table_input import output_table
-from .target_checks import check_target, resolve_ledger, resolve_noise_key
+from .target_checks import check_target, resolve_ledger, resolve_noise_key, resolve_signing_key
 
 _MOST_SHARDS = 99_999
 """Shard names have five digits."""
@@ -82,6 +82,7 @@ def make_release(command: str, fields: Fields, new_key: bool = False, may_exist:
         check_columns(_named_columns(part, label), input, schema)
         _check_classes(label.column, input, schema, command != "fit" and output_format(fields) == "tfrecord")
     output = _output(fields, target, input)
+    sign = resolve_signing_key(fields.sign, target, fields.noise_key_mode)
     unsure = () if command == "fit" else unsure_columns(schema, input, names, output.format)
     return Release(
         command=command,
@@ -94,6 +95,7 @@ def make_release(command: str, fields: Fields, new_key: bool = False, may_exist:
         ledger=resolve_ledger(fields.ledger, target),
         key=resolve_noise_key(fields.noise_key_file, target, not fields.dry_run, new_key, fields.noise_key_mode),
         unsure=unsure,
+        sign=sign,
     )
 
 

@@ -22,6 +22,7 @@ from ..ledger.spent_budget import Caps
 from .label import Budget, Label, request_hash
 from .label_folders import label_folders
 from .mechanism_file import MechanismFile
+from .signing_key import SigningKeyFile
 
 # Many small files are read in so many runs of neighbors, or up to twice as many.
 _RUNS = 64
@@ -130,6 +131,7 @@ class Release:
       ledger: Path of the ledger, or URL of its database, which may hold a password: never a part of the job graph.
       key: Reference to the secret key; never its bytes.
       unsure: Columns of which only the values tell whether the output can hold them.
+      sign: Reference to the key that signs the release; None for a release without a signature.
     """
 
     command: str
@@ -142,6 +144,7 @@ class Release:
     ledger: str = field(repr=False)
     key: NoiseKeyFile
     unsure: tuple[str, ...] = ()
+    sign: SigningKeyFile | None = None
 
     @property
     def private(self) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from ..errors import FieldError, as_flag
 from ..ledger.ledger import default_ledger_path, is_database
 from .label_folders import MANIFEST_NAME
 from .machine import check_can_create, check_extra
+from .signing_key import SigningKeyFile
 
 
 def check_target(field: str, target: str, may_exist: bool = False) -> None:
@@ -157,6 +158,27 @@ def noise_key_file(path: str | None, mode: str | None = None) -> NoiseKeyFile:
         return NoiseKeyFile(default_key_path())
     except InputError as error:
         raise FieldError("{problem}: name the file of the secret key with {noise_key_file}", problem=error) from None
+
+
+def resolve_signing_key(path: str | None, target: str, mode: str | None = None) -> SigningKeyFile | None:
+    """Finds the file of the signing key, and checks that it holds one; None if none is named.
+
+    The file must be local and not inside the output. `mode` is that of `KEY_MODES`.
+    """
+    if path is None:
+        return None
+    if not path.strip():
+        raise FieldError("{sign} is empty: name the file of an Ed25519 private key")
+    found = SigningKeyFile(path_of("sign", path), mode == "group")
+    if is_remote(found.path):
+        raise FieldError("{sign} {path}: the key is read by this command alone; name a local file", path=found.path)
+    if not is_remote(target) and _inside(found.path, target):
+        raise FieldError("{sign} {path} lies inside {output}, which is released: move it elsewhere", path=found.path)
+    try:
+        found.load()
+    except InputError as error:
+        raise FieldError.at("sign", error) from None
+    return found
 
 
 def create_key(key: NoiseKeyFile) -> None:

@@ -147,6 +147,22 @@ def _key_file(path: Path, key: bytes) -> Path:
     return path
 
 
+@pytest.fixture
+def signing_key(tmp_path: Path) -> Path:
+    """File of an Ed25519 private key, which signs releases. Its public key is beside it, with the ending .pub."""
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    key, path = Ed25519PrivateKey.from_private_bytes(SECRET), tmp_path / "signing-key.pem"
+    path.write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    path.chmod(0o600)
+    public = key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    path.with_suffix(".pub").write_bytes(public)
+    return path
+
+
 @pytest.fixture(scope="session")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Configuration folder in which the default key is created, instead of the user's own."""

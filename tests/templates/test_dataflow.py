@@ -12,7 +12,17 @@ import numpy as np
 import pytest
 from google.protobuf import json_format
 
-NOT_OFFERED = {"help", "config", "dry_run", "if_exists", "result_json", "wait_until_finish", "validate", "schema"}
+NOT_OFFERED = {
+    "help",
+    "config",
+    "dry_run",
+    "if_exists",
+    "result_json",
+    "wait_until_finish",
+    "validate",
+    "schema",
+    "sign",
+}
 
 
 @pytest.fixture(scope="module")

@@ -37,6 +37,8 @@ def script(tmp_path_factory: pytest.TempPathFactory, invoke: Any) -> Path:
         (["fit", "--outp"], {"--output_format"}),
         (["apply", "--eps"], {"--epsilon_cap"}),
         (["audit", "part"], {"part-0.csv"}),
+        (["audit", "released", "--signer", "part"], {"part-0.csv"}),
+        (["privatize", "--sign", "part"], {"part-0.csv"}),
         (["completion", ""], {"bash", "zsh"}),
     ],
 )

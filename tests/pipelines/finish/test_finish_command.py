@@ -305,3 +305,60 @@ def test_nothing_to_finish(finish: Any, outputs: Path) -> None:
     outcome = finish()
     assert (outcome.code, "is no release, and no run with this output is to be finished" in outcome.error) == (2, True)
     assert finish("--timeout=-1").code == 2
+
+
+def test_a_signed_run_is_signed_by_the_command_that_finishes_it(
+    submit: Any, run_job: Any, finish: Any, unchanged: Any, outputs: Path, tree: Any, signing_key: Path
+) -> None:
+    """No file of the run names the key. An attempt that failed leaves no signature to the next one."""
+    expected = unchanged(sign=signing_key)
+    said = submit(sign=signing_key).ok().out
+    assert said.endswith(" waits for it and publishes it; give it --sign again\n")
+    run_job()
+    refused = finish()
+    assert refused.code == 2
+    assert "is to be signed, and no file of its run names the key: give --sign KEY again" in refused.error
+    assert not (outputs / LEDGER).exists()
+    signing_key.chmod(0o644)
+    assert "is accessible to other users" in finish(f"--sign={signing_key}").error
+    signing_key.chmod(0o600)
+    finish(f"--sign={signing_key}").ok()
+    assert tree(outputs / "released") == expected[0]
+    again = finish(f"--sign={signing_key}").ok().out
+    assert again == f"released   {outputs / 'released'}: published before; its audit holds\n"
+    (outputs / "released" / "signature.json").unlink()
+    assert "signature.json is missing" in finish(f"--sign={signing_key}").error
+
+
+def test_a_signature_that_a_failed_attempt_has_left(
+    submit: Any, run_job: Any, finish: Any, unchanged: Any, outputs: Path, tree: Any, signing_key: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    from labeldp.pipelines.cli import publication
+
+    expected = unchanged()
+    submit().ok()
+    run_job()
+
+    def broken(*_: Any) -> None:
+        raise OSError(5, "a fault")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(publication, "charge_of", broken)
+        assert finish(f"--sign={signing_key}").code == 1
+    assert list(outputs.glob(".*/release/signature.json"))
+    finish().ok()
+    assert tree(outputs / "released") == expected[0]
+
+
+def test_a_mechanism_file_is_not_signed(
+    submit: Any, run_job: Any, finish: Any, outputs: Path, signing_key: Path
+) -> None:
+    submit("fit").ok()
+    run_job()
+    path = outputs / "mechanism.json"
+    refused = finish(f"--sign={signing_key}", path=path)
+    assert (refused.code, "the run is of fit, which releases no records" in refused.error) == (2, True)
+    finish(path=path).ok()
+    refused = finish(f"--sign={signing_key}", path=path)
+    assert (refused.code, "is a mechanism file, which is not signed" in refused.error) == (2, True)

@@ -1,5 +1,6 @@
 """Output folder: the manifest, fit and apply, staging, publication, and input that changes during a job."""
 
+import hashlib
 import json
 import os
 from collections.abc import Callable
@@ -279,10 +280,14 @@ def test_publishing_never_replaces_anything(outputs: Path) -> None:
     assert (outputs / "released" / "new").read_text() == "new"
 
 
-def test_a_remote_folder_is_published_in_batches_and_manifests_last(outputs: Path, tree: Any) -> None:
+def test_a_remote_folder_is_signed_and_published_in_batches_and_manifests_last(
+    outputs: Path, tree: Any, signing_key: Path
+) -> None:
     from apache_beam.io.filesystem import FileMetadata
     from apache_beam.io.localfilesystem import LocalFileSystem
     from labeldp.pipelines.publish.output_folder import Staging, publish_folder
+    from labeldp.pipelines.publish.signature import sign_release
+    from labeldp.pipelines.spec.signing_key import SigningKeyFile
 
     renamed: list[list[str]] = []
 
@@ -305,6 +310,15 @@ def test_a_remote_folder_is_published_in_batches_and_manifests_last(outputs: Pat
         def mkdirs(self, path: str) -> None:
             os.makedirs(local(path))
 
+        def open(self, path: str, *settings: Any, **more: Any) -> Any:
+            return super().open(local(path), *settings, **more)
+
+        def create(self, path: str, *settings: Any, **more: Any) -> Any:
+            return super().create(local(path), *settings, **more)
+
+        def delete(self, paths: list[str]) -> None:
+            super().delete([local(path) for path in paths])
+
         def rename(self, source_file_names: list[str], destination_file_names: list[str]) -> None:
             renamed.append([local(path) for path in destination_file_names])
             for source, target in zip(source_file_names, destination_file_names, strict=True):
@@ -319,13 +333,24 @@ def test_a_remote_folder_is_published_in_batches_and_manifests_last(outputs: Pat
         (data / f"part-{shard:05d}").write_text(str(shard))
     for folder in (outputs / "staging", data.parent):
         (folder / "release.json").write_text("a manifest")
-    before = tree(outputs / "staging")
+    # Left by an earlier attempt.
+    (outputs / "staging" / "signature.json").write_text("a signature")
     work, manifests = f"batches://{outputs}/staging", ["labels/y/release.json", "release.json"]
-    publish_folder(Staging(work, work), f"batches://{outputs}/released/", manifests)
+    staging = Staging(work, work)
+    manifests = sign_release(staging, manifests, SigningKeyFile(str(signing_key)).load())
+    before = tree(outputs / "staging")
+    renamed.clear()
+    publish_folder(staging, f"batches://{outputs}/released/", manifests)
 
-    assert tree(outputs / "released") == before
-    assert [len(batch) for batch in renamed] == [100, 100, 50, 1, 1]
-    assert renamed[3:] == [[f"{outputs}/released/{name}"] for name in manifests]
+    released = tree(outputs / "released")
+    assert released == before
+    assert [len(batch) for batch in renamed] == [100, 100, 50, 1, 1, 1]
+    last = ["labels/y/release.json", "signature.json", "release.json"]
+    assert renamed[3:] == [[f"{outputs}/released/{name}"] for name in last]
+    signed = json.loads(released.pop("signature.json"))["files"]
+    assert {name: file["sha256"] for name, file in signed.items()} == {
+        name: hashlib.sha256(content).hexdigest() for name, content in released.items()
+    }
 
 
 def test_an_output_that_appears_meanwhile_is_kept(

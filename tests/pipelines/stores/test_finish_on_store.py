@@ -1,6 +1,7 @@
 """`labeldp finish` on object stores: the lease passes from the command that submitted a job to the one that ends it."""
 
 import json
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 
 import pytest
 from labeldp.pipelines.cli import publication
+from labeldp.pipelines.publish import output_folder
 from labeldp.transforms.stores import lease as lease_module
 
 pytestmark = pytest.mark.xdist_group("stores")
@@ -28,7 +30,7 @@ def run_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Non
 @pytest.fixture
 def finish(emulator: Any, invoke: Any) -> Callable[..., Any]:
     """Function -> outcome of `labeldp finish`, which looks once."""
-    return lambda name="out/released": invoke(["finish", emulator.url(name), "--timeout=0"])
+    return lambda name="out/released", *flags: invoke(["finish", emulator.url(name), "--timeout=0", *flags])
 
 
 def clear(emulator: Any) -> dict[str, bytes]:
@@ -113,6 +115,39 @@ def test_an_error_leaves_the_run_to_the_next_one(
     assert sorted(found) == sorted(waited)
     assert charges(found)[0] == charges(waited)[0]
     assert len({json.dumps(each) for each in charges(found)}) == 1
+
+
+@S3
+@pytest.mark.parametrize("signed", [True, False], ids=["signed again", "not signed"])
+def test_a_signature_that_a_killed_attempt_has_published(
+    signed: bool, emulator: Any, on_store: Any, invoke: Any, run_job: Any, finish: Any, signing_key: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """It is written before release.json, and may be by another key than the next attempt is given."""
+    invoke(on_store()).ok()
+    waited = clear(emulator)
+    invoke([*on_store(), RUNNER, "--no_wait_until_finish"]).ok()
+    run_job()
+    commit = output_folder._commit
+
+    def broken(staging: Any, target: str, name: str) -> None:
+        if name == "release.json":
+            raise OSError(5, "a fault")
+        commit(staging, target, name)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(output_folder, "_commit", broken)
+        assert finish("out/released", f"--sign={signing_key}").code == 1
+    first = emulator.objects("out/released/")
+    assert "signature.json" in first
+    assert "release.json" not in first
+    subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", signing_key], check=True)
+    finish("out/released", *([f"--sign={signing_key}"] if signed else [])).ok()
+    found = emulator.objects("out/")
+    signature = found.pop("released/signature.json", None)
+    assert files(found) == files(waited)
+    assert (signature is not None) == signed
+    assert signature != first["signature.json"]
 
 
 @S3

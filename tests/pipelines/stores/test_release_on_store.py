@@ -1,5 +1,6 @@
 """Whole jobs whose input, output, key, mechanism file and ledger are on a store; killed ones; the audit."""
 
+import hashlib
 import importlib.util
 import json
 import os
@@ -86,6 +87,39 @@ def test_a_release_its_audit_and_a_rerun(
     second = emulator.objects("out/again/")
     assert {name: second[name] for name in shards} == {name: first[name] for name in shards}
     assert spent_on(emulator.objects()[LEDGER]) == spent
+
+
+@STORES
+def test_a_signed_release(emulator: Any, on_store: Any, invoke: Any, signing_key: Path) -> None:
+    """The objects are hashed where they are. A changed one, one more and one less fail, whatever the audit keeps."""
+    invoke(on_store(sign=signing_key)).ok()
+    released = emulator.objects("out/released/")
+    document = json.loads(released["signature.json"])
+    assert document["files"] == {
+        name: {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+        for name, content in released.items()
+        if name != "signature.json"
+    }
+    url, signer = emulator.url("out/released"), f"--signer={signing_key.with_suffix('.pub')}"
+    for more in ([], ["--data"]):
+        assert "signature    not checked" in invoke(["audit", url, *more]).ok().out
+        assert "4 files" in invoke(["audit", url, signer, *more]).ok().out
+    assert invoke(on_store(sign=signing_key, if_exists="verify")).ok().out.startswith("verified   ")
+    shard = "data/part-00001-of-00002.parquet"
+    emulator.put(f"out/released/{shard}", released[shard][:-1] + b"\0")
+    emulator.put("out/released/.new/x", b"")
+    for command in (["audit", url, signer], on_store(sign=signing_key, if_exists="verify")):
+        failed = invoke(command)
+        assert failed.code == 1
+        said = failed.out + failed.err
+        assert f"{shard} is not as it was signed; " in said or said.rstrip().endswith(
+            f"{shard} is not as it was signed"
+        )
+        assert ".new/x was not signed: it was added" in said
+    from labeldp.transforms.io.filesystems import store_of
+
+    store_of(url).delete([f"{url}/{shard}"])
+    assert f"{shard} was signed, but is missing" in invoke(["audit", url, signer]).out
 
 
 @S3

@@ -1,0 +1,241 @@
+"""Check of a signed release: signature.json is by the signer, and all other files have the bytes that were signed.
+
+signature.json has the format, the signer's public key in DER and base64, size and SHA-256 of every other file of the
+release by its path, and an Ed25519 signature in base64. Signed are the line `labeldp-signature-1` and the document
+without its signature, as JSON with sorted keys and without spaces. Only one text of a document is accepted.
+
+The functions that read signature.json raise RefusedDocument. The library `cryptography` is loaded for a check alone.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .documents import RefusedDocument, load_document, printable, read_count, read_member
+
+SIGNATURE_NAME = "signature.json"
+_FORMAT = "labeldp-signature-1"
+_MEMBERS = ["format", "public_key", "files", "signature"]
+_FINGERPRINT = re.compile(r"(?:sha256:)?([0-9a-f]{64})", re.IGNORECASE)
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_DER_PREFIX = bytes.fromhex("302a300506032b6570032100")
+"""First bytes of every Ed25519 public key in DER; 32 follow (RFC 8410)."""
+_SIGNATURE_BYTES = 64
+_MOST_PEM_BYTES = 1 << 16
+_READ_BYTES = 1 << 20
+
+Digest = tuple[int, str]
+"""Size of a file in bytes and its SHA-256 in hexadecimal digits."""
+_NO_BYTES = 0, ""
+"""Of what is no readable file: no signed digest is equal to it."""
+
+
+class NoPublicKey(Exception):
+    """The text that names a signer is neither a public key nor a fingerprint. The message says what to do."""
+
+
+@dataclass(frozen=True)
+class Signer:
+    """Key by which a release is to be signed.
+
+    Attributes:
+      fingerprint: SHA-256 of the public key in DER, in hexadecimal digits.
+    """
+
+    fingerprint: str
+
+    @classmethod
+    def read(cls, text: str) -> Signer:
+        """Takes a fingerprint, or reads the PEM file of a public key.
+
+        Raises NoPublicKey if the file is missing, or holds anything else.
+        """
+        fingerprint = _FINGERPRINT.fullmatch(text)
+        if fingerprint is not None:
+            return cls(fingerprint[1].lower())
+        return cls(hashlib.sha256(_public_key_of(text)).hexdigest())
+
+
+def _public_key_of(path: str) -> bytes:
+    """The public key of a PEM file in DER."""
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_public_key
+
+    try:
+        with open(path, "rb") as file:
+            content = file.read(_MOST_PEM_BYTES)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "no path"
+        raise NoPublicKey(
+            f"{path!a} cannot be read ({reason}): name the PEM file of a public key, or its fingerprint of 64 "
+            "hexadecimal digits"
+        ) from None
+    if b"PRIVATE KEY-----" in content:
+        raise NoPublicKey(
+            f"{path!a} holds a private key: give the public one, of `openssl pkey -in KEY -pubout -out FILE`"
+        )
+    try:
+        key = load_pem_public_key(content)
+    except (ValueError, UnsupportedAlgorithm):
+        raise NoPublicKey(f"{path!a} holds no public key in PEM") from None
+    if not isinstance(key, Ed25519PublicKey):
+        raise NoPublicKey(f"{path!a} holds a key of another kind than Ed25519")
+    return key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+
+
+def signature_report(
+    folder: Path, signer: Signer, files: Mapping[str, Digest] | None = None, read: Callable[[str], None] | None = None
+) -> tuple[tuple[str, ...], str]:
+    """Checks the signature of a release, and every file of it.
+
+    Args:
+      folder: The release.
+      signer: Key by which it is to be signed.
+      files: Sizes and digests of all its files by path; None to read those of the folder.
+      read: Called with the path of each file that was read.
+
+    Returns:
+      One line for each check that fails, and a line on the signature for the report, empty if one fails.
+    """
+    if not (folder / SIGNATURE_NAME).exists():
+        return (f"{SIGNATURE_NAME} is missing: the release is not signed",), ""
+    try:
+        document = _read(folder / SIGNATURE_NAME)
+        signed = _files(document)
+        problems = [*_key_problems(document, signer)]
+    except RefusedDocument as refused:
+        return (str(refused),), ""
+    if files is None:
+        found, others = _read_files(folder, read)
+        problems += others
+    else:
+        found = {name: digest for name, digest in files.items() if name != SIGNATURE_NAME}
+    problems += _file_problems(signed, found)
+    size = sum(size for size, _ in signed.values())
+    line = f"signature    by sha256:{signer.fingerprint}: {len(signed)} files, {size:,} bytes, as they were signed"
+    return tuple(problems), "" if problems else line
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """Reads signature.json. Its text must be the one that its members have."""
+    document = load_document(path)
+    if list(document) != _MEMBERS or document["format"] != _FORMAT:
+        raise RefusedDocument(f"{SIGNATURE_NAME} does not have the members of {_FORMAT}")
+    # Otherwise a byte of it could change that no signature covers, such as a space.
+    if path.read_bytes() != f"{json.dumps(document, indent=2)}\n".encode():
+        raise RefusedDocument(f"{SIGNATURE_NAME} is not written as labeldp writes it")
+    return document
+
+
+def _files(document: dict[str, Any]) -> dict[str, Digest]:
+    """Sizes and digests by path."""
+    files, found = read_member(document, "files", dict), {}
+    for name in files:
+        entry = read_member(files, name, dict)
+        if list(entry) != ["bytes", "sha256"] or not _DIGEST.fullmatch(read_member(entry, "sha256", str)):
+            raise RefusedDocument(f"{SIGNATURE_NAME} has an entry without size and digest: {printable(name)}")
+        found[name] = read_count(entry, "bytes"), entry["sha256"]
+    if list(files) != sorted(files) or not files:
+        raise RefusedDocument(f"{SIGNATURE_NAME} does not list files in the order of their paths")
+    return found
+
+
+def _key_problems(document: dict[str, Any], signer: Signer) -> Iterator[str]:
+    """Checks that the signature is by the signer, and of this document."""
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    key, signature = (_base64(document, name) for name in ("public_key", "signature"))
+    if not (key.startswith(_DER_PREFIX) and len(key) == len(_DER_PREFIX) + 32):
+        raise RefusedDocument(f"{SIGNATURE_NAME}: public_key is not one of Ed25519")
+    if len(signature) != _SIGNATURE_BYTES:
+        raise RefusedDocument(f"{SIGNATURE_NAME}: signature does not have {_SIGNATURE_BYTES} bytes")
+    fingerprint = hashlib.sha256(key).hexdigest()
+    if fingerprint != signer.fingerprint:
+        yield (
+            f"{SIGNATURE_NAME} is by another key, sha256:{fingerprint}, than that of --signer, "
+            f"sha256:{signer.fingerprint}"
+        )
+    unsigned = {name: document[name] for name in _MEMBERS[:-1]}
+    message = f"{_FORMAT}\n{json.dumps(unsigned, sort_keys=True, separators=(',', ':'))}".encode()
+    try:
+        Ed25519PublicKey.from_public_bytes(key[len(_DER_PREFIX) :]).verify(signature, message)
+    except (InvalidSignature, ValueError):
+        yield f"{SIGNATURE_NAME}: the signature is not one of this document by its key"
+
+
+def _base64(document: dict[str, Any], name: str) -> bytes:
+    text = read_member(document, name, str)
+    try:
+        content = base64.b64decode(text, validate=True)
+    except ValueError:
+        content = b""
+    # Other texts stand for the same bytes.
+    if not content or base64.b64encode(content).decode() != text:
+        raise RefusedDocument(f"{SIGNATURE_NAME}: {name} is not in base64")
+    return content
+
+
+def _file_problems(signed: Mapping[str, Digest], found: Mapping[str, Digest]) -> Iterator[str]:
+    for name in sorted(signed.keys() | found.keys()):
+        if name not in found:
+            yield f"{printable(name)} was signed, but is missing"
+        elif name not in signed:
+            yield f"{printable(name)} was not signed: it was added"
+        elif signed[name] != found[name]:
+            yield f"{printable(name)} is not as it was signed"
+
+
+def _read_files(folder: Path, read: Callable[[str], None] | None) -> tuple[dict[str, Digest], list[str]]:
+    """Digests of all files below a folder but signature.json, and lines on what is no file. Raises OSError."""
+    found: dict[str, Digest] = {}
+    problems: list[str] = []
+    for name in _names(folder):
+        path = folder / name
+        if name.endswith("/"):
+            problems.append(f"{printable(name)} is an empty folder: it was added, or its files are missing")
+        elif not stat.S_ISREG(path.lstat().st_mode):
+            problems.append(f"{printable(name)} is not a regular file")
+            found[name] = _NO_BYTES
+        elif name != SIGNATURE_NAME:
+            try:
+                found[name] = _digest(path)
+            except OSError as error:
+                problems.append(f"{printable(name)} cannot be read: {error.strerror}")
+                found[name] = _NO_BYTES
+            if read is not None:
+                read(name)
+    return found, problems
+
+
+def _names(folder: Path) -> Iterator[str]:
+    """Paths of all files below a folder, hidden ones too; of empty folders, with a slash at the end."""
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    for root, folders, names in os.walk(folder, onerror=fail):
+        below = "" if root == str(folder) else f"{Path(root).relative_to(folder).as_posix()}/"
+        links = [name for name in folders if os.path.islink(os.path.join(root, name))]
+        yield from (below + name for name in sorted([*names, *links]))
+        if below and not names and not folders:
+            yield below
+
+
+def _digest(path: Path) -> Digest:
+    digest, size = hashlib.sha256(), 0
+    with path.open("rb") as file:
+        while part := file.read(_READ_BYTES):
+            digest.update(part)
+            size += len(part)
+    return size, digest.hexdigest()

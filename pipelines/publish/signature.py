@@ -1,0 +1,128 @@
+"""Signature of a release, signature.json: size and SHA-256 of every other file of it, signed with Ed25519.
+
+It is written last, before the release is charged, and holds nothing that differs between two runs with the same bytes.
+`audit/signature_audit` checks it, without this code. The bytes that are signed are the line `labeldp-signature-1` and
+the document without its member `signature`, as JSON with sorted keys and without spaces.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+from apache_beam.io.filesystems import FileSystems
+
+from ...transforms.errors import named_file
+from ...transforms.io.filesystems import delete_files, exists, is_remote, open_file, store_of, write_text
+from ...transforms.progress_log import LOGGER
+from ...transforms.stores.object_store import is_store
+from ..spec.label_folders import SIGNATURE_NAME
+from ..spec.signing_key import SigningKey
+from .output_folder import Staging
+
+FORMAT = "labeldp-signature-1"
+# Disks and stores serve several files in the time that one takes; local files wait for the processor alone.
+_AT_ONCE = 8
+_READ_BYTES = 1 << 20
+_SECONDS_BETWEEN_LINES = 10.0
+
+
+class FileDigest(NamedTuple):
+    """Size of a file in bytes and its SHA-256 in hexadecimal digits."""
+
+    bytes: int
+    sha256: str
+
+
+def sign_release(staging: Staging, manifests: Sequence[str], key: SigningKey | None) -> tuple[str, ...]:
+    """Signs a staged release whose other files are complete, if there is a key.
+
+    A signature that an earlier attempt to publish the release has left is removed.
+
+    Args:
+      staging: Place of its files.
+      manifests: Paths of its manifests, the one that makes it a release last.
+      key: The signing key; None for a release without a signature.
+
+    Returns:
+      The manifests, with the signature before the last one.
+
+    Raises:
+      StageError: If a file cannot be read or written.
+    """
+    _remove_earlier(staging)
+    if key is None:
+        return tuple(manifests)
+    files = _paths(staging, manifests)
+    LOGGER.info("signing: reading %d files of the release", len(files))
+    text = signature_text(_digests(files), key)
+    path = FileSystems.join(staging.manifests, SIGNATURE_NAME)
+    # On a store, it is a temporary file.
+    write_text(path, text, staging.work if staging.lease is None else None)
+    return *manifests[:-1], SIGNATURE_NAME, *manifests[-1:]
+
+
+def signature_text(files: Mapping[str, FileDigest], key: SigningKey) -> str:
+    """Text of signature.json for the files of a release, by path below it."""
+    document: dict[str, Any] = {
+        "format": FORMAT,
+        "public_key": key.public,
+        "files": {name: files[name]._asdict() for name in sorted(files)},
+    }
+    canonical = json.dumps(document, sort_keys=True, separators=(",", ":"))
+    signed = {**document, "signature": key.sign(f"{FORMAT}\n{canonical}".encode())}
+    return json.dumps(signed, indent=2) + "\n"
+
+
+def _remove_earlier(staging: Staging) -> None:
+    staged = FileSystems.join(staging.manifests, SIGNATURE_NAME)
+    if exists(staged):
+        delete_files([staged])
+    if staging.lease is not None:
+        published = f"{staging.release}/{SIGNATURE_NAME}"
+        with named_file("removing", published):
+            if exists(published):
+                with staging.lease.held():
+                    delete_files([published])
+
+
+def _paths(staging: Staging, manifests: Sequence[str]) -> dict[str, str]:
+    """Paths of the files that become the release, by path below it."""
+    folder = staging.release.rstrip("/")
+    if is_store(folder):
+        found = [info.path for info in store_of(folder).list(f"{folder}/")]
+    elif is_remote(folder):
+        found = [file.path for file in FileSystems.match([f"{folder}/**"])[0].metadata_list]
+    else:
+        found = [os.path.join(root, name) for root, _, names in os.walk(folder) for name in names]
+    below = {path[len(folder) + 1 :]: path for path in found}
+    # On a store, these are staged elsewhere.
+    return below | {name: FileSystems.join(staging.manifests, name) for name in manifests}
+
+
+def _digests(files: Mapping[str, str]) -> dict[str, FileDigest]:
+    """Reads all files once, several at a time, and logs a line every ten seconds."""
+    at_once = _AT_ONCE if any(map(is_remote, files.values())) else min(_AT_ONCE, os.cpu_count() or 1)
+    found, said = {}, time.monotonic()
+    with ThreadPoolExecutor(at_once) as pool:
+        for name, digest in zip(files, pool.map(file_digest, files.values()), strict=True):
+            found[name] = digest
+            if time.monotonic() - said > _SECONDS_BETWEEN_LINES:
+                said = time.monotonic()
+                LOGGER.info("signing: read %d of %d files", len(found), len(files))
+    return found
+
+
+def file_digest(path: str) -> FileDigest:
+    """Reads a file in parts. Raises StageError if it cannot be read."""
+    digest, size = hashlib.sha256(), 0
+    with named_file("reading", path), open_file(path) as file:
+        while part := file.read(_READ_BYTES):
+            digest.update(part)
+            size += len(part)
+    return FileDigest(size, digest.hexdigest())
