@@ -1,4 +1,4 @@
-"""Flags of the commands about releases, and of `init`, `demo` and `completion`. Those of `audit` are with the auditor."""
+"""Flags of the commands about releases, of `init`, `demo` and `completion`; those of `audit` are with the auditor."""
 
 from __future__ import annotations
 

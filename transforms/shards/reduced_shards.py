@@ -7,6 +7,7 @@ is copied byte for byte.
 
 from __future__ import annotations
 
+import base64
 import shutil
 from collections.abc import Iterator
 from typing import Any, BinaryIO, NamedTuple
@@ -140,9 +141,12 @@ def _write_parquet(source: str, file: BinaryIO, dropped: np.ndarray, progress: P
     first = 0
     with open_input(source) as opened:
         parquet = _parquet_file(opened, source)
-        with GroupWriter(file, parquet.schema_arrow, _compression(parquet)) as writer:
+        schema = _written_schema(parquet, source)
+        with GroupWriter(file, schema, _compression(parquet)) as writer:
             for batch in _batches(parquet, source):
-                writer.write(batch.take(pa.array(_kept(first, batch.num_rows, dropped))))
+                columns = [column.cast(kind) for column, kind in zip(batch.columns, schema.types, strict=True)]
+                whole = pa.RecordBatch.from_arrays(columns, schema=schema)
+                writer.write(whole.take(pa.array(_kept(first, batch.num_rows, dropped))))
                 first += batch.num_rows
                 progress.add(batch.num_rows)
 
@@ -171,6 +175,17 @@ def _batches(parquet: pq.ParquetFile, path: str, columns: list[str] | None = Non
 
 def _damaged(path: str, error: Exception) -> InputError:
     return InputError(f"{path}: cannot be read as Parquet: {system_text(error) or 'it is truncated or corrupt'}")
+
+
+def _written_schema(parquet: pq.ParquetFile, path: str) -> pa.Schema:
+    """Schema that the shard was written with, which names the values of lists otherwise than the one read back."""
+    stored = (parquet.metadata.metadata or {}).get(b"ARROW:schema")
+    if stored is None:
+        return parquet.schema_arrow
+    try:
+        return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(stored)))
+    except (pa.ArrowException, ValueError, OSError) as error:
+        raise _damaged(path, error) from None
 
 
 def _compression(parquet: pq.ParquetFile) -> str:
