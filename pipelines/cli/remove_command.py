@@ -150,23 +150,38 @@ def _announce(before: Before, found: Found, audit: Audit, output: str, date: str
     print(f"release    {one_line(output)}: all other records, {len(before.others)} further files byte for byte")
     print("ledger     nothing is charged; it names the release by its input digest "
           f"{before.first['input_digest'][:16]}...")  # fmt: skip
+    validated = any(name.startswith(f"{VALIDATION_NAME}/") for name in before.others)
     for label, part in audit.parts or (("", audit),):
-        print(f"known      {_known(part)}{f', for {one_line(label)}' if label else ''}")
+        print(f"known      {_known(part, validated)}{f', for {one_line(label)}' if label else ''}")
     for line in samples:
         print(line)
-    if any(name.startswith(f"{VALIDATION_NAME}/") for name in before.others):
-        print(f"statistics {VALIDATION_NAME}/ still counts the features of the removed records, exactly")
+    if validated:
+        print(
+            f"statistics {VALIDATION_NAME}/ still counts features and released labels of the removed records, exactly: "
+            "delete it from the new release to go without"
+        )
     print(f"copies     {one_line(before.folder)} and its copies still have the records, with labels at epsilon "
           f"{audit.total_epsilon!r}")  # fmt: skip
 
 
-def _known(audit: Audit) -> str:
-    """Epsilon of what the new release says of a removed label."""
+def _known(audit: Audit, validated: bool) -> str:
+    """Epsilon of what the new release says of a removed label; `validated` tells that it has statistics of labels."""
+    if validated:
+        # Statistics of all labels less those of the others are statistics of the removed labels, as released.
+        return (
+            f"of the label of {_whose(audit)}, the new release says at most epsilon {audit.total_epsilon!r}, as "
+            f"before: center and histogram still count it, and so does {VALIDATION_NAME}/, as it was released"
+        )
     parts = {"center": audit.center_epsilon, "histogram": audit.prior_epsilon or 0.0}
-    whose = "a removed record" if audit.unit_column is None else "the removed records of a unit"
     spent = {name: audit.records_per_unit * Fraction(epsilon) for name, epsilon in parts.items() if epsilon}
     if not spent:
-        return f"nothing of the label of {whose}: neither center nor histogram was made from it"
+        return f"nothing of the label of {_whose(audit)}: neither center nor histogram was made from it"
     sums = " + ".join(f"{float(epsilon):g} for the {name}" for name, epsilon in spent.items())
     total = rounded_up(sum(spent.values(), Fraction(0)))
-    return f"of the label of {whose}, the new release says at most epsilon {total!r}: {sums}, which still count it"
+    return (
+        f"of the label of {_whose(audit)}, the new release says at most epsilon {total!r}: {sums}, which still count it"
+    )
+
+
+def _whose(audit: Audit) -> str:
+    return "a removed record" if audit.unit_column is None else "the removed records of a unit"

@@ -428,3 +428,55 @@ def test_others_open_a_reduced_release(released: Any, remove: Any, invoke: Any, 
         assert "2,995" in page
     invoke(["attack", str(tmp_path / "units"), "--draws=10000"]).ok()
     assert training.Release.open(tmp_path / "units").records == RECORDS - len(GONE)
+
+
+def test_statistics_of_a_validated_release(
+    logs: Path, remove: Any, invoke: Any, tmp_path: Path, key_file: Path, command: Any, audit: Any, tree: Any
+) -> None:
+    """They count removed records and their released labels: all of epsilon stays. The report knows what they count."""
+    pytest.importorskip("tensorflow_metadata", reason="the extra validation is not installed")
+    flags = {"input": logs / "log.parquet", "input_format": "parquet", "output_format": "parquet", "label": "y"}
+    flags |= {"label_min": 0, "label_max": 40, "label_step": 1, "epsilon": 1, "id_column": "name"}
+    flags |= {"output": tmp_path / "released", "noise_key_file": key_file}
+    invoke([*command("privatize", flags), "--validate"]).ok()
+    outcome = remove(tmp_path / "released", names(GONE)).ok()
+    assert "says at most epsilon 1.0, as before" in outcome.out
+    assert "statistics validation/ still counts features and released labels" in outcome.out
+    assert tree(tmp_path / "reduced" / "validation") == tree(tmp_path / "released" / "validation")
+    assert audit(tmp_path / "reduced") == "PASS"
+    invoke(["report", str(tmp_path / "reduced")]).ok()
+    page = (tmp_path / "reduced" / "report.html").read_text()
+    assert "5 removed since, which histogram and center still count" in page
+    # The page is not of the next release.
+    remove(tmp_path / "reduced", names([1]), output="again").ok()
+    assert not (tmp_path / "again" / "report.html").exists()
+
+
+def test_shards_in_folders(
+    remove: Any, invoke: Any, tmp_path: Path, key_file: Path, command: Any, audit: Any, logs: Path
+) -> None:
+    table = pq.read_table(logs / "log.parquet")
+    for month in range(2):
+        folder = tmp_path / "log" / f"month={month}"
+        folder.mkdir(parents=True)
+        pq.write_table(table.slice(1500 * month, 1500), folder / "log.parquet")
+    flags = {
+        "input": f"{tmp_path}/log/*/*.parquet",
+        "input_format": "parquet",
+        "output_format": "parquet",
+        "label": "y",
+    }
+    flags |= {"label_min": 0, "label_max": 40, "label_step": 1, "epsilon": 1, "id_column": "name", "center": "cells"}
+    flags |= {"output": tmp_path / "released", "noise_key_file": key_file, "partition_output": "month"}
+    invoke(command("privatize", flags)).ok()
+    assert "3 of which have the codes of removed" in remove(tmp_path / "released", names([0, 1, 1700])).ok().out
+    assert audit(tmp_path / "reduced") == "PASS"
+    place = next(iter(manifest(tmp_path / "reduced")["shards"]))
+    assert place.startswith("month=0/")
+    remove(tmp_path / "reduced", [f"{place},0"], "rows", output="again").ok()
+    kept = pq.read_table(tmp_path / "again" / "data" / place)["name"].to_pylist()
+    assert kept == names(range(3, 1500))
+    assert audit(tmp_path / "again") == "PASS"
+    (tmp_path / "sources").write_text(f"{tmp_path}/log/month=0/log.parquet,1500\n")
+    outcome = remove(tmp_path / "released", ["a,0"], "rows", f"--sources={tmp_path}/sources", output="other")
+    assert "because its shards are divided by columns" in outcome.error
