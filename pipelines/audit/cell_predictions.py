@@ -158,6 +158,11 @@ class SampledRecords:
         """Number of records of the sample whose values are those of records so far."""
         return int((self._counts - np.maximum(self._open, 0)).sum())
 
+    @property
+    def uncertain(self) -> int:
+        """Number of uncertain records so far."""
+        return self._uncertain
+
     def fit(self, others: int) -> bool:
         """True if the sample may be one of these records and of others."""
         return int(np.maximum(self._open, 0).sum()) <= others + self._uncertain

@@ -87,6 +87,4 @@ def removals_line(manifest: dict[str, Any]) -> str:
         return ""
     removed = removed_records(manifest)
     dates = ", ".join(f"{removal['records']} on {removal['date']}" for removal in removals)
-    return (
-        f"removed      {removed} of {manifest['records']} records since: {dates}; histogram and center still count them"
-    )
+    return f"removed      {removed} of {manifest['records']} records since: {dates}; noised statistics still count them"

@@ -20,9 +20,16 @@ from .shard_columns import ShardReader
 
 
 class SampleMatch(NamedTuple):
-    """Records of a sample with the codes of given records, which other records may have as well, and its size."""
+    """Records of a sample with the codes of given records, which other records may have as well.
+
+    Attributes:
+      found: Number of records of the sample.
+      uncertain: Number of the given records whose codes depend on how a feature was rounded, and are not looked for.
+      size: Number of records in the sample.
+    """
 
     found: int
+    uncertain: int
     size: int
 
 
@@ -32,7 +39,7 @@ def sampled_records(
     """Looks for the records of some shards in the sample of a release; None if its center has no sample.
 
     The shards lie in the folder `data` and may have fewer records than in the release, whose manifest and mechanism
-    file passed their audits. A record of a TFRecord file whose codes depend on how a feature was rounded is not found.
+    file passed their audits.
     """
     names = list(names)
     drawn = len(mechanism["labels"]) if CLASS_CENTER in mechanism else 0
@@ -67,4 +74,4 @@ def _match(predictions: CenterPredictions | ClassPredictions) -> SampleMatch | N
         sample = predictions.sample
     else:
         sample = None if predictions.cells is None else predictions.cells.sample
-    return None if sample is None else SampleMatch(sample.found, sample.size)
+    return None if sample is None else SampleMatch(sample.found, sample.uncertain, sample.size)

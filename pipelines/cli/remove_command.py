@@ -61,16 +61,17 @@ def run(args: argparse.Namespace, store_flags: Sequence[str]) -> int:
 
 def _removed_on(text: str | None) -> str:
     """Date of the removal, YYYY-MM-DD."""
-    today = datetime.datetime.now(datetime.timezone.utc).date()
+    now = datetime.datetime.now(datetime.timezone.utc)
     if text is None:
-        return today.isoformat()
+        return now.date().isoformat()
     try:
         date = datetime.date.fromisoformat(text) if _DATE.fullmatch(text) else None
     except ValueError:
         date = None
     if date is None:
         raise UsageError(f"--removed_on {text} is no date: write YYYY-MM-DD")
-    if date > today:
+    # Where the day begins first.
+    if date > (now + datetime.timedelta(hours=14)).date():
         raise UsageError(f"--removed_on {text} lies in the future: name the date of the removal")
     return text
 
@@ -137,7 +138,8 @@ def _sample_lines(before: Before, found: Found) -> Iterator[str]:
                 path = f"{label}/{CENTER_NAME}" if label else CENTER_NAME
                 yield (
                     f"sample     {one_line(path)} keeps the coded features of {match.size} sampled records, "
-                    f"{match.found} of which have the codes of removed records; only a new release has another sample"
+                    f"{match.found} of which have the codes of removed records"
+                    f"{f' and {match.uncertain} more may' if match.uncertain else ''}; only a new release has another"
                 )
 
 

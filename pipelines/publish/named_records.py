@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from ...transforms.arrow_values import is_text, single_values
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import FileSystems, absolute, open_file, read_text
-from ...transforms.progress_log import Progress
+from ...transforms.progress_log import LOGGER, Progress
 from ...transforms.shards.reduced_shards import read_column
 from ..errors import FieldError
 
@@ -37,13 +37,11 @@ class Lines(NamedTuple):
       field: Name of the flag.
       path: The file.
       of: Number of the first line, from 1, of each distinct text.
-      repeated: Number of lines that repeat an earlier one.
     """
 
     field: str
     path: str
     of: dict[bytes, int]
-    repeated: int
 
     def error(self, problem: str, lines: Iterable[int]) -> FieldError:
         """Makes an error that names lines, the first ten of them."""
@@ -71,9 +69,13 @@ def read_lines(field: str, path: str) -> Lines:
         found.setdefault(text, number)
     if texts == [b""]:
         raise FieldError(f"{{{field}}} {{path}} is empty: name at least one record", path=path)
-    lines = Lines(field, path, found, len(texts) - len(found))
+    lines = Lines(field, path, found)
     if b"" in found:
         raise lines.error("there is an empty line; delete it", [found[b""]])
+    if repeated := len(texts) - len(found):
+        LOGGER.info(
+            "%s: %d of %d lines repeat%s", path, repeated, len(texts), "s another" if repeated == 1 else " others"
+        )
     return lines
 
 

@@ -24,7 +24,7 @@ from ...transforms.io.filesystems import FileSystems, absolute, complete_file, o
 from ...transforms.progress_log import LOGGER, Progress
 from ...transforms.shards.reduced_shards import write_reduced
 from ..audit.manifest_audit import LABELS_FORMAT
-from ..audit.removal_statement import REMOVALS, removed_records
+from ..audit.removal_statement import REMOVALS
 from ..errors import FieldError, UsageError
 from ..spec.label_folders import CENTER_NAME, MANIFEST_NAME, label_folders
 from ..spec.mechanism_file import MECHANISM_NAME
@@ -264,4 +264,4 @@ def _reduced(manifest: dict[str, Any], shards: dict[str, int], removals: list[di
 
 def remaining_records(before: Before, found: Found) -> int:
     """Number of records of the new release."""
-    return before.first["records"] - removed_records(before.manifest) - found.records
+    return sum(before.shards.values()) - found.records
