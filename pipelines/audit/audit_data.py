@@ -30,6 +30,7 @@ from .class_predictions import ClassPredictions
 from .documents import RefusedDocument, printable, read_center, residual_cells
 from .output_distribution import FALSE_ALARM, check_distribution
 from .release_files import folder_values, letter_problems
+from .removal_statement import removed_records
 from .shard_columns import Column, ShardReader
 from .weight_runs import dense_weights
 
@@ -86,14 +87,14 @@ def audit_data(data: Path, release: dict[str, Any], mechanism: dict[str, Any]) -
     reason = _unknown_prior(release, mechanism)
     if isinstance(predictions, CenterPredictions) and predictions.cells is not None and not reason:
         # Records without a usable label may be in the sample of features, but are in no shard.
-        problems += predictions.cells.problems(release["records_without_label"])
+        problems += predictions.cells.problems(release["records_without_label"], removed_records(release))
     own = isinstance(predictions, ClassPredictions) and predictions.made_from_these(release)
     if isinstance(predictions, ClassPredictions) and not problems:
         problems += predictions.drawn.problems(own)
     if problems:
         return DataAudit(tuple(problems), ())
     lines = [
-        f"data         {release['records']} records in {len(shards)} shards: every label"
+        f"data         {release['records'] - removed_records(release)} records in {len(shards)} shards: every label"
         f"{'' if classes is None else ', a class in one type and spelling,'}"
         f"{'' if column is None or drawn else ', minus the center of its record,'} is an output of the mechanism"
         f"{'' if groups is None else ' in the range of its group'}, "
@@ -312,7 +313,8 @@ def _distribution(
         channel, weights_of_cells, widths = found
     elif "center" in mechanism:
         channel, weights_of_cells, widths = _residual_histogram(channel, mechanism)
-    result = check_distribution(counts, channel, weights_of_cells, scale, widths=widths)
+    removed = removed_records(release)
+    result = check_distribution(counts, channel, weights_of_cells, scale, widths=widths, removed=removed)
     if not result.sets:
         return "", "distribution not checked: the noise of the histogram is larger than its counts"
     alarm = f"a correct release fails this with a probability of at most {FALSE_ALARM:g}"
@@ -326,6 +328,7 @@ def _distribution(
     return "", (
         f"distribution {result.sets} sets of outputs agree with the channel and the noised histogram, whose noise "
         f"allows deviations of {100 * result.widest:.2g} % of the records; {alarm}"
+        f"{f', if the {removed} removed records were chosen without regard to their released labels' * bool(removed)}"
     )
 
 

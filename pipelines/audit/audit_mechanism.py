@@ -76,6 +76,7 @@ class Audit:
       delta: For (epsilon, delta)-DP, the least float >= the true delta at certified_epsilon.
       center_line: Line of the report about the center; empty without one.
       table_line: Line of the report about the table of the input; empty without one.
+      removals_line: Line of the report about records that were removed since; empty without any.
       classes_line: Line of the report about the classes, whose places labels and outputs are; empty for numbers.
       drawn_from_center: True if classes are drawn from a center, and no label is randomized by itself.
       records_per_unit: Largest number of records of a privacy unit, as stated. Epsilons and deltas of the mechanism are
@@ -106,6 +107,7 @@ class Audit:
     delta: float = 0.0
     center_line: str = ""
     table_line: str = ""
+    removals_line: str = ""
     classes_line: str = ""
     drawn_from_center: bool = False
     records_per_unit: int = 1

@@ -26,6 +26,7 @@ from .manifest_audit import (
     whole_problems,
 )
 from .release_files import shard_problems
+from .removal_statement import removal_problems, removals_line
 from .signature_audit import SIGNATURE_NAME, Digest, Signer, signature_report
 from .table_statement import table_line, table_problems
 from .weight_runs import rounded_up
@@ -116,6 +117,7 @@ def _audit_release(folder: Path, manifest: dict[str, Any], data: bool) -> Audit:
         *statement_problems(release, mechanism, audit),
         *unit_problems(release, mechanism, audit),
         *table_problems(release),
+        *removal_problems(release),
         *shard_problems(release, shards),
         *_center_file_problems(folder / "center.json", mechanism),
     )
@@ -135,6 +137,7 @@ def _audit_release(folder: Path, manifest: dict[str, Any], data: bool) -> Audit:
         prior_epsilon=float(manifest["prior_epsilon"]),
         center_epsilon=float(center_epsilon(mechanism)),
         table_line="" if problems else table_line(manifest),
+        removals_line="" if problems else removals_line(manifest),
         data_lines=lines,
     )
 
@@ -190,6 +193,7 @@ def audit_report(audit: Audit) -> str:
             f"fingerprint  {audit.fingerprint}",
             *([audit.center_line] if audit.center_line else []),
             *([audit.table_line] if audit.table_line else []),
+            *([audit.removals_line] if audit.removals_line else []),
             *([_unit_line(audit, audit.unit_column)] if audit.unit_column is not None else []),
         ]
     if audit.total_epsilon is not None and not audit.parts:

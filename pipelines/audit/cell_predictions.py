@@ -97,14 +97,20 @@ class CellPredictions:
         self._counts.add(cells_of(self._cells.nodes, codes), uncertain)
         self._sample.find(codes, uncertain)
 
-    def problems(self, others: int) -> Iterator[str]:
+    @property
+    def sample(self) -> SampledRecords:
+        """The sample, of which the records so far were taken."""
+        return self._sample
+
+    def problems(self, others: int, removed: int = 0) -> Iterator[str]:
         """Compares cells and sample with the records; one line for each failed check.
 
-        `others` is the number of records that may be in the sample, but are not in the release.
+        `others` is the number of records that may be in the sample, but were never in the release, and `removed` that
+        of the records that were removed from it since.
         """
-        if not self._counts.fit(self._cells.records):
+        if not self._counts.fit(self._cells.records, removed):
             yield "center.linear.cells.records are not the numbers of records in each cell"
-        if not self._sample.fit(others):
+        if not self._sample.fit(others + removed):
             yield "center.linear.cells.codes are not those of a sample of the records"
 
 
@@ -120,19 +126,24 @@ class CellCounts:
         self._found += np.bincount(cells[~uncertain], minlength=len(self._found))
         self._uncertain += int(uncertain.sum())
 
-    def fit(self, records: Sequence[int]) -> bool:
-        """True if cells may have these numbers of records."""
+    def fit(self, records: Sequence[int], removed: int = 0) -> bool:
+        """True if cells may have had these numbers of records, of which some were removed."""
         rest = np.array(records) - self._found
-        return bool((rest >= 0).all() and int(rest.sum()) == self._uncertain)
+        return bool((rest >= 0).all() and int(rest.sum()) == self._uncertain + removed)
 
 
 class SampledRecords:
-    """Records of a public sample that were not found so far."""
+    """Records of a public sample that were not found so far.
+
+    Attributes:
+      size: Number of records in the sample.
+    """
 
     def __init__(self, sample: np.ndarray):
         """Takes the values of the sample, shape (d, s), uint8."""
         self._wanted, counts = np.unique(_as_texts(sample), return_counts=True)
-        self._open, self._uncertain = counts.astype(np.int64), 0
+        self.size = sample.shape[1]
+        self._counts, self._open, self._uncertain = counts, counts.astype(np.int64), 0
 
     def find(self, values: np.ndarray, uncertain: np.ndarray) -> None:
         """Takes values of n records, shape (d, n), from those of the sample; uncertain ones may have others."""
@@ -141,6 +152,16 @@ class SampledRecords:
         place = np.minimum(np.searchsorted(self._wanted, texts), len(self._wanted) - 1)
         known = self._wanted[place] == texts
         self._open[place[known]] -= counts[known]
+
+    @property
+    def found(self) -> int:
+        """Number of records of the sample whose values are those of records so far."""
+        return int((self._counts - np.maximum(self._open, 0)).sum())
+
+    @property
+    def uncertain(self) -> int:
+        """Number of uncertain records so far."""
+        return self._uncertain
 
     def fit(self, others: int) -> bool:
         """True if the sample may be one of these records and of others."""

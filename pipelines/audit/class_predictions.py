@@ -23,6 +23,7 @@ from .class_logits import LOGIT_UNIT, released_shares, softmax
 from .class_probabilities import PROBABILITY_UNIT
 from .drawn_classes import DrawnClasses
 from .interval_products import dot_bounds
+from .removal_statement import removed_records
 from .row_map_document import ROW_UNIT
 from .shard_columns import Column
 from .tree_audit import cells_of
@@ -111,15 +112,25 @@ class ClassPredictions:
         self.drawn.add(probabilities, labels, cells)
 
     def made_from_these(self, release: dict[str, Any]) -> bool:
-        """True if the center may be made from the records of a release: it has their numbers and sums of features."""
-        center, others = self._center, release["records_without_label"]
+        """True if the center may be made from the records of a release: it has their numbers and sums of features.
+
+        Sums and cells may have the records besides that were removed since.
+        """
+        center, others, removed = self._center, release["records_without_label"], removed_records(release)
         if release["records"] != center.records:
             return False
         totals = [sum(each) for each in center.sums]
         least, most = self._sums.tolist()
-        if any(not low <= total <= high for low, total, high in zip(least, totals, most, strict=False)):
+        # No element of a row is above its norm.
+        slack = removed * center.norm
+        if any(not low - slack <= total <= high + slack for low, total, high in zip(least, totals, most, strict=False)):
             return False
-        return self._cells is None or self._cells.fit(others)
+        return self._cells is None or self._cells.fit(others, removed)
+
+    @property
+    def sample(self) -> SampledRecords | None:
+        """The sample of the center's cells, of which the records so far were taken; None without cells."""
+        return None if self._cells is None else self._cells.sample
 
     def _logits(
         self,
@@ -217,9 +228,17 @@ class _Cells:
         self._counts.add(cells, uncertain)
         self._sample.find(np.concatenate([codes, low.T.view(np.uint8)]), uncertain | (low != high).any(axis=1))
 
-    def fit(self, others: int) -> bool:
-        """True if cells have as many records as they say, and the sample is one of these and of others."""
-        return self._counts.fit([sum(each) for each in self._cells.counts]) and self._sample.fit(others)
+    @property
+    def sample(self) -> SampledRecords:
+        return self._sample
+
+    def fit(self, others: int, removed: int) -> bool:
+        """True if cells have as many records as they say, and the sample is one of these and of others.
+
+        `removed` is the number of records that were removed from the release since.
+        """
+        records = [sum(each) for each in self._cells.counts]
+        return self._counts.fit(records, removed) and self._sample.fit(others + removed)
 
 
 def _coarse(rows: np.ndarray) -> np.ndarray:

@@ -21,6 +21,11 @@ the records of a cell may be spread over them in any way. So f_k is bounded by t
 
 Given the noise, outputs are independent draws, and Hoeffding's inequality in its relative entropy form bounds the
 observed number around every possible expectation, with a union bound over the sets.
+
+Of a release from which R records were removed since, n - R are observed. The noised counts are those of all n, so the
+expected number of the others is that of all less sum r_k f_k, where r_k are the removed records with label k. That sum
+lies between R times the least and R times the largest f_k. This holds for records that were not chosen by their
+outputs: then the outputs of the others are independent draws as before.
 """
 
 from __future__ import annotations
@@ -69,16 +74,19 @@ def check_distribution(
     scale: float,
     false_alarm: float = FALSE_ALARM,
     widths: np.ndarray | None = None,
+    removed: int = 0,
 ) -> Distribution:
     """Compares the number of records of each output with the channel and the prior.
 
     `observed` are the records by output, shape (m,), integers; `channel` the probability of each output, which ascend,
     given each label, shape (k, m), float64. `weights` are the noised counts, clipped at 0 and normalized, shape (k,),
     float64, sum 1; of cells if the histogram has cells of labels, with `widths` labels each, shape (cells,), integers
-    that sum to k. `scale` is that of the discrete Laplace noise of each count. Labels of a correct release fail with a
-    probability of at most `false_alarm`.
+    that sum to k. `scale` is that of the discrete Laplace noise of each count. `removed` is the number of further
+    records that were counted, and have been removed since without regard to their outputs. Labels of a correct release
+    fail with a probability of at most `false_alarm`.
     """
-    records, labels = int(observed.sum()), len(weights)
+    observed_records, labels = int(observed.sum()), len(weights)
+    records = observed_records + removed
     # Half of the probability is for the noise: both sides of each interval, the largest, the number of large ones.
     tails = NoiseTails(scale, false_alarm / 2 / (labels * (labels + 1) + 2))
     if (weights == weights[0]).all() and records <= labels * tails.single(labels):
@@ -95,12 +103,22 @@ def check_distribution(
         chances = sums[:, stop] - sums[:, first]
         low, _ = errors.expectations(np.minimum.reduceat(chances, starts), weights, records)
         _, high = errors.expectations(np.maximum.reduceat(chances, starts), weights, records)
-        share = int(observed[first:stop].sum()) / records
+        if removed:
+            low, high = _of_others(low, high, chances, records, removed)
+        share = int(observed[first:stop].sum()) / observed_records
         nearest = min(max(share, low), high)
-        if share != nearest and records * divergence(share, nearest) > threshold:
+        if share != nearest and observed_records * divergence(share, nearest) > threshold:
             wrong.append((first, stop))
         widest = max(widest, (high - low) / 2)
     return Distribution(len(sets), tuple(wrong), widest)
+
+
+def _of_others(low: float, high: float, chances: np.ndarray, records: int, removed: int) -> tuple[float, float]:
+    """Bounds on the expected share of the records that were not removed, from those on the share of all records."""
+    least, most, others = float(chances.min()), float(chances.max()), records - removed
+    below = (records * low - removed * most) / others - _ROUNDING
+    above = (records * high - removed * least) / others + _ROUNDING
+    return max(below, least - _ROUNDING, 0.0), min(above, most + _ROUNDING, 1.0)
 
 
 def _sets(expected: np.ndarray) -> Iterator[tuple[int, int]]:

@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from .documents import RefusedDocument, printable, read_count, read_member
+from .removal_statement import stated_removals
 
 _SHARD_NAME = re.compile(
     r"((?:[^/=\0]+=[^/\0]*/)*)part-([0-9]{5})-of-([0-9]{5})\.(tfrecord|tfrecord\.gz|parquet)", re.DOTALL
@@ -76,8 +77,10 @@ def shard_problems(release: dict[str, Any], data: Path) -> Iterator[str]:
         yield "release.shards have folders that are named by the label"
     counts = list(shards.values())
     constant, whole = _constant_records(release), all(type(count) is int and count >= 0 for count in counts)
-    if not whole or sum(counts) != records + constant:
+    removed = stated_removals(release)
+    if not whole or sum(counts) != records + constant - removed:
         more = ", records_left_out and records_without_unit" if constant else ""
+        more += ", less release.removals" if removed else ""
         yield f"release.shards do not add up to release.records{more}"
     if not data.is_dir():
         yield "data/ is missing"

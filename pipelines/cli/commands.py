@@ -74,6 +74,10 @@ GROUPS = {
         "ledger": Command(f"{_FLAGS}:ledger_flags", "cli.ledger_command:run",
             "list what was released and what it costs together", True),
     },
+    "Change a release": {
+        "remove": Command(f"{_FLAGS}:remove_flags", "cli.remove_command:run",
+            "make a release without some records: erasure", True),
+    },
     "Other": {
         "demo": Command(f"{_FLAGS}:demo_flags", "cli.demo_command:run", "privatize a generated conversion log"),
         "completion": Command(f"{_FLAGS}:completion_flags", "cli.completion_command:run",

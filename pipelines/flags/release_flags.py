@@ -1,4 +1,4 @@
-"""Flags of `init`, `attack`, `report`, `ledger`, `demo` and `completion`. Those of `audit` are with the auditor."""
+"""Flags of the commands about releases, of `init`, `demo` and `completion`; those of `audit` are with the auditor."""
 
 from __future__ import annotations
 
@@ -114,6 +114,38 @@ def finish_flags(parser: CommandParser) -> None:
         help="sign the release with this Ed25519 private key, as --sign of privatize does; no file of the run names "
         "the key, so give it again")  # fmt: skip
     add("--result_json", metavar="FILE", help="write paths, epsilons, warnings and verdict of the release")
+
+
+def remove_flags(parser: CommandParser) -> None:
+    """Adds the flags of `remove`."""
+    parser.description = (
+        "Make a new release without some records; the bytes of all others stay as they are. Charges nothing. The "
+        "release that is read stays, until you delete it."
+    )
+    parser.epilog = (
+        "Example:\n  labeldp remove released --ids ids.txt --output released2\n\n"
+        "Exit status: 0 the new release is there, 1 it is not, 2 bad usage."
+    )
+    add = parser.flag_group("Release")
+    add("folder", metavar="RELEASE", help="output folder of the release; on s3:// or gs:// too")
+    add = parser.flag_group("Records", "Exactly one of --ids, --units and --rows.")
+    add(
+        "--ids", metavar="FILE", help="ids of the records to remove, one on each line; needs a release with --id_column"
+    )
+    add("--units", metavar="FILE",
+        help="privacy units whose records are all removed, one on each line; needs a release with "
+        "--unit_column")  # fmt: skip
+    add("--rows", metavar="FILE",
+        help="lines SHARD,ROW, such as part-00000-of-00004.parquet,17, with rows from 0 on; with --sources, lines "
+        "FILE,ROW of input files")  # fmt: skip
+    add("--sources", metavar="FILE",
+        help="lines FILE,ROWS of all input files of the release and their rows, which --rows then names")  # fmt: skip
+    add("--missing_ok", action="store_true", help="pass over lines that name no record of the release")
+    add = parser.flag_group("Output")
+    add("--output", metavar="DIR", help="new folder for the release without the records", needed=True)
+    add("--removed_on", metavar="YYYY-MM-DD",
+        help="date of the removal, which the manifest states; default today, in UTC")  # fmt: skip
+    add("--sign", metavar="KEY", help="sign the new release with this Ed25519 private key, as --sign of privatize does")
 
 
 def ledger_flags(parser: CommandParser) -> None:

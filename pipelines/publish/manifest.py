@@ -27,6 +27,7 @@ from ...mechanisms.core.losses import LOSSES, ZERO_ONE, Loss
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import FileSystems, open_input, read_text
 from ...transforms.tfrecord.framing import read_records
+from ..audit.removal_statement import REMOVALS
 from ..spec.class_statement import ClassStatement
 from ..spec.mechanism_file import MechanismFile
 from .bill_of_materials import bill_statement
@@ -219,7 +220,7 @@ class Manifest:
       identity: Id column, or "file and row".
       adjacency: Definition of neighboring datasets.
       mechanism: Mechanism name.
-      records: Number of released records.
+      records: Number of released records that were not removed since.
       records_without_label: Number of records left out because their label is unusable.
       epsilon: Budget of histogram and labels together.
       prior_epsilon: Share of the label histogram.
@@ -240,6 +241,7 @@ class Manifest:
       loss: Name of the loss that was asked for; None for releases of versions that did not state it.
       features: Number of feature columns: neither label, nor id, nor center; None if unknown.
       warnings: Names of the warnings, of `release_warnings`; None for releases of versions that did not state them.
+      removed: Number of records that were removed since; histogram, center and warnings are about these, too.
     """
 
     label: str
@@ -268,6 +270,7 @@ class Manifest:
     loss: str | None = None
     features: int | None = None
     warnings: tuple[str, ...] | None = None
+    removed: int = 0
 
 
 def read_manifest(path: str) -> Manifest:
@@ -287,6 +290,7 @@ def parse_manifest(document: Any) -> Manifest:
     Raises ValueError, which names the key, if one is missing or its value has the wrong type.
     """
     domain = _get(document, "domain", dict)
+    removed = _removed(document)
     center = None if document.get("center") is None else _get(document, "center", dict)
     return Manifest(
         label=_get(document, "label", str),
@@ -294,7 +298,7 @@ def parse_manifest(document: Any) -> Manifest:
         identity=_get(document, "identity", str),
         adjacency=_get(document, "adjacency", str),
         mechanism=_get(document, "mechanism", str),
-        records=_count(document, "records"),
+        records=_count(document, "records") - removed,
         records_without_label=_count(document, "records_without_label"),
         epsilon=_number(document, "epsilon"),
         prior_epsilon=_number(document, "prior_epsilon"),
@@ -316,7 +320,18 @@ def parse_manifest(document: Any) -> Manifest:
         loss=None if document.get("loss") is None else _get(document, "loss", str),
         features=None if document.get("features") is None else _count(document, "features"),
         warnings=None if document.get("warnings") is None else _names(document, "warnings"),
+        removed=removed,
     )
+
+
+def _removed(document: dict[str, Any]) -> int:
+    """Number of records of all removals, fewer than those that were released."""
+    if REMOVALS not in document:
+        return 0
+    removed = sum(_count(removal, "records") for removal in _get(document, REMOVALS, list))
+    if removed >= _count(document, "records"):
+        raise ValueError(f"{REMOVALS} are not fewer records than records")
+    return removed
 
 
 def _get(document: Any, key: str, kind: Any) -> Any:

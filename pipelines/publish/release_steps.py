@@ -93,7 +93,7 @@ def write_manifests(request: Request, released: Sequence[ReleasedLabel], staging
         document = _manifest(request, each)
         if folder:
             document["data"] = DATA_OF_LABEL
-        _write_json(document, staging, folder, MANIFEST_NAME)
+        write_document(document, staging, folder, MANIFEST_NAME)
         documents.append(document)
         model = each.mechanism.center_model
         if model is not None:
@@ -102,11 +102,12 @@ def write_manifests(request: Request, released: Sequence[ReleasedLabel], staging
     if len(released) == 1:
         return (MANIFEST_NAME,)
     whole = labels_manifest(documents, folders, request.budget.epsilon)
-    _write_json(whole, staging, "", MANIFEST_NAME)
+    write_document(whole, staging, "", MANIFEST_NAME)
     return *(f"{folder}/{MANIFEST_NAME}" for folder in folders), MANIFEST_NAME
 
 
-def _write_json(document: dict[str, Any], staging: Staging, folder: str, name: str) -> None:
+def write_document(document: dict[str, Any], staging: Staging, folder: str, name: str) -> None:
+    """Writes a manifest into the staging folder; `folder` is that of its label, of `label_folders`."""
     path = released_path(staging.manifests, folder, name)
     # On a store, it is a temporary file.
     write_text(path, json.dumps(document, indent=2) + "\n", staging.work if staging.lease is None else None)

@@ -6,6 +6,7 @@ validation/, a few numbers for each column are kept.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import os
@@ -91,8 +92,10 @@ def read_report_input(
         problems.append("the mechanism file changed while it was read")
     validation = read_validation(str(folder), manifest.label) if manifest and not problems else None
     if manifest and validation:
-        read = manifest.records + manifest.records_without_label + (0 if unit is None else unit.beyond)
-        written = manifest.records + (0 if unit is None else unit.constant_records)
+        # The records were summarized before any was removed.
+        counted = manifest.records + manifest.removed
+        read = counted + manifest.records_without_label + (0 if unit is None else unit.beyond)
+        written = counted + (0 if unit is None else unit.constant_records)
         if (validation.before, validation.after) != (read, written):
             problems.append(f"validation/ counts other records than {MANIFEST_NAME}")
     if problems:
@@ -127,7 +130,8 @@ def contradictions(manifest: Manifest, mechanism: MechanismFile, constant: int =
         stated = manifest.expected_loss.get(name)
         if stated is not None and not _close(stated, randomizer.expected_loss(mechanism.prior, loss)):
             problems.append(f"{MANIFEST_NAME} states another expected {name} loss")
-    names = tuple(warning.name for warning in release_warnings(manifest_facts(mechanism, manifest)))
+    before = dataclasses.replace(manifest, records=manifest.records + manifest.removed)
+    names = tuple(warning.name for warning in release_warnings(manifest_facts(mechanism, before)))
     if manifest.warnings not in (None, names):
         problems.append(f"{MANIFEST_NAME} states other warnings")
     if sum(manifest.shards.values()) != manifest.records + constant:

@@ -65,7 +65,7 @@ class _TFRecordLayout:
 
     def assemble(self, segments: list[Segment], schemas: frozenset[bytes], file: BinaryIO) -> None:
         if self.compression == "gzip":
-            with _compressed(file) as compressed:
+            with compressed_file(file) as compressed:
                 self._copy(segments, compressed)
         else:
             self._copy(segments, file)
@@ -79,7 +79,8 @@ class _TFRecordLayout:
                     file.write(chunk)
 
 
-def _compressed(file: BinaryIO) -> gzip.GzipFile:
+def compressed_file(file: BinaryIO) -> gzip.GzipFile:
+    """Opens a compressed shard for writing over a file."""
     # No file name and no time in the header, so that the same records give the same bytes.
     return gzip.GzipFile("", "wb", _GZIP_LEVEL, file, mtime=0)
 
@@ -89,7 +90,7 @@ class _TFRecordSegment(SegmentWriter):
 
     def __init__(self, path: str, compressed: bool):
         super().__init__(path)
-        self._compressed = _compressed(self._file) if compressed else None
+        self._compressed = compressed_file(self._file) if compressed else None
 
     def write(self, batch: LabelledBatch) -> None:
         framed = encode_frames(batch.batch) if batch.encoded is None else batch.encoded.framed()
@@ -146,13 +147,13 @@ class _ParquetLayout:
 
     def assemble(self, segments: list[Segment], schemas: frozenset[bytes], file: BinaryIO) -> None:
         # Every shard has the schema of all shards, even without records, because readers take it from any file.
-        with _GroupWriter(file, _common_schema(schemas), self.compression) as writer:
+        with GroupWriter(file, _common_schema(schemas), self.compression) as writer:
             for segment in segments:
                 for batch in _batches(segment):
                     writer.write(_conformed(batch, writer.schema))
 
 
-class _GroupWriter:
+class GroupWriter:
     """Writes a Parquet file with row groups of exactly 65,536 rows, the last one shorter, whatever the batches."""
 
     def __init__(self, file: BinaryIO, schema: pa.Schema, compression: str):
@@ -163,7 +164,7 @@ class _GroupWriter:
         self._pending: list[pa.RecordBatch] = []
         self._rows = 0
 
-    def __enter__(self) -> _GroupWriter:
+    def __enter__(self) -> GroupWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -173,6 +174,7 @@ class _GroupWriter:
             self._opened.close()
 
     def write(self, batch: pa.RecordBatch) -> None:
+        """Appends records of the schema."""
         self._pending.append(batch)
         self._rows += batch.num_rows
         while self._rows >= _ROW_GROUP:
@@ -182,6 +184,7 @@ class _GroupWriter:
             self._rows -= _ROW_GROUP
 
     def close(self) -> None:
+        """Writes the records that are left, and the end of the file."""
         if self._rows:
             self._write_group(pa.Table.from_batches(self._pending))
         self._writer(self.schema.empty_table()).close()
@@ -249,7 +252,7 @@ class _ParquetSegment(SegmentWriter):
 
     def __init__(self, path: str, schema: pa.Schema, compression: str):
         super().__init__(path)
-        self._writer = _GroupWriter(self._file, schema, compression)
+        self._writer = GroupWriter(self._file, schema, compression)
 
     def takes(self, schema: pa.Schema) -> bool:
         return schema.equals(self._writer.schema)

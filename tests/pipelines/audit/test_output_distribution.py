@@ -45,6 +45,45 @@ COUNTS = {
 }
 
 
+@pytest.mark.parametrize("removed", [10, 1000, RECORDS // 2])
+@pytest.mark.parametrize("of_largest", [False, True])
+def test_a_correct_release_passes_after_a_removal(removed, of_largest):
+    """Records go at random, or all with the largest labels. A failure has a probability of at most 2e-5 in all."""
+    generator = np.random.default_rng(1)
+    counts = COUNTS["falling"]
+    scale = 2 / math.sqrt(len(counts) / counts.sum())
+    for _ in range(20):
+        weights = noised(generator, counts, scale)
+        channel = bins(weights, 5, 1.0)
+        gone = largest(counts, removed) if of_largest else generator.multivariate_hypergeometric(counts, removed)
+        observed = draw(generator, counts - gone, channel)
+        assert check_distribution(observed, channel, weights, scale, removed=removed).wrong == ()
+        if of_largest and removed == RECORDS // 2:
+            # Without the removal, they are not those that were counted.
+            assert check_distribution(observed, channel, weights, scale).wrong
+
+
+@pytest.mark.parametrize("removed", [10, 1000])
+def test_other_outputs_are_found_after_a_removal(removed):
+    """One in twenty records has the first output in place of its own: more than noise, draws and removal explain."""
+    generator = np.random.default_rng(1)
+    counts = COUNTS["falling"]
+    scale = 2 / math.sqrt(len(counts) / counts.sum())
+    weights = noised(generator, counts, scale)
+    channel = bins(weights, 5, 1.0)
+    observed = draw(generator, counts - largest(counts, removed), channel)
+    assert not check_distribution(observed, channel, weights, scale, removed=removed).wrong
+    moved = observed // 20
+    observed += np.append(moved.sum(), np.zeros(4, np.int64)) - moved
+    assert check_distribution(observed, channel, weights, scale, removed=removed).wrong
+
+
+def largest(counts, records):
+    """Numbers of records by label, of those with the largest labels."""
+    above = np.append(np.cumsum(counts[::-1])[::-1], 0)
+    return np.clip(records - above[1:], 0, counts)
+
+
 @pytest.mark.parametrize("counts", COUNTS.values(), ids=COUNTS)
 @pytest.mark.parametrize("cells", [2, 5, 50])
 def test_a_correct_release_passes(counts, cells):

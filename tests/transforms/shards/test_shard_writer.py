@@ -655,7 +655,7 @@ NESTED = {
 def test_columns_whose_values_repeat_get_dictionaries(tmp_path):
     """Of columns in several lists, the values are not counted: they keep pyarrow's default."""
     table = pa.table({path.split(".")[0]: column for path, column in NESTED.items()})
-    with open(tmp_path / "shard", "wb") as file, shard_formats._GroupWriter(file, table.schema, "none") as writer:
+    with open(tmp_path / "shard", "wb") as file, shard_formats.GroupWriter(file, table.schema, "none") as writer:
         for batch in table.to_batches(70):
             writer.write(batch)
     group = pq.ParquetFile(tmp_path / "shard").metadata.row_group(0)

@@ -1,0 +1,199 @@
+"""`labeldp remove`: makes a new release without some records, and says what stays known of these."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import datetime
+import re
+import tempfile
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from pathlib import Path
+
+from ...transforms.errors import InputError, StageError, StoreError
+from ...transforms.io.filesystems import FileSystems, exists, is_remote
+from ...transforms.progress_log import LOGGER
+from ...transforms.shards.reduced_shards import select_records
+from ...transforms.stores.object_store import is_store
+from ..audit.audit_mechanism import Audit
+from ..audit.audit_release import audit_path
+from ..audit.sampled_records import sampled_records
+from ..audit.weight_runs import rounded_up
+from ..errors import UsageError, one_line
+from ..flags.arguments import log_to_stderr
+from ..job.run_pipeline import describe_failure
+from ..publish.named_records import Found
+from ..publish.output_folder import VALIDATION_NAME
+from ..publish.removal import Before, check_removal, find_records, publish_removal, read_before, remaining_records
+from ..publish.signals import signals_as_interrupts
+from ..spec.label_folders import CENTER_NAME, MANIFEST_NAME, SIGNATURE_NAME
+from ..spec.signing_key import SigningKey
+from ..spec.store_access import check_store, open_stores
+from ..spec.target_checks import check_target, path_of, resolve_signing_key
+from .exit_codes import run_command
+from .store_copies import fetch
+
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
+_NAMING = ("ids", "units", "rows")
+
+
+def run(args: argparse.Namespace, store_flags: Sequence[str]) -> int:
+    """Runs `labeldp remove`; returns the exit code."""
+    log_to_stderr()
+
+    def work() -> None:
+        date, field = _removed_on(args.removed_on), _naming(args)
+        open_stores(vars(args), store_flags)
+        _check_folders(args)
+        folder, output = path_of("folder", args.folder).rstrip("/"), path_of("output", args.output).rstrip("/")
+        key = _signing_key(args.sign, args.folder, output)
+        with signals_as_interrupts(), _documents(args.folder) as local:
+            audit = _audited(args.folder, local)
+            before = read_before(folder, local)
+            found = find_records(before, args.ids, args.units, args.rows, args.sources)
+            check_removal(before, found, date, args.missing_ok, field, getattr(args, field))
+            samples = list(_sample_lines(before, found))
+            publish_removal(before, found, date, output, key)
+        _announce(before, found, audit, output, date, samples)
+
+    # The text of an unforeseen exception could quote a record; its class and line cannot.
+    return run_command("labeldp remove", work, (InputError, StageError), "nothing is published", describe_failure)
+
+
+def _signing_key(path: str | None, folder: str, output: str) -> SigningKey | None:
+    """The key to sign with; logs a line if there is none, but the release that is read is signed."""
+    file = resolve_signing_key(path, output)
+    if file is None and exists(FileSystems.join(folder, SIGNATURE_NAME)):
+        LOGGER.warning("%s is signed; without --sign KEY the new release is not", one_line(folder))
+    return None if file is None else file.load()
+
+
+def _removed_on(text: str | None) -> str:
+    """Date of the removal, YYYY-MM-DD."""
+    now = datetime.datetime.now(datetime.timezone.utc)
+    if text is None:
+        return now.date().isoformat()
+    try:
+        date = datetime.date.fromisoformat(text) if _DATE.fullmatch(text) else None
+    except ValueError:
+        date = None
+    if date is None:
+        raise UsageError(f"--removed_on {text} is no date: write YYYY-MM-DD")
+    # Where the day begins first.
+    if date > (now + datetime.timedelta(hours=14)).date():
+        raise UsageError(f"--removed_on {text} lies in the future: name the date of the removal")
+    return text
+
+
+def _naming(args: argparse.Namespace) -> str:
+    """The one flag that names records."""
+    given = [name for name in _NAMING if getattr(args, name) is not None]
+    if len(given) != 1:
+        said = "none of" if not given else "more than one of"
+        raise UsageError(f"{said} --ids, --units and --rows is given: name the records with one of them")
+    if args.sources is not None and args.rows is None:
+        raise UsageError("--sources needs --rows, whose lines then name rows of the input files")
+    return given[0]
+
+
+def _check_folders(args: argparse.Namespace) -> None:
+    if is_remote(args.folder) and not is_store(args.folder):
+        raise UsageError(f"{args.folder}: name a local folder, s3:// or gs://")
+    if is_store(args.folder):
+        check_store("RELEASE", args.folder, listing=True)
+    if not exists(FileSystems.join(args.folder, MANIFEST_NAME)):
+        raise UsageError(
+            f"{args.folder} is no release: it has no {MANIFEST_NAME}, which is written last. Name an output folder; "
+            "`labeldp finish` completes a run that was not published"
+        )
+    check_target("output", args.output)
+    folder, output = (f"{path_of('output', path).rstrip('/')}/" for path in (args.folder, args.output))
+    if output.startswith(folder):
+        raise UsageError(f"--output {args.output} lies inside the release that is read: name another folder")
+
+
+@contextlib.contextmanager
+def _documents(folder: str) -> Iterator[Path]:
+    """The release as local files; of one on an object store, its documents."""
+    if not is_store(folder):
+        yield Path(folder)
+        return
+    with tempfile.TemporaryDirectory(prefix="labeldp-") as copies:
+        try:
+            yield fetch(folder, "", False, Path(copies))
+        except StoreError as error:
+            raise InputError(f"{folder} cannot be read: {error.reason}") from None
+
+
+def _audited(folder: str, local: Path) -> Audit:
+    audit = audit_path(str(local))
+    if audit.problems:
+        raise InputError(f"{folder} fails its audit, so nothing is removed: {'; '.join(audit.problems)}")
+    return audit
+
+
+def _sample_lines(before: Before, found: Found) -> Iterator[str]:
+    """Says of each label whether records of the public sample of its center are among those that are removed."""
+    if not any(name.endswith(CENTER_NAME) for name in before.others):
+        return
+    with tempfile.TemporaryDirectory(prefix="labeldp-") as removed:
+        for name, rows in found.rows.items():
+            target = Path(removed, name)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            select_records(FileSystems.join(before.data, name), str(target), rows)
+        for label in before.labels:
+            match = sampled_records(before.manifests[label], before.mechanisms[label], Path(removed), found.rows)
+            if match is not None:
+                path = f"{label}/{CENTER_NAME}" if label else CENTER_NAME
+                yield (
+                    f"sample     {one_line(path)} keeps the coded features of {match.size} sampled records, "
+                    f"{match.found} of which have the codes of removed records"
+                    f"{f' and {match.uncertain} more may' if match.uncertain else ''}; only a new release has another"
+                )
+
+
+def _announce(before: Before, found: Found, audit: Audit, output: str, date: str, samples: Sequence[str]) -> None:
+    shards = len(before.shards)
+    print(f"removed    {found.records} records in {len(found.rows)} of {shards} shards, on {date}; "
+          f"{remaining_records(before, found)} remain")  # fmt: skip
+    if found.missing:
+        LOGGER.warning("%d of %d names are of no record of this release", len(found.missing), found.names)
+    print(f"release    {one_line(output)}: all other records, {len(before.others)} further files byte for byte")
+    print("ledger     nothing is charged; it names the release by its input digest "
+          f"{before.first['input_digest'][:16]}...")  # fmt: skip
+    validated = any(name.startswith(f"{VALIDATION_NAME}/") for name in before.others)
+    for label, part in audit.parts or (("", audit),):
+        print(f"known      {_known(part, validated)}{f', for {one_line(label)}' if label else ''}")
+    for line in samples:
+        print(line)
+    if validated:
+        print(
+            f"statistics {VALIDATION_NAME}/ still counts features and released labels of the removed records, exactly: "
+            "delete it from the new release to go without"
+        )
+    print(f"copies     {one_line(before.folder)} and its copies still have the records, with labels at epsilon "
+          f"{audit.total_epsilon!r}")  # fmt: skip
+
+
+def _known(audit: Audit, validated: bool) -> str:
+    """Epsilon of what the new release says of a removed label; `validated` tells that it has statistics of labels."""
+    if validated:
+        # Statistics of all labels less those of the others are statistics of the removed labels, as released.
+        return (
+            f"of the label of {_whose(audit)}, the new release says at most epsilon {audit.total_epsilon!r}, as "
+            f"before: center and histogram still count it, and so does {VALIDATION_NAME}/, as it was released"
+        )
+    parts = {"center": audit.center_epsilon, "histogram": audit.prior_epsilon or 0.0}
+    spent = {name: audit.records_per_unit * Fraction(epsilon) for name, epsilon in parts.items() if epsilon}
+    if not spent:
+        return f"nothing of the label of {_whose(audit)}: neither center nor histogram was made from it"
+    sums = " + ".join(f"{float(epsilon):g} for the {name}" for name, epsilon in spent.items())
+    total = rounded_up(sum(spent.values(), Fraction(0)))
+    return (
+        f"of the label of {_whose(audit)}, the new release says at most epsilon {total!r}: {sums}, which still count it"
+    )
+
+
+def _whose(audit: Audit) -> str:
+    return "a removed record" if audit.unit_column is None else "the removed records of a unit"

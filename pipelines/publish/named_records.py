@@ -1,0 +1,324 @@
+"""Records of a release that a file names: by id, by privacy unit, or by place, as rows of its shards.
+
+Errors name lines of the file and never what stands there: an id may identify a person.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...transforms.arrow_values import is_text, single_values
+from ...transforms.errors import InputError
+from ...transforms.io.filesystems import FileSystems, absolute, open_file, read_text
+from ...transforms.progress_log import LOGGER, Progress
+from ...transforms.shards.reduced_shards import read_column
+from ..errors import FieldError
+
+_BOM = b"\xef\xbb\xbf"
+_INTEGER = re.compile(rb"0|-?[1-9][0-9]*")
+_ROW = re.compile(r"[0-9]{1,15}", re.ASCII)
+_SHOWN = 10
+
+
+class Lines(NamedTuple):
+    """A file of lines.
+
+    Attributes:
+      field: Name of the flag.
+      path: The file.
+      of: Number of the first line, from 1, of each distinct text.
+    """
+
+    field: str
+    path: str
+    of: dict[bytes, int]
+
+    def error(self, problem: str, lines: Iterable[int]) -> FieldError:
+        """Makes an error that names lines, the first ten of them."""
+        return FieldError(f"{{{self.field}}} {{path}}: {{problem}}: {{lines}}", path=self.path, problem=problem,
+                          lines=listed_lines(lines))  # fmt: skip
+
+
+def read_lines(field: str, path: str) -> Lines:
+    """Reads a file with one text on each line, in bytes; the end of a line is a line feed, with or without a return.
+
+    Raises FieldError, which names the flag, if the file is empty or has an empty line, and InputError if it cannot be
+    read.
+    """
+    try:
+        with open_file(path) as file:
+            content = file.read()
+    except InputError:
+        raise
+    except Exception as error:
+        reason = getattr(error, "strerror", None) or "check the path"
+        raise FieldError(f"{{{field}}} {{path}} cannot be read: {{reason}}", path=path, reason=reason) from None
+    texts = [line.removesuffix(b"\r") for line in content.removeprefix(_BOM).removesuffix(b"\n").split(b"\n")]
+    found: dict[bytes, int] = {}
+    for number, text in enumerate(texts, 1):
+        found.setdefault(text, number)
+    if texts == [b""]:
+        raise FieldError(f"{{{field}}} {{path}} is empty: name at least one record", path=path)
+    lines = Lines(field, path, found)
+    if b"" in found:
+        raise lines.error("there is an empty line; delete it", [found[b""]])
+    if repeated := len(texts) - len(found):
+        LOGGER.info(
+            "%s: %d of %d lines repeat%s", path, repeated, len(texts), "s another" if repeated == 1 else " others"
+        )
+    return lines
+
+
+@dataclass(frozen=True)
+class Found:
+    """Records to remove.
+
+    Attributes:
+      rows: By shard that loses any, the rows of these, ascending, int64.
+      counts: Number of records of each shard.
+      missing: Lines of the file whose text names no record of the release.
+      names: Number of distinct texts of the file.
+    """
+
+    rows: dict[str, np.ndarray]
+    counts: dict[str, int]
+    missing: tuple[int, ...]
+    names: int
+
+    @property
+    def records(self) -> int:
+        """Number of records to remove."""
+        return sum(map(len, self.rows.values()))
+
+
+def find_values(data: str, shards: Sequence[str], column: str, lines: Lines) -> Found:
+    """Finds the records of a release whose value in a column is one of some lines.
+
+    Args:
+      data: Folder of the shards.
+      shards: Their names.
+      column: Column of ids or units, of integers or text.
+      lines: The values. Integers are written in their plain form; bytes as they are.
+
+    Returns:
+      The records.
+
+    Raises:
+      FieldError: If the column holds integers, and a line does not.
+      InputError: If no shard has the column, it holds something else, or a shard is damaged.
+    """
+    progress, search = Progress("looked at"), _Search(column, lines)
+    rows, counts, known = {}, {}, False
+    for name in shards:
+        first, matches = 0, [np.zeros(0, np.int64)]
+        for batch in read_column(FileSystems.join(data, name), column):
+            if batch.values is not None:
+                known = True
+                matches.append(first + search.rows(batch.values, FileSystems.join(data, name)))
+            first += batch.rows
+            progress.add(batch.rows)
+        counts[name] = first
+        if len(chosen := np.concatenate(matches)):
+            rows[name] = chosen
+    if not known:
+        raise InputError(f"{data}: no shard has the column {column!r}; name records by their rows (--rows)")
+    return Found(rows, counts, search.missing(), len(lines.of))
+
+
+class _Search:
+    """Values that were found so far."""
+
+    def __init__(self, column: str, lines: Lines):
+        self._column, self._lines = column, lines
+        self._texts = list(lines.of)
+        self._found = np.zeros(len(self._texts), bool)
+        self._sets: dict[pa.DataType, tuple[pa.Array, np.ndarray]] = {}
+
+    def rows(self, column: pa.Array, path: str) -> np.ndarray:
+        """Rows of a batch that have one of the values."""
+        values, present = single_values(column)
+        if pa.types.is_null(values.type):
+            return np.zeros(0, np.int64)
+        if is_text(values.type):
+            values = values.cast(pa.large_binary())
+        elif not pa.types.is_integer(values.type):
+            raise InputError(
+                f"{path}: column {self._column!r} holds {values.type}, not integers or text; name records by their "
+                "rows (--rows)"
+            )
+        if values.type not in self._sets:
+            self._sets[values.type] = self._set(values.type)
+        wanted, places = self._sets[values.type]
+        index: pa.Array = pc.index_in(values, value_set=wanted)  # type: ignore[attr-defined]
+        hits = np.asarray(index.is_valid())
+        self._found[places[index.filter(pa.array(hits)).to_numpy(zero_copy_only=False)]] = True
+        return np.flatnonzero(present)[hits]
+
+    def _set(self, kind: pa.DataType) -> tuple[pa.Array, np.ndarray]:
+        """The values that a type holds, and their places among the lines."""
+        if not pa.types.is_integer(kind):
+            return pa.array(self._texts, pa.large_binary()), np.arange(len(self._texts))
+        wrong = [line for text, line in self._lines.of.items() if not _INTEGER.fullmatch(text)]
+        if wrong:
+            problem = f"{len(wrong)} of the lines are not integers in their plain form, as {self._column!r} holds"
+            raise self._lines.error(problem, wrong)
+        low, high = (0, 1 << kind.bit_width) if str(kind).startswith("u") else _signed(kind.bit_width)
+        # Forty digits are beyond every type, and Python refuses to read some thousands.
+        fits = [(int(text), place) for place, text in enumerate(self._texts) if low <= int(text[:40]) < high]
+        return pa.array([number for number, _ in fits], kind), np.array([place for _, place in fits], np.intp)
+
+    def missing(self) -> tuple[int, ...]:
+        """Lines whose values were not found."""
+        texts = [text for text, found in zip(self._texts, self._found.tolist(), strict=True) if not found]
+        return tuple(self._lines.of[text] for text in texts)
+
+
+def _signed(bits: int) -> tuple[int, int]:
+    return -(1 << (bits - 1)), 1 << (bits - 1)
+
+
+class Place(NamedTuple):
+    """Place of a record, a file and a row from 0 on, with the line that names it."""
+
+    file: str
+    row: int
+    line: int
+
+
+def read_places(lines: Lines) -> list[Place]:
+    """Reads lines of the form FILE,ROW, as CSV. Raises FieldError, which names lines, if one is something else."""
+    places, wrong = [], []
+    for text, line in lines.of.items():
+        try:
+            (fields,) = csv.reader(io.StringIO(text.decode()), strict=True)
+            file, row = fields
+        except (ValueError, csv.Error):
+            file, row = "", ""
+        if not file or not _ROW.fullmatch(row):
+            wrong.append(line)
+        else:
+            places.append(Place(file, int(row), line))
+    if wrong:
+        raise lines.error(f"{len(wrong)} of the lines are not FILE,ROW with a number from 0 on", wrong)
+    return places
+
+
+class SourceOrder:
+    """Place of each row of the input among the records of a release, in the order of its shards.
+
+    Shards have the records in the order of files and rows. Records without a usable label are left out; dead letters
+    name them.
+    """
+
+    def __init__(self, sources: Mapping[str, int], left_out: Mapping[str, Sequence[int]]):
+        """Takes the number of rows of each file, and the rows of each that are left out, ascending."""
+        self._left_out = {name: np.array(left_out.get(name, []), np.int64) for name in sources}
+        self._rows = dict(sources)
+        self._first, total = {}, 0
+        for name in sorted(sources):
+            self._first[name] = total
+            total += sources[name] - len(self._left_out[name])
+        self.records = total
+
+    def knows(self, place: Place) -> bool:
+        """Tells whether there is such a row."""
+        return place.row < self._rows.get(place.file, 0)
+
+    def record(self, place: Place) -> int | None:
+        """Number of the record of a row; None if it was left out."""
+        left_out = self._left_out[place.file]
+        before = int(np.searchsorted(left_out, place.row))
+        if before < len(left_out) and left_out[before] == place.row:
+            return None
+        return self._first[place.file] + place.row - before
+
+
+def find_places(data: str, shards: Sequence[str], places: Sequence[Place], lines: Lines, order: Any = None) -> Found:
+    """Finds the records of a release by their places.
+
+    Args:
+      data: Folder of the shards.
+      shards: Their names, in their order.
+      places: Rows of shards, by the names in `shards`; with `order`, rows of the input.
+      lines: The file that names them.
+      order: `SourceOrder` of the input; None for rows of shards.
+
+    Returns:
+      The records; lines of rows of the input without a usable label are among the missing.
+
+    Raises:
+      FieldError: If a line names no row.
+      InputError: If a shard is damaged.
+    """
+    counts = {name: sum(each.rows for each in read_column(FileSystems.join(data, name), None)) for name in shards}
+    chosen: dict[str, list[int]] = {}
+    missing, wrong = [], []
+    starts = np.cumsum([0, *counts.values()])
+    for place in places:
+        if order is None:
+            if place.row < counts.get(place.file, 0):
+                chosen.setdefault(place.file, []).append(place.row)
+            else:
+                wrong.append(place.line)
+            continue
+        if not order.knows(place):
+            wrong.append(place.line)
+        elif (record := order.record(place)) is None:
+            missing.append(place.line)
+        else:
+            shard = int(np.searchsorted(starts, record, side="right")) - 1
+            chosen.setdefault(shards[shard], []).append(record - int(starts[shard]))
+    if wrong:
+        what = "shards of the release" if order is None else "files of --sources"
+        raise lines.error(f"{len(wrong)} of the lines name no row of the {what}", wrong)
+    rows = {name: np.unique(np.array(found, np.int64)) for name, found in chosen.items()}
+    return Found(rows, counts, tuple(missing), len(lines.of))
+
+
+def read_sources(path: str) -> dict[str, int]:
+    """Reads the number of rows of each input file from lines FILE,ROWS; local files become absolute.
+
+    Raises FieldError or InputError.
+    """
+    lines = read_lines("sources", path)
+    found: dict[str, int] = {}
+    for place in read_places(lines):
+        name = absolute(place.file)
+        if name in found:
+            raise lines.error("a file is named twice", [place.line])
+        found[name] = place.row
+    return found
+
+
+def read_left_out(folder: str, manifest: Mapping[str, Any]) -> dict[str, list[int]]:
+    """Rows of each input file without a usable label, from the dead letters of a release.
+
+    Raises InputError if these are not there.
+    """
+    expected = manifest["records_without_label"]
+    names = manifest.get("dead_letters", {"dead_letters.jsonl": expected} if expected else {})
+    found: dict[str, list[int]] = {}
+    for name in names:
+        for line in read_text(FileSystems.join(folder, name)).splitlines():
+            letter = json.loads(line)
+            found.setdefault(letter["source"], []).append(letter["row"])
+    if sum(map(len, found.values())) != expected:
+        raise InputError(f"{folder}: dead letters are missing, so the places of the records are unknown")
+    return {name: sorted(rows) for name, rows in found.items()}
+
+
+def listed_lines(lines: Iterable[int]) -> str:
+    """Text that lists line numbers, the first ten of them."""
+    numbers = sorted(lines)
+    shown = ", ".join(map(str, numbers[:_SHOWN]))
+    return f"line{'' if len(numbers) == 1 else 's'} {shown}{', ...' if len(numbers) > _SHOWN else ''}"
