@@ -17,9 +17,9 @@ ORDER = {
         "composition", "release",
     ),
     "transforms": (
-        "errors", "progress_log", "arrow_values", "class_values", "stores", "io", "noise_key_file", "tfrecord",
-        "batches", "csv_input", "readers", "beam_rows", "label_summary", "noise_binding", "units", "center",
-        "noisy_prior", "solve_randomizer", "privatize_labels", "draw_classes", "shards", "validation",
+        "errors", "progress_log", "arrow_values", "class_values", "missing_labels", "stores", "io", "noise_key_file",
+        "tfrecord", "batches", "csv_input", "readers", "beam_rows", "label_summary", "noise_binding", "units",
+        "center", "noisy_prior", "solve_randomizer", "privatize_labels", "draw_classes", "shards", "validation",
     ),
     "pipelines": (
         "errors", "audit", "charts", "ledger", "spec", "publish", "job", "study", "attack", "report", "api", "training",

@@ -61,24 +61,32 @@ def _class_values(kind: pa.DataType, classes: LabelClasses, label: str, source: 
     )
 
 
-def coded_classes(column: pa.Array, classes: LabelClasses, label: str, source: str) -> pa.Array:
+def coded_classes(
+    column: pa.Array, classes: LabelClasses, label: str, source: str, missing: float | None = None
+) -> pa.Array:
     """Codes a column of classes as a dictionary of all classes, of the type of its values; lists stay lists.
 
-    A record that has several values keeps two of them, which say nothing, so that it is still known as one. Raises
+    A record that has several values keeps two of them, which say nothing, so that it is still known as one. With
+    `missing`, the place of the class that a missing one counts as, the result is flat and has no nulls. Raises
     InputError as `check_class_type`.
     """
     kind = value_type(column.type)
     if pa.types.is_null(kind):
-        return column
+        if missing is None:
+            return column
+        kind = CSV_TYPES[classes.kind]
     listed = _typed_classes(kind, classes, label, source)
     places = class_places(column, classes, label, source, len(column))
-    missing = np.isnan(places)
-    codes = np.where(missing, 0, places).astype(np.int32)
+    if missing is not None:
+        known = np.where(np.isnan(places), missing, places).astype(np.int32)
+        return pa.DictionaryArray.from_arrays(pa.array(known), listed)
+    absent = np.isnan(places)
+    codes = np.where(absent, 0, places).astype(np.int32)
     if not is_list(column.type):
-        return pa.DictionaryArray.from_arrays(pa.array(codes, mask=missing), listed)
+        return pa.DictionaryArray.from_arrays(pa.array(codes, mask=absent), listed)
     lengths = np.minimum(column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False), 2)
     values = pa.DictionaryArray.from_arrays(
-        pa.array(np.repeat(codes, lengths), mask=np.repeat(missing, lengths)), listed
+        pa.array(np.repeat(codes, lengths), mask=np.repeat(absent, lengths)), listed
     )
     return _lists(column.type, np.append(0, np.cumsum(lengths)), values)
 

@@ -35,12 +35,12 @@ The sums themselves must never leave the job, because they are linear. The sums 
 differ by r d + s e, which has as many trailing zero bits as d and e have in common. From runs over known labels, r and
 s can be computed by solving equations, and from r and s unknown labels. Only `input_digest` is published:
 BLAKE2b(secret; sums, request), where the request holds the name of the label column, the label domain, the rounding,
-the two epsilons, and the name of the center column, the groups and the classes, if there are any. This is what the
-noise is bound to as well, so a digest shows whether two inputs of *one request* are equal and nothing else; and anyone
-who sees their releases sees that anyway, because they have the same noise. Digests of different requests are
-independent random strings, also over equal columns. So inputs that are chosen with knowledge of all earlier digests are
-as good as chosen independently of the secret key, and among q inputs some two have the same digest with a probability
-of at most q^2 / 2^129.
+the two epsilons, and the name of the center column, the groups, the classes and what a missing label counts as, if
+there are any. This is what the noise is bound to as well, so a digest shows whether two inputs of *one request* are
+equal and nothing else; and anyone who sees their releases sees that anyway, because they have the same noise. Digests
+of different requests are independent random strings, also over equal columns. So inputs that are chosen with knowledge
+of all earlier digests are as good as chosen independently of the secret key, and among q inputs some two have the same
+digest with a probability of at most q^2 / 2^129.
 """
 
 from __future__ import annotations
@@ -123,12 +123,13 @@ def input_digest(
     groups: Groups | None = None,
     unit: Unit | None = None,
     classes: LabelClasses | None = None,
+    missing: float | None = None,
 ) -> int:
     """Computes the digest that may be published: BLAKE2b(secret; sums, request), indistinguishable from random bits.
 
     It is an integer in [0, 2^256). The secret key (32 bytes), the label column and the center column are those of the
     sums, which are over all records; the rest is as for `encode_request`.
     """
-    request = encode_request(column, labels, budget, rounding, center, groups, unit, classes)
+    request = encode_request(column, labels, budget, rounding, center, groups, unit, classes, missing)
     message = encode_parts(sums.lanes.astype("<u8").tobytes(), request)
     return int.from_bytes(keyed_hash(secret, b"labeldp input", message), "big")

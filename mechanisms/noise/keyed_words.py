@@ -167,6 +167,7 @@ def encode_request(
     groups: Groups | None = None,
     unit: Unit | None = None,
     classes: LabelClasses | None = None,
+    missing: float | None = None,
 ) -> bytes:
     """Encodes the part of a request that all noise and the input digest are bound to, as JSON.
 
@@ -174,7 +175,8 @@ def encode_request(
     equal values get independent noise. `labels` is the declared label domain, shape (k,), `rounding` "nearest" or
     "randomized", and `center` the name of the center column; None stands for no center, no groups, records as privacy
     units, and numbers instead of classes. Two lists of classes are two requests: were their noise the same wherever
-    their places are, it would tell exactly that no record has a class in which they differ.
+    their places are, it would tell exactly that no record has a class in which they differ. `missing` is what a missing
+    label counts as, for the same reason: equal noise for two of them would tell that no label is missing.
     """
     bound_to: dict[str, Any] = {
         "column": column,
@@ -190,6 +192,8 @@ def encode_request(
         bound_to["unit"] = list(unit)
     if classes is not None:
         bound_to["classes"] = classes.request
+    if missing is not None:
+        bound_to["missing"] = float(missing).hex()
     return json.dumps(bound_to, sort_keys=True).encode()
 
 
@@ -204,13 +208,14 @@ def derive_noise_key(
     groups: Groups | None = None,
     unit: Unit | None = None,
     classes: LabelClasses | None = None,
+    missing: float | None = None,
 ) -> bytes:
     """Derives the noise key of one release, 32 bytes, bound to the data and to the request.
 
     It is the same for the same input and request, independent for any other. `digest` is the `input_digest` of all
     records; the rest is as for `encode_request`. Raises ValueError unless the secret key has 32 bytes.
     """
-    request = encode_request(column, labels, budget, rounding, center, groups, unit, classes)
+    request = encode_request(column, labels, budget, rounding, center, groups, unit, classes, missing)
     message = encode_parts(digest.to_bytes(KEY_BYTES, "big"), request)
     return keyed_hash(secret, b"labeldp noise", message)
 

@@ -42,6 +42,7 @@ class NoiseBinding:
       unit: Privacy unit; None for single records. The budget is that of one record.
       declared: The declared grid, if `domain` is a coarser one; else None. It does not enter the noise key.
       classes: Classes whose places are the domain; None for numbers.
+      missing: Label that a missing one counts as, of classes a place; None if such records were left out.
     """
 
     digest: int
@@ -57,6 +58,7 @@ class NoiseBinding:
     unit: UnitBound | None = None
     declared: DeclaredGrid | None = None
     classes: LabelClasses | None = None
+    missing: float | None = None
 
     def noise_key(self, secret: bytes) -> bytes:
         """Derives the noise key of this release.
@@ -70,7 +72,7 @@ class NoiseBinding:
         domain, groups = np.array(self.domain), None if self.groups is None else self.groups.request
         unit = None if self.unit is None else self.unit.request
         request = (self.column, domain, self.budget, self.rounding, self.center, groups, unit, self.classes)
-        return derive_noise_key(secret, self.digest, *request)
+        return derive_noise_key(secret, self.digest, *request, self.missing)
 
 
 def make_binding(summary: LabelSummary, column: LabelColumn, budget: BudgetSplit, secret: bytes) -> NoiseBinding:
@@ -93,6 +95,7 @@ def make_binding(summary: LabelSummary, column: LabelColumn, budget: BudgetSplit
         unit=column.unit,
         declared=column.declared,
         classes=column.classes,
+        missing=column.missing,
     )
 
 
@@ -134,4 +137,6 @@ class StreamBinding:
             bound_to.append(["unit", *column.unit.request])
         if column.classes is not None:
             bound_to.append(["classes", *column.classes.request])
+        if column.missing is not None:
+            bound_to.append(["missing", float(column.missing).hex()])
         return keyed_hash(secret, b"labeldp endless", json.dumps(bound_to).encode())

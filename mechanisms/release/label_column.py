@@ -39,6 +39,8 @@ class LabelColumn:
       classes: Classes of the label, of which `domain` has the places; None for numbers.
       declared: The declared grid, if `domain` is a coarser one that was chosen for it (`working_grid`); else None.
         Noise is bound to `domain` alone: two declared grids with the same working grid are one request.
+      missing: Label that a missing one counts as, of classes a place; None to leave such records out. Readers put it in
+        (`missing_labels`), so that no stage can tell which labels were missing.
     """
 
     name: str
@@ -51,6 +53,7 @@ class LabelColumn:
     others: tuple[str, ...] = ()
     declared: DeclaredGrid | None = None
     classes: LabelClasses | None = None
+    missing: float | None = None
 
     def __post_init__(self) -> None:
         """Raises ValueError for an invalid domain, a column in two roles, an unknown rounding, or an uneven domain."""
@@ -66,6 +69,8 @@ class LabelColumn:
             )
         if self.classes is not None and (self.domain != self.classes.domain or self.rounding != NEAREST):
             raise ValueError("the domain of classes must be their places, and their rounding nearest")
+        if self.missing is not None and not self.domain[0] <= self.missing <= self.domain[-1]:
+            raise ValueError("what a missing label counts as must lie in the domain")
         if self.id_column == self.name:
             raise ValueError("id_column must not be the label column")
         if self.center == self.name:
@@ -158,18 +163,20 @@ class LabelColumn:
 
     def request(
         self, budget: BudgetSplit
-    ) -> tuple[str, np.ndarray, BudgetSplit, str, str | None, Groups | None, Unit | None, LabelClasses | None]:
+    ) -> tuple[
+        str, np.ndarray, BudgetSplit, str, str | None, Groups | None, Unit | None, LabelClasses | None, float | None
+    ]:
         """Everything about the column that noise and input digest are bound to, in the order of `input_digest`.
 
         Args:
           budget: Epsilon of the prior and of the randomizer.
 
         Returns:
-          Name, domain, budget, rounding, center column, groups, unit and classes.
+          Name, domain, budget, rounding, center column, groups, unit, classes, and what a missing label counts as.
         """
         groups = None if self.groups is None else self.groups.request
         unit = None if self.unit is None else self.unit.request
-        return self.name, self.labels, budget, self.rounding, self.center, groups, unit, self.classes
+        return self.name, self.labels, budget, self.rounding, self.center, groups, unit, self.classes, self.missing
 
     def split(self, bound: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         """Splits indices of pairs of center and group, to which noise is bound.

@@ -16,10 +16,11 @@ from ...transforms.errors import InputError
 from .label_arrays import LabelArray, arrow_column, chunked, is_of, only_column
 
 
-def read_classes(data: Any, classes: LabelClasses, name: str) -> LabelArray:
+def read_classes(data: Any, classes: LabelClasses, name: str, missing: float | None = None) -> LabelArray:
     """Reads a column of classes: the values are their places, NaN where there is none, and the way back takes places.
 
-    `name` is that of the argument, for messages. Raises ValueError if it has another number of dimensions, or cannot
+    `name` is that of the argument, for messages. `missing` is the place that a missing class counts as; None for none.
+    Raises ValueError if it has another number of dimensions, or cannot
     hold these classes; no value is in the message. Raises TypeError if it is of no known kind.
     """
     data, wrap = only_column(data, name)
@@ -29,8 +30,10 @@ def read_classes(data: Any, classes: LabelClasses, name: str) -> LabelArray:
     except InputError as error:
         problem = str(error).replace("--", "")
     else:
-        restored = _restorer(data, column.type, classes)
-        return LabelArray(places, np.asarray(column.is_null()), lambda values: wrap(restored(values)))
+        restored, nulls = _restorer(data, column.type, classes), np.asarray(column.is_null())
+        if missing is not None:
+            places, nulls = np.where(np.isnan(places), missing, places), np.zeros(len(column), bool)
+        return LabelArray(places, nulls, lambda values: wrap(restored(values)))
     raise ValueError(problem)
 
 

@@ -43,10 +43,11 @@ class LabelArray:
     restore: Callable[[np.ndarray], Any]
 
 
-def read_numbers(data: Any, name: str) -> LabelArray:
+def read_numbers(data: Any, name: str, missing: float | None = None) -> LabelArray:
     """Reads a copy of a column of numbers, of booleans (0 and 1), or of categories of these, with the way back.
 
-    `name` is that of the argument, for messages. Raises ValueError if it has another number of dimensions, or holds
+    `name` is that of the argument, for messages. With `missing`, the value that a missing one counts as, every record
+    has a value, and the way back leaves none out. Raises ValueError if it has another number of dimensions, or holds
     anything but numbers. No value is in the message.
     """
     data, wrap = only_column(data, name)
@@ -54,9 +55,11 @@ def read_numbers(data: Any, name: str) -> LabelArray:
     if not (is_number(column.type) or pa.types.is_null(column.type)):
         advice = f": {ENCODE_CLASSES.replace('--', '')}" if name == "labels" else ""
         raise ValueError(f"{name} holds {column.type}, not numbers{advice}")
-    nulls = np.asarray(column.is_null())
+    nulls, values = np.asarray(column.is_null()), single_numbers(column, len(column))
+    if missing is not None:
+        nulls, values = np.zeros(len(column), bool), np.where(np.isnan(values), missing, values)
     restored = _restorer(data, nulls)
-    return LabelArray(single_numbers(column, len(column)), nulls, lambda values: wrap(restored(values)))
+    return LabelArray(values, nulls, lambda values: wrap(restored(values)))
 
 
 def read_identities(data: Any, id_column: str) -> Identities:
@@ -200,8 +203,7 @@ def _restorer(data: Any, nulls: np.ndarray) -> Callable[[np.ndarray], Any]:
     if isinstance(data, tuple):
         return lambda values: tuple(arrow(values).to_pylist())
     if isinstance(data, np.ma.MaskedArray):
-        mask = np.ma.getmaskarray(data).copy()
-        return lambda values: np.ma.MaskedArray(values, mask)
+        return lambda values: np.ma.MaskedArray(values, nulls.copy())
     if isinstance(data, np.ndarray):
         return lambda values: values
     if is_of(data, "polars", "Series"):

@@ -89,7 +89,7 @@ class LabelPrivatizer:
     for the mechanism, `transform` draws labels, `fit_transform` does both in one release. They take labels as numpy
     arrays, pandas or polars Series, Arrow arrays, lists or frames of one column, and return the same kind, as float64,
     with the same name and index; classes (`label_classes`) in the given type. A label that is missing, NaN or infinite
-    stays missing.
+    stays missing, unless `missing_label` says what it counts as.
 
     With `features`, labels are privatized around a linear center, as `labeldp privatize` does by default: a part of
     epsilon releases a linear model of the label, and what it misses is randomized, with less noise. Features are
@@ -152,6 +152,7 @@ class LabelPrivatizer:
         label_values: Any = None,
         label_classes: Sequence[Any] | None = None,
         other_class: Any = None,
+        missing_label: Any = None,
         mechanism: str = AUTO,
         for_: str | None = None,
         loss: str = "squared",
@@ -188,6 +189,8 @@ class LabelPrivatizer:
           label_classes: Public classes of the label, texts, integers or booleans, in place of a domain of numbers.
             Released labels have the type of the given ones; no center is made.
           other_class: Class that values count as that are not listed; None for the first one.
+          missing_label: Label or class that a missing one counts as, such as 0 for what has not come yet; None to leave
+            such records out. Whether a record has a label is then as private as its label.
           mechanism: Name of a mechanism, or "auto" for the one with the least error of a model.
           for_: What labels serve for, in place of a mechanism: "models", the default, or "labels".
           loss: Loss to minimize: "squared", "absolute" or "poisson"; that of classes is fixed.
@@ -230,6 +233,7 @@ class LabelPrivatizer:
         self.label_values = label_values
         self.label_classes = label_classes
         self.other_class = other_class
+        self.missing_label = missing_label
         self.mechanism = mechanism
         self.for_ = for_
         self.loss = loss

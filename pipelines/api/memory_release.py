@@ -164,7 +164,10 @@ def read_records(
 ) -> MemoryRecords:
     """Reads the records; `linear` tells that their centers are made of the features, and added later."""
     classes = column.classes
-    read = read_numbers(given.labels, "labels") if classes is None else read_classes(given.labels, classes, "labels")
+    if classes is None:
+        read = read_numbers(given.labels, "labels", column.missing)
+    else:
+        read = read_classes(given.labels, classes, "labels", column.missing)
     usable = np.isfinite(read.values)
     identities = _identities(request, column, given.ids, len(usable))
     if not linear and (given.center is None) != (column.center is None):

@@ -44,6 +44,15 @@ UNIT_ADJACENCY = (
     "one unit, which are those with one value of the unit column; features, units, the number of records and which "
     "records have a label are public"
 )
+MISSING_ADJACENCY = (
+    "label differential privacy: two inputs are adjacent when they differ in the label of one record, or in whether it "
+    "has one; features and the number of records are public"
+)
+MISSING_UNIT_ADJACENCY = (
+    "label differential privacy for units: two inputs are adjacent when they differ in the labels of the records of "
+    "one unit, which are those with one value of the unit column, or in which of them have one; features, units and "
+    "the number of records are public"
+)
 
 # Warnings are decided in floating point; so close to a threshold, relatively, a manifest may state them or not.
 _CLOSE = 1e-6
@@ -195,8 +204,9 @@ def read_prior(mechanism: dict[str, Any]) -> dict[str, Any]:
 
 def statement_problems(release: dict[str, Any], mechanism: dict[str, Any], audit: Audit) -> Iterator[str]:
     """Checks what else a manifest states: the mechanism and its domain against the mechanism file, the rest by type."""
-    adjacency = UNIT_ADJACENCY if "unit" in mechanism else ADJACENCY
-    if read_member(release, "release.adjacency", str) != adjacency:
+    missing = release.get("release.missing_label") is not None
+    per_unit, per_record = (MISSING_UNIT_ADJACENCY, MISSING_ADJACENCY) if missing else (UNIT_ADJACENCY, ADJACENCY)
+    if read_member(release, "release.adjacency", str) != (per_unit if "unit" in mechanism else per_record):
         units = " for units" if "unit" in mechanism else ""
         yield f"release.adjacency is not that of label differential privacy{units}"
     if read_member(release, "release.mechanism_fingerprint", str) != audit.fingerprint:
@@ -221,6 +231,8 @@ def statement_problems(release: dict[str, Any], mechanism: dict[str, Any], audit
         public, owner = labels, "labels"
     if stated != [public[0], public[-1], len(public)]:
         yield f"release.domain is not that of the {owner} of mechanism.json"
+    if missing:
+        yield from _missing_problems(release, mechanism, public)
     yield from _center_problems(release, mechanism)
     if "classes" not in mechanism:
         bias = read_nonnegative(release, "release.max_bias")
@@ -240,6 +252,18 @@ def statement_problems(release: dict[str, Any], mechanism: dict[str, Any], audit
         raise RefusedDocument("release.input_digest is not 64 hexadecimal digits")
     if not all(isinstance(version, str) for version in read_member(release, "release.versions", dict).values()):
         raise RefusedDocument("release.versions are not text")
+
+
+def _missing_problems(release: dict[str, Any], mechanism: dict[str, Any], domain: list[float]) -> Iterator[str]:
+    """Checks what missing labels counted as: a public label, so that no record was left out for lack of one."""
+    stated = release["release.missing_label"]
+    if "classes" in mechanism:
+        if stated not in mechanism["classes"]["values"]:
+            yield "release.missing_label is not one of the classes of mechanism.json"
+    elif type(stated) not in (int, float) or not domain[0] <= stated <= domain[-1]:
+        yield "release.missing_label is not a number within release.domain"
+    if read_count(release, "release.records_without_label"):
+        yield "release.missing_label is stated, and release.records_without_label is not 0"
 
 
 def _center_problems(release: dict[str, Any], mechanism: dict[str, Any]) -> Iterator[str]:

@@ -14,6 +14,7 @@ from ...mechanisms.core.label_classes import LabelClasses
 from ...mechanisms.core.losses import loss_named
 from ...mechanisms.core.randomizer import Randomizer
 from ...mechanisms.release.bound_noise import NoiseBinding
+from ...mechanisms.release.label_column import LabelColumn
 from ...transforms.io.input_format import ENOUGH_FILES, splits
 from ...transforms.progress_log import LOGGER
 from ..errors import one_line
@@ -101,7 +102,9 @@ def announce(request: Request, released: Sequence[ReleasedLabel], key: SigningKe
     shards = f" in {counted(len(result.shards), 'shard')}" if result.shards else ""
     which = f" in each of {counted(len(released), 'column')}" if several else ""
     print(f"released   {one_line(request.output)}")
-    print(f"records    {binding.records:,}{shards}; {binding.unusable:,} without a usable label{which} left out")
+    left_out = describe_missing(binding).removesuffix("; ")
+    left_out = left_out or f"{binding.unusable:,} without a usable label{which} left out"
+    print(f"records    {binding.records:,}{shards}; {one_line(left_out)}")
     if key is not None:
         print(f"signed     by sha256:{key.fingerprint}")
     if several:
@@ -177,6 +180,14 @@ def _announce_class_center(mechanism: MechanismFile, of_record: str, facts: Rele
     print(f"certified  epsilon {mechanism.center_epsilon!r} for the center, from which classes are drawn")
     print(f"debias     {debiasing(facts).line}")
     print(f"verdict    {verdict(facts).line}")
+
+
+def describe_missing(column: LabelColumn | NoiseBinding) -> str:
+    """Says what a missing label counts as, with a semicolon behind; empty where such records are left out."""
+    if column.missing is None:
+        return ""
+    value = f"{column.missing:g}" if column.classes is None else column.classes.values[int(column.missing)]
+    return f"a missing label counts as {value}; "
 
 
 def describe_classes(classes: LabelClasses) -> str:

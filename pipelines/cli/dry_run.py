@@ -26,7 +26,7 @@ from ..publish.protocol import check_caps
 from ..publish.release_steps import earlier_of_release
 from ..spec.label import Label
 from ..spec.release import Release
-from .announcement import counted, describe_classes, describe_features
+from .announcement import counted, describe_classes, describe_features, describe_missing
 
 _EXAMPLE_RECORDS = (10_000, 1_000_000)
 """Numbers of records to show the split for, where the number is not known without reading records."""
@@ -122,7 +122,10 @@ def _label(label: Label) -> str:
     column = label.column
     if column.classes is not None:
         identity = f"records are identified by {column.id_column or 'file and row'}"
-        return one_line(f"{column.name}: {len(column.classes)} classes, {describe_classes(column.classes)}; {identity}")
+        return one_line(
+            f"{column.name}: {len(column.classes)} classes, {describe_classes(column.classes)}; "
+            f"{describe_missing(column)}{identity}"
+        )
     ends = f"{column.domain[0]:g} to {column.domain[-1]:g}"
     steps = np.diff(column.labels)
     even = len(steps) > 0 and np.allclose(steps, steps[0], rtol=1e-9)
@@ -131,7 +134,7 @@ def _label(label: Label) -> str:
     of = "" if column.declared is None else f" chosen for the {column.declared.labels:,} declared ones"
     return one_line(
         f"{column.name}: {counted(len(column.domain), 'label')}{of}, {ends}{spaced}; rounding {column.rounding}; "
-        f"records are identified by {identity}"
+        f"{describe_missing(column)}records are identified by {identity}"
     )
 
 

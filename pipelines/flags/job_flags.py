@@ -98,6 +98,7 @@ def add_flags(parser: CommandParser, command: str) -> None:
     input_flags(parser)
     label_flags(parser)
     class_flags(parser)
+    _missing_flags(parser)
     if command != "apply":
         parser.domain_needed = True
     _budget_flags(parser, command)
@@ -169,6 +170,14 @@ def class_flags(parser: CommandParser) -> None:
     add(
         "--other_class", metavar="CLASS", help="class as which values count that are not listed; default: the first one"
     )
+
+
+def _missing_flags(parser: CommandParser) -> None:
+    """Adds the flag of labels that are missing."""
+    add = parser.flag_group("Missing labels")
+    add("--missing_label", metavar="VALUE",
+        help="label or class that a missing one counts as, such as 0 for what has not come yet; whether a record has a "
+        "label is then as private as its label. Default: records without a label are left out")  # fmt: skip
 
 
 def _budget_flags(parser: CommandParser, command: str) -> None:

@@ -407,9 +407,9 @@ def _read_records(
 ) -> PCollection[LabelledBatch]:
     input, column, output = release.input, release.labels[0].column, release.output
     # Features that are written as they were read need not be decoded; classes are not of the size of the float that is
-    # overwritten.
+    # overwritten, and a label that is missing has no bytes to overwrite: where they were put would tell that it was.
     classes = any(label.column.classes is not None for label in release.labels)
-    encoded = input.format.name == output.format == "tfrecord" and not classes
+    encoded = input.format.name == output.format == "tfrecord" and not (classes or input.format.missing)
     columns = _columns(jobs, drawing=True) if encoded else None
     if columns is not None:
         # A record that has a new column already would have it twice.

@@ -56,6 +56,7 @@ class JobResult:
                 "unit": None if unit is None else [*unit.request, unit.delta],
                 "declared": None if self.binding.declared is None else astuple(self.binding.declared),
                 "classes": None if self.binding.classes is None else astuple(self.binding.classes),
+                "missing": self.binding.missing,
                 "units": None if counts is None else [counts.units, counts.left_out, counts.without_unit],
                 "digest_applied": None if self.digest_applied is None else f"{self.digest_applied:064x}",
                 "shards": self.shards,
@@ -83,6 +84,7 @@ class JobResult:
             None if result["unit"] is None else UnitBound(*result["unit"]),
             None if result["declared"] is None else DeclaredGrid(*result["declared"]),
             None if result["classes"] is None else LabelClasses(tuple(result["classes"][0]), result["classes"][1]),
+            result.get("missing"),
         )
         counts = None if result["units"] is None else UnitCounts(*result["units"])
         mechanisms = frozenset(result["mechanisms_applied"])

@@ -43,6 +43,15 @@ UNIT_ADJACENCY = (
     "one unit, which are those with one value of the unit column; features, units, the number of records and which "
     "records have a label are public"
 )
+MISSING_ADJACENCY = (
+    "label differential privacy: two inputs are adjacent when they differ in the label of one record, or in whether it "
+    "has one; features and the number of records are public"
+)
+MISSING_UNIT_ADJACENCY = (
+    "label differential privacy for units: two inputs are adjacent when they differ in the labels of the records of "
+    "one unit, which are those with one value of the unit column, or in which of them have one; features, units and "
+    "the number of records are public"
+)
 
 LABELS_FORMAT = "labeldp-labels-1"
 _OF_LABEL = ("epsilon", "certified_epsilon", "delta", "certified_delta", "mechanism", "mechanism_fingerprint")
@@ -78,7 +87,7 @@ def make_manifest(
         losses[name] = value if np.isfinite(value) else None
     return {
         "format": FORMAT,
-        "adjacency": ADJACENCY if unit is None else UNIT_ADJACENCY,
+        "adjacency": adjacency(unit is not None, binding.missing is not None),
         "epsilon": epsilon,
         **_unit(result, certified),
         **({"center_epsilon": mechanism.center_epsilon} if mechanism.center_epsilon else {}),
@@ -94,6 +103,7 @@ def make_manifest(
         **({} if binding.classes is None else {"classes": asdict(binding.classes)}),
         **({} if binding.declared is None else {"declared_grid": asdict(binding.declared)}),
         "rounding": binding.rounding,
+        **_missing(result),
         **_center(result, mechanism),
         "records": binding.records,
         "records_without_label": binding.unusable,
@@ -119,6 +129,21 @@ def losses_of(mechanism: MechanismFile) -> dict[str, Loss]:
         return {ZERO_ONE.name: ZERO_ONE}
     negative = mechanism.randomizer.labels[0] < 0
     return {name: loss for name, loss in LOSSES.items() if not (loss.nonnegative and negative)}
+
+
+def adjacency(units: bool, missing: bool) -> str:
+    """Definition of neighboring inputs of one label; `missing` tells that missing labels count as one."""
+    if missing:
+        return MISSING_UNIT_ADJACENCY if units else MISSING_ADJACENCY
+    return UNIT_ADJACENCY if units else ADJACENCY
+
+
+def _missing(result: JobResult) -> dict[str, Any]:
+    """The member `missing_label`: the number or class that missing labels counted as, where they did."""
+    missing, classes = result.binding.missing, result.binding.classes
+    if missing is None:
+        return {}
+    return {"missing_label": missing if classes is None else classes.values[int(missing)]}
 
 
 def _unit(result: JobResult, certified: Fraction) -> dict[str, Any]:
@@ -242,6 +267,7 @@ class Manifest:
       features: Number of feature columns: neither label, nor id, nor center; None if unknown.
       warnings: Names of the warnings, of `release_warnings`; None for releases of versions that did not state them.
       removed: Number of records that were removed since; histogram, center and warnings are about these, too.
+      missing: Number or class that missing labels counted as; None where such records were left out.
     """
 
     label: str
@@ -271,6 +297,7 @@ class Manifest:
     features: int | None = None
     warnings: tuple[str, ...] | None = None
     removed: int = 0
+    missing: float | str | None = None
 
 
 def read_manifest(path: str) -> Manifest:
@@ -321,7 +348,13 @@ def parse_manifest(document: Any) -> Manifest:
         features=None if document.get("features") is None else _count(document, "features"),
         warnings=None if document.get("warnings") is None else _names(document, "warnings"),
         removed=removed,
+        missing=_missing_label(document),
     )
+
+
+def _missing_label(document: dict[str, Any]) -> float | str | None:
+    stated = document.get("missing_label")
+    return stated if stated is None or isinstance(stated, str) else _number(document, "missing_label")
 
 
 def _removed(document: dict[str, Any]) -> int:

@@ -30,7 +30,7 @@ from ..job.validation_passes import (
     describe_anomalies,
 )
 from ..ledger.ledger import Ledger, default_ledger_path
-from ..publish.manifest import ADJACENCY, UNIT_ADJACENCY, Manifest, losses_of, manifest_facts, read_manifest
+from ..publish.manifest import Manifest, adjacency, losses_of, manifest_facts, read_manifest
 from ..spec.label_folders import DATA_OF_LABEL, MANIFEST_NAME, several_labels
 from ..spec.machine import check_extra
 from ..spec.mechanism_file import MECHANISM_NAME, MechanismFile, read_mechanism_file
@@ -115,7 +115,7 @@ def contradictions(manifest: Manifest, mechanism: MechanismFile, constant: int =
     randomizer, problems = mechanism.randomizer, []
     if manifest.mechanism != randomizer.mechanism:
         problems.append(f"{MANIFEST_NAME} names another mechanism")
-    if manifest.adjacency != (ADJACENCY if mechanism.unit is None else UNIT_ADJACENCY):
+    if manifest.adjacency != adjacency(mechanism.unit is not None, manifest.missing is not None):
         problems.append(f"{MANIFEST_NAME} states another adjacency")
     if manifest.delta != mechanism.labels_budget[1]:
         problems.append(f"{MANIFEST_NAME} states another delta")

@@ -116,6 +116,7 @@ class Fields:
     label_values: str | Sequence[float] | None = None
     label_classes: Classes | None = None
     other_class: str | Mapping[str, Any] | None = None
+    missing_label: Number | None = None
     rounding: str | None = None
     epsilon: float | None = None
     delta: float | None = None
@@ -215,6 +216,8 @@ def _typed(name: str, value: Any, kinds: tuple[Any, ...]) -> Any:
         if classes is not None:
             return classes
     elif str in kinds:
+        if name == "missing_label" and _class_text(value) is not None:
+            return _class_text(value)
         if isinstance(value, str | os.PathLike):
             return os.fspath(value)
         if float in kinds and isinstance(value, numbers.Real) and not isinstance(value, bool):

@@ -127,6 +127,7 @@ def make_label(fields: Fields, fitted: MechanismFile | None = None, others: Sequ
     else:
         domain, declared = fitted.domain, fitted.declared
     column = label_column(fields, domain, declared, mechanism.name, fitted, unit, others)
+    column = dataclasses.replace(column, missing=missing_label(fields, column))
     if fitted is None:
         try:
             loss_named(mechanism.loss).check(column.labels if column.center is None else column.residuals.grid)
@@ -182,6 +183,31 @@ def _class_list(given: str | Sequence[str]) -> Sequence[str]:
             path=given,
         ) from None
     return text.removeprefix("\ufeff").splitlines()
+
+
+def missing_label(fields: Fields, column: LabelColumn) -> float | None:
+    """Reads the label that a missing one counts as, of classes a place; None where such records are left out."""
+    given = fields.missing_label
+    if given is None:
+        return None
+    if column.others:
+        raise FieldError("{missing_label} takes one label: with several, records that lack one are left out")
+    if column.classes is not None:
+        if given not in column.classes.values:
+            raise FieldError("{missing_label} {given} is not one of the public classes", given=given)
+        return float(column.classes.values.index(str(given)))
+    try:
+        value = float(given)
+    except ValueError:
+        raise FieldError("{missing_label} must be a number of the label domain, not {given!r}", given=given) from None
+    if not column.domain[0] <= value <= column.domain[-1]:
+        raise FieldError(
+            "{missing_label} {given} is not within the label domain, {low:g} to {high:g}",
+            given=given,
+            low=column.domain[0],
+            high=column.domain[-1],
+        )
+    return value
 
 
 def label_domain(fields: Fields) -> np.ndarray:
@@ -480,6 +506,8 @@ def request_in_memory(command: str, source: str, label: Label) -> str:
     ]  # fmt: skip
     if column.classes is not None:
         asked.append({"classes": column.classes.request})
+    if column.missing is not None:
+        asked.append({"missing": column.missing})
     if column.unit is not None:
         asked.append([*column.unit.request, "drop", column.unit.delta])
     if label.features is not None:

@@ -76,7 +76,7 @@ def make_release(command: str, fields: Fields, new_key: bool = False, may_exist:
     labels = [make_label(part, fitted, [name for name in names if name != part.label]) for part in parts]
     validation = _validation(fields, names)
     target = _target(command, fields, may_exist)
-    input = _with_classes(input_spec(parts[0]) if input is None else input, labels)
+    input = _with_labels(input_spec(parts[0]) if input is None else input, labels)
     schema = read_schema(input, names) if schema is None else schema
     for part, label in zip(parts, labels, strict=True):
         check_columns(_named_columns(part, label), input, schema)
@@ -145,10 +145,15 @@ def _with_center(fields: Fields, label: Label, input: InputSpec, schema: pa.Sche
     return dataclasses.replace(label, column=with_groups(fields, input, column), features=features, unused=unused)
 
 
-def _with_classes(input: InputSpec, labels: Sequence[Label]) -> InputSpec:
-    """The input with the classes of labels, as which the fields of CSV files are read."""
+def _with_labels(input: InputSpec, labels: Sequence[Label]) -> InputSpec:
+    """The input with what readers need to know of labels: their classes, and what missing ones count as."""
     classes = {label.name: label.column.classes for label in labels if label.column.classes is not None}
-    return dataclasses.replace(input, format=dataclasses.replace(input.format, classes=classes)) if classes else input
+    missing = {label.name: label.column.missing for label in labels if label.column.missing is not None}
+    if not (classes or missing):
+        return input
+    return dataclasses.replace(
+        input, format=dataclasses.replace(input.format, classes=classes or None, missing=missing or None)
+    )
 
 
 def _check_classes(column: LabelColumn, input: InputSpec, schema: pa.Schema, examples: bool) -> None:

@@ -215,4 +215,6 @@ def _label_request(release: Release, label: Label) -> str:
         asked.append({"with": column.others})
     if column.classes is not None:
         asked.append({"classes": column.classes.request})
+    if column.missing is not None:
+        asked.append({"missing": column.missing})
     return request_hash(asked)

@@ -60,6 +60,7 @@ class Format:
       root: Folder below which such folders are columns; empty for all folders of a path.
       dialect: Delimiter, encoding, marks of numbers and columns of CSV files.
       classes: Classes of private columns by name, as which they are read.
+      missing: Labels that missing ones of private columns count as, by name; of classes their places.
       table: Columns as which Parquet files are read that may have others; None if all files need the same.
     """
 
@@ -69,6 +70,7 @@ class Format:
     dialect: Dialect = COMMA
     root: str = ""
     classes: Mapping[str, LabelClasses] | None = None
+    missing: Mapping[str, float] | None = None
     table: TableColumns | None = None
 
     def __post_init__(self) -> None:

@@ -27,6 +27,7 @@ from ..errors import InputError, redact_errors
 from ..io.filesystems import absolute, match
 from ..io.hive_partitions import Partition, check_no_clash
 from ..io.input_format import BATCH_ROWS, ENOUGH_FILES, Equals, FilePart, Format, file_parts
+from ..missing_labels import filled, with_columns
 from ..tfrecord.encoded_batches import EncodedRecords
 from .orc_reader import ORCReader, orc_schema
 from .parquet_reader import ParquetReader, parquet_schema, split_parquet
@@ -200,6 +201,8 @@ class FileReader:
         """
         if self.undecoded and (self.columns is None or self.encoded):
             raise ValueError("undecoded needs columns, and records that are not encoded for output")
+        if self.encoded and self.format.missing:
+            raise ValueError("encoded records cannot get a label that they lack")
         if self.encoded and (self.format.name != "tfrecord" or not self.columns or self.label_column is None):
             raise ValueError("encoded needs the format tfrecord, columns and a label_column")
         if self.where is not None and self.label_column is None:
@@ -320,12 +323,12 @@ class FileReader:
             for found in reader.read(part):
                 stop = start + found.total
                 check_no_clash(part.partitions, found.batch.schema.names, part.path)
-                whole = with_partitions(found.batch, only)
+                whole = with_partitions(self._with_labels(found.batch), only)
                 whole = whole.select([partition.name for partition in only]) if dropped else whole
                 encoded = found.encoded
                 if encoded is not None and self.encoded:
                     encoded = _with_features(encoded, only, self.folders)
-                coded = self._with_classes(whole, part.path)
+                coded = self._coded(whole, part.path)
                 yield LabelledBatch(part.source, start, stop, start + found.rows, coded, encoded=encoded)
                 start = stop
             return
@@ -333,15 +336,23 @@ class FileReader:
             whole = with_partitions(batch, only)
             if dropped:
                 whole = whole.select([partition.name for partition in only])
-            labelled = LabelledBatch.whole(part.source, start, self._with_classes(whole, part.path))
+            labelled = LabelledBatch.whole(part.source, start, self._coded(whole, part.path))
             start = labelled.stop
             yield labelled if where is None else labelled.keep(_matches(batch, where))
 
-    def _with_classes(self, batch: pa.RecordBatch, source: str) -> pa.RecordBatch:
-        """The batch with its columns of classes coded."""
+    def _with_labels(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The batch of tf.Examples, which have no columns that no record has, with those labels that may be missing."""
+        wanted = [label for label in self.format.missing or {} if self.columns is None or label in self.columns]
+        return with_columns(batch, wanted) if wanted else batch
+
+    def _coded(self, batch: pa.RecordBatch, source: str) -> pa.RecordBatch:
+        """The batch with its columns of classes coded, and labels in place of missing ones."""
+        missing, classes = self.format.missing or {}, self.format.classes or {}
+        if any(name not in classes for name in missing):
+            batch = filled(batch, {name: value for name, value in missing.items() if name not in classes})
         coded = {
-            name: coded_classes(batch.column(name), classes, name, source)
-            for name, classes in (self.format.classes or {}).items()
+            name: coded_classes(batch.column(name), listed, name, source, missing.get(name))
+            for name, listed in classes.items()
             if name in batch.schema.names
         }
         if not coded:
