@@ -116,7 +116,7 @@ def check_replays(
     scales: set[tuple[str, int, Fraction]] = set()
     with ledger_folder() as folder:
         for case in cases:
-            progress(f"replaying {pairs} neighbors: {case.name}")
+            progress(f"replaying neighbors: {case.name}")
             yield _finding(case, list(_losses(case, pairs, setting, rows, scales, folder)))
     progress("testing the samplers of noise")
     yield _check_noise(scales, setting)
