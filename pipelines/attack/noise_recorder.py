@@ -6,7 +6,7 @@ the functions as they are. Recorded noise is that of synthetic labels under test
 
 A recorder sees each draw of a release: the scale of its noise, the next words of its stream, and the raw numbers that
 the noise is added to, because noise comes as integers that tell what they are added to. A replay of another input gives
-the *released* numbers of the record in place of its own, so that both runs release the same and take the same path.
+the *released* numbers and drawn outputs of the record in place of its own, so that both runs take the same path.
 Noise that is not added, or added twice, is found in the same way. Source of the method: Cebere, Erb, Desfontaines,
 Bellet, Fitzsimons 2026, "Privacy in Theory, Bugs in Practice: Grey-Box Auditing of Differential Privacy Libraries".
 """
@@ -86,14 +86,12 @@ class LabelDraw:
     Attributes:
       randomizer: The randomizer; None for classes that are drawn from probabilities.
       rows: Rows of the randomizer, shape (n,), or coded probabilities of the records, shape (n, K).
-      own_words: Words that the release has computed, shape (n,), uint64.
-      words: Words that the labels were drawn with: in a replay those of the record.
-      outputs: Places of the drawn outputs, shape (n,).
+      words: Words of the records, shape (n,), uint64.
+      outputs: Places of the outputs, shape (n,); in a replay those of the record.
     """
 
     randomizer: Randomizer | None
     rows: np.ndarray = field(repr=False)
-    own_words: np.ndarray = field(repr=False)
     words: np.ndarray = field(repr=False)
     outputs: np.ndarray = field(repr=False)
 
@@ -133,16 +131,14 @@ class NoiseRecorder:
     def draw_labels(
         self, randomizer: Randomizer | None, rows: np.ndarray, words: np.ndarray, draw: Callable[..., np.ndarray]
     ) -> np.ndarray:
-        """Draws labels, in a replay with the words of the record; `draw` takes rows and words."""
+        """Draws labels, or takes the outputs of the record; `draw` takes rows and words."""
         recorded = None if self._record is None else self._recorded(self._record.labels, len(self.labels), "labels")
-        used = words
         if recorded is not None and recorded.words.shape != words.shape:
             self.problems.append("the number of labels that are drawn depends on labels")
-        elif recorded is not None:
-            used = recorded.words
-        outputs = draw(rows, used)
-        self.labels.append(LabelDraw(randomizer, np.array(rows), np.array(words), used, np.array(outputs)))
-        return outputs
+            recorded = None
+        outputs = draw(rows, words) if recorded is None else recorded.outputs
+        self.labels.append(LabelDraw(randomizer, np.array(rows), np.array(words), np.array(outputs)))
+        return outputs.copy()
 
     def _recorded(self, draws: Sequence[Any], number: int, of: str) -> Any:
         if number < len(draws):
@@ -163,7 +159,7 @@ class NoiseRecorder:
                 self.problems.append(f"noise of {draw.place[0]} is added to two numbers")
         if len({draw.words for draw in self.noise}) < len(self.noise):
             self.problems.append("two vectors have the same noise")
-        words = [draw.own_words for draw in self.labels]
+        words = [draw.words for draw in self.labels]
         together = np.concatenate([np.zeros(0, np.uint64), *words])
         # Among 10,000 words two are equal by chance with a probability of 3e-12.
         if len(np.unique(together)) < len(together):
@@ -178,7 +174,7 @@ class NoiseRecorder:
             if draw.words in before:
                 self.problems.append(f"{draw.place[0]} reuses its noise for changed data")
         for one, two in zip(record.labels, self.labels, strict=False):
-            if np.isin(two.own_words, one.own_words).any():
+            if np.isin(two.words, one.words).any():
                 self.problems.append("labels are drawn with the same words for changed data")
 
 

@@ -1,8 +1,8 @@
 """Record and replay on neighbors: the exact privacy loss of a release for pairs of inputs that differ in one label.
 
-A release is recorded, and replayed on a neighbor with the released numbers of the record. Whatever leaves both runs is
-equal then, except labels, or the labels of others are told apart. For the recorded numbers, the largest loss of the
-pair is the sum of
+A release is recorded, and replayed on a neighbor with the noised numbers and the drawn outputs of the record. Whatever
+leaves both runs must be equal then, the released labels among it: a difference tells the neighbors apart, whatever the
+noise is. For the recorded numbers, the largest loss of the pair is the sum of
 
 - |shift|_1 / scale over the vectors with discrete Laplace noise, and |shift|_1 / (2 scale) with sum-zero noise, where a
   shift is the difference of the raw numbers: the supremum of the log-ratio of probabilities, over all outputs;
@@ -132,7 +132,7 @@ def _losses(
         record = _run(case, base, key, folder, None)
         scales |= {(draw.sampler, draw.shape[1], draw.scale) for draw in record.recorder.noise}
         for neighbor in islice(neighbors, min(_NEIGHBORS, pairs - number * _NEIGHBORS)):
-            yield pair_loss(record, base, neighbor, key, folder, rows)
+            yield pair_loss(record, neighbor, key, folder, rows)
 
 
 def _run(case: Case, records: Records, key: bytes, folder: str, record: NoiseRecorder | None) -> Run:
@@ -142,8 +142,8 @@ def _run(case: Case, records: Records, key: bytes, folder: str, record: NoiseRec
     return Run(release, recorder)
 
 
-def pair_loss(record: Run, base: Records, neighbor: Records, key: bytes, folder: str, rows: Rows) -> PairLoss:
-    """Replays a recorded release of `base` on a neighbor, under the same key, and computes the loss of the pair.
+def pair_loss(record: Run, neighbor: Records, key: bytes, folder: str, rows: Rows) -> PairLoss:
+    """Replays a recorded release on a neighbor, under the same key, and computes the loss of the pair.
 
     A replay that fails is a problem: the labels decide whether there is a release. The message of the error is not
     shown.
@@ -161,7 +161,7 @@ def pair_loss(record: Run, base: Records, neighbor: Records, key: bytes, folder:
     found.problems = [
         *record.recorder.problems,
         *replay.recorder.problems,
-        *_differences(record, replay, base, neighbor),
+        *_differences(record, replay),
     ]
     return found
 
@@ -211,16 +211,16 @@ def _label_loss(one: LabelDraw, two: LabelDraw, rows: Rows) -> float:
         return math.inf
 
 
-def _differences(record: Run, replay: Run, base: Records, neighbor: Records) -> Iterator[str]:
-    """Names of released facts that differ, though the noised numbers are equal, and of labels of other records."""
+def _differences(record: Run, replay: Run) -> Iterator[str]:
+    """Names of released facts and labels that differ, though noised numbers and drawn outputs are equal."""
     facts, others = record.release.facts(), replay.release.facts()
     for name in facts:
         if facts[name] != others.get(name):
             yield f"the {name} tells the labels apart"
-    for number, (one, two) in enumerate(zip(record.release.labels, replay.release.labels, strict=True)):
-        same = base.labels[number] == neighbor.labels[number]
-        if not np.array_equal(one[same], two[same], equal_nan=True):
-            yield "released labels of other records depend on the changed label"
+    columns = record.release.case.columns
+    for column, one, two in zip(columns, record.release.labels, replay.release.labels, strict=True):
+        if not np.array_equal(one, two, equal_nan=True):
+            yield f"released {column.name} depend on labels beyond the draw"
 
 
 def _finding(case: Case, found: list[PairLoss]) -> Finding:

@@ -254,7 +254,31 @@ def test_labels_of_others_depend_on_a_label(monkeypatch: pytest.MonkeyPatch, rep
     monkeypatch.setattr(label_privatizer, "draw_labels", draw_labels)
     kind = replay("single labels")
     assert not kind.passed
-    assert "released labels of other records depend on the changed label" in kind.text
+    assert "released weeks depend on labels beyond the draw" in kind.text
+
+
+@pytest.mark.parametrize(("name", "function"), [("labels", "draw_labels"), ("center of classes", "draw_class_labels")])
+def test_a_label_that_passes_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, replay: Callable[..., Any], name: str, function: str
+) -> None:
+    class Restored:
+        """Labels whose first one is the true one again."""
+
+        def __init__(self, read: Any):
+            self.read = read
+
+        def restore(self, values: np.ndarray) -> Any:
+            return self.read.restore(np.concatenate([self.read.values[:1], values[1:]]))
+
+    honest = getattr(label_privatizer, function)
+
+    def drawn(records: Any, *arguments: Any) -> Any:
+        return honest(dataclasses.replace(records, labels=Restored(records.labels)), *arguments)
+
+    monkeypatch.setattr(label_privatizer, function, drawn)
+    kind = replay(name)
+    assert not kind.passed
+    assert "depend on labels beyond the draw" in kind.text
 
 
 @pytest.mark.parametrize(("sampler", "classes"), [(LAPLACE, 1), (SUM_ZERO, 2), (SUM_ZERO, 4)])
