@@ -24,7 +24,7 @@ import numpy as np
 from ...mechanisms.analysis.divergence_bounds import LogRatios, epsilon_of_renyi
 from .claims import Finding, Setting
 from .sampler_checks import bound_statistic
-from .whole_releases import LABELS, Case, Column, Records, Release, ledger_folder
+from .whole_releases import LABELS, Case, Column, Records, WholeRelease, ledger_folder
 
 WHOLE = "whole"
 """All parts of a release together."""
@@ -132,7 +132,7 @@ def _release_piece(piece: _Piece) -> tuple[dict[str, np.ndarray], dict[str, floa
     return {part: np.stack(numbers) for part, numbers in found.items()}, claims
 
 
-def observed(release: Release, rows: np.ndarray) -> dict[str, np.ndarray]:
+def observed(release: WholeRelease, rows: np.ndarray) -> dict[str, np.ndarray]:
     """Numbers of a release of one column that an observer looks at, by part; labels are those of the given rows.
 
     A label that is randomized around a center is observed as its difference from the center.
@@ -152,11 +152,12 @@ def observed(release: Release, rows: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def _separation(samples: Samples) -> float:
-    """How well a discriminator tells the whole releases apart, on releases that it has not seen."""
+    """How far the numbers of the whole releases of two neighbors are apart: their squared differences in variances."""
     first, second = samples.parts[WHOLE]
-    cut = len(first) // 2
-    scores = _scores(first[:cut], second[:cut], first[cut:], second[cut:])
-    return float(scores[0].mean() - scores[1].mean())
+    variances = first.var(axis=0) + second.var(axis=0)
+    squares = (first.mean(axis=0) - second.mean(axis=0)) ** 2
+    # A number that never changes tells most if it differs.
+    return float(np.divide(squares, variances, out=np.where(squares > 0, np.inf, 0.0), where=variances > 0).sum())
 
 
 def _scores(train: np.ndarray, other: np.ndarray, *rest: np.ndarray) -> list[np.ndarray]:

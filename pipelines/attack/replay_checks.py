@@ -27,7 +27,7 @@ from ...mechanisms.core.randomizer import Randomizer
 from .claims import Finding, Setting
 from .exact_samplers import DRAWS, UnknownSampler, exact_row, largest_log_ratio, noise_fits
 from .noise_recorder import LAPLACE, LabelDraw, NoiseDraw, NoiseRecorder, recorded_noise
-from .whole_releases import LABELS, Case, Records, Release, ledger_folder, part_of
+from .whole_releases import LABELS, Case, Records, WholeRelease, ledger_folder, part_of
 
 # Log-ratios of counted words are floats, and sums of them; their relative error is below this.
 _ROUNDING = 1e-12
@@ -41,7 +41,7 @@ _SCALES = 4
 class Run:
     """A release and the draws that were made for it."""
 
-    release: Release
+    release: WholeRelease
     recorder: NoiseRecorder
 
 
@@ -227,10 +227,17 @@ def _finding(case: Case, found: list[PairLoss]) -> Finding:
     """The finding on a kind of release: its largest loss as a share of the claim, or what contradicts the claims."""
     worst = max(found, key=lambda pair: pair.share)
     problems = list(dict.fromkeys(text for pair in found for text in [*pair.problems, *pair.excesses()]))
-    parts = {part: max(pair.losses.get(part, 0.0) for pair in found) for part in worst.claims}
-    listed = ", ".join(f"{part} {loss:.6g} of {float(worst.claims[part]):.6g}" for part, loss in parts.items())
-    text = f"epsilon {worst.total:.6g} of {float(worst.claim):.6g}, share {worst.share:.4f}: {listed}"
+    text = f"epsilon {worst.total:.6g} of {float(worst.claim):.6g}, share {worst.share:.4f}; of parts: {_shares(found)}"
     return Finding(f"replay of {case.name}", not problems, "; ".join([*problems[:3], text]), worst.share)
+
+
+def _shares(found: list[PairLoss]) -> str:
+    """The largest loss of each part as a share of its claim."""
+    claims = {part: float(epsilon) for part, epsilon in found[0].claims.items() if epsilon}
+    largest = {
+        part: max(pair.losses.get(part, 0.0) / float(pair.claims[part] or 1) for pair in found) for part in claims
+    }
+    return ", ".join(f"{part} {share:.4f}" for part, share in largest.items())
 
 
 def _check_noise(scales: set[tuple[str, int, Fraction]], setting: Setting) -> Finding:

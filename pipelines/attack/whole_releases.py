@@ -148,7 +148,7 @@ class Case:
         """The row of a record, or all rows of its unit, shape (r,)."""
         return np.array([row]) if base.units is None else np.flatnonzero(base.units == base.units[row])
 
-    def release(self, records: Records, key: bytes, folder: str) -> Release:
+    def release(self, records: Records, key: bytes, folder: str) -> WholeRelease:
         """Makes a release; `folder` gets its ledger, which is removed again."""
         ledger, drawn, made = os.path.join(folder, "ledger.jsonl"), [], []
         given: dict[str, Any] = {"features": records.features} if records.features else {}
@@ -168,7 +168,7 @@ class Case:
         finally:
             if os.path.exists(ledger):
                 os.remove(ledger)
-        return Release(
+        return WholeRelease(
             self, made, [_places(column, each) for column, each in zip(self.columns, drawn, strict=True)], charged
         )
 
@@ -181,8 +181,8 @@ def _places(column: Column, labels: Any) -> np.ndarray:
 
 
 @dataclass(frozen=True, eq=False)
-class Release:
-    """What has left a release.
+class WholeRelease:
+    """Everything that has left a release.
 
     Attributes:
       case: Its kind.

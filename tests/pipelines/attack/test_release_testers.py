@@ -36,7 +36,8 @@ def laplace(rng: np.random.Generator, draws: int, epsilon: float) -> tuple[np.nd
 @pytest.mark.parametrize(("sample", "draws"), [(response, 30_000), (laplace, 120_000)])
 def test_excess_of_ten_percent_is_found(sample: Any, draws: int) -> None:
     def found(epsilon: float) -> Finding:
-        return bound_part("kind", WHOLE, *sample(np.random.default_rng(0), draws, epsilon), 2.0, Setting(0, ALPHA))
+        first, second = sample(np.random.default_rng(0), draws, epsilon)
+        return bound_part("kind", WHOLE, first, second, 2.0, Setting(0, ALPHA))
 
     honest, broken = found(2.0), found(2.2)
     assert honest.passed
