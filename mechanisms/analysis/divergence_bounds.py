@@ -1,7 +1,7 @@
 """Lower bounds on epsilon from samples of two distributions, by their Renyi divergence.
 
 Renyi divergence D_a(P || Q), of order a > 1, has a variational form (Birrell, Dupuis, Katsoulakis, Rey-Bellet, Wang
-2021, "Variational Representations and Neural Network Estimation of Renyi Divergences", Theorem 2.1): for every bounded
+2021, "Variational Representations and Neural Network Estimation of Renyi Divergences"): for every bounded
 function h,
 
     D_a(P || Q) >= a / (a - 1) log E_P[exp((a - 1) h)] - log E_Q[exp(a h)],
