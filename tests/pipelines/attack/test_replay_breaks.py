@@ -202,6 +202,23 @@ def test_noise_that_is_left_out_changed_or_shared(
 
 
 def test_two_vectors_with_one_stream(monkeypatch: pytest.MonkeyPatch, replay: Callable[..., Any]) -> None:
+    for module in (linear_center, cell_center):
+        # The noise of both depends on the data, in the same way.
+        monkeypatch.setattr(module, "ByteStream", lambda key, purpose: discrete_laplace.ByteStream(keys[-1], b"one"))
+    honest, keys = center_release.moments_key, []
+
+    def moments_key(*arguments: Any) -> bytes:
+        keys.append(honest(*arguments))
+        return keys[-1]
+
+    monkeypatch.setattr(center_release, "moments_key", moments_key)
+    kind = replay("cells", 1)
+    assert not kind.passed
+    assert "two vectors have the same noise" in kind.text
+    assert "changed data" not in kind.text
+
+
+def test_noise_of_centers_is_not_bound_to_the_data(monkeypatch: pytest.MonkeyPatch, replay: Callable[..., Any]) -> None:
     monkeypatch.setattr(center_release, "keyed_hash", lambda key, use, message: KEY)
     kind = replay("cells", 1)
     assert not kind.passed
