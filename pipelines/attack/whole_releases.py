@@ -133,14 +133,17 @@ class Case:
         for rows in corners:
             base = base.changed(rows, low)
 
+        def other(column: Column, labels: np.ndarray, rows: np.ndarray) -> np.ndarray:
+            return (np.rint(labels[rows]) + rng.integers(1, column.most + 1, len(rows))) % (column.most + 1)
+
         def neighbors() -> Iterator[Records]:
             for rows in corners:
                 yield base.changed(rows, high)
             while True:
                 rows = self.rows_of(base, int(rng.integers(self.records)))
-                values = tuple(rng.integers(0, column.most + 1, len(rows)) for column in self.columns)
-                if all((one[rows] != two).any() for one, two in zip(base.labels, values, strict=True)):
-                    yield base.changed(rows, values)
+                # Every label changes: if only those of records beyond the bound of a unit did, the noise would stay.
+                changed = zip(self.columns, base.labels, strict=True)
+                yield base.changed(rows, tuple(other(column, labels, rows) for column, labels in changed))
 
         return base, neighbors()
 

@@ -1,6 +1,7 @@
 """Record and replay of whole releases: releases as they are pass, and breaks of 10 % and others are found."""
 
 import dataclasses
+import itertools
 import math
 import re
 import threading
@@ -45,6 +46,18 @@ def test_release_spends_its_claim_and_no_more(name: str, replay: Callable[..., A
     assert kind.passed, kind.text
     # Corner cases use nearly all of the claim, so that an excess of a thousandth would be found.
     assert 0.999 < kind.epsilon <= 1 + 1e-12
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_neighbors_differ_in_all_labels_of_one_record_or_unit(name: str) -> None:
+    """Otherwise a neighbor could differ in records alone that are not released, and rightly have the same noise."""
+    case, rng = KINDS[name], np.random.default_rng(7)
+    base, neighbors = case.pairs(case.make(rng), rng)
+    for neighbor in itertools.islice(neighbors, 200):
+        for column, one, two in zip(case.columns, base.labels, neighbor.labels, strict=True):
+            changed = np.flatnonzero(one != two)
+            assert np.array_equal(changed, case.rows_of(base, int(changed[0])))
+            assert 0 <= two.min() <= two.max() <= column.most
 
 
 def less(scale: Callable[..., Fraction]) -> Callable[..., Fraction]:
