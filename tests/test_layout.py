@@ -22,7 +22,7 @@ ORDER = {
         "center", "noisy_prior", "solve_randomizer", "privatize_labels", "draw_classes", "shards", "validation",
     ),
     "pipelines": (
-        "errors", "audit", "charts", "ledger", "spec", "publish", "job", "study", "attack", "report", "api", "training",
+        "errors", "audit", "charts", "ledger", "spec", "publish", "job", "study", "report", "api", "attack", "training",
         "flags", "cli",
     ),
 }  # fmt: skip

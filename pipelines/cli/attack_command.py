@@ -27,6 +27,7 @@ from ..errors import UsageError
 from ..flags.arguments import local_copy
 from .exit_codes import FAILURE, SUCCESS, run_command
 
+_DRAWS, _CONFIDENCE = 10**6, 1 - 1e-6
 _LEAST_DRAWS, _MOST_DRAWS = 1000, 10**9
 _MOST_CHECKS, _MOST_CENTER_CHECKS, _MOST_GROUP_CHECKS, _MOST_UNIT_CHECKS = 7, 2, 1, 2
 
@@ -53,10 +54,14 @@ def run(args: argparse.Namespace) -> int:
 
 def _attack(args: argparse.Namespace) -> bool:
     """Prints the findings; tells whether all checks passed."""
-    if args.path is None:
-        raise UsageError(
-            "name a mechanism file or an output folder; or give --features, for an input before its release"
-        )
+    if args.confidence is not None and not 0.5 <= args.confidence < 1:
+        raise UsageError(f"--confidence must be at least 0.5 and below 1, not {args.confidence:g}")
+    if args.whole:
+        # Loads LabelPrivatizer, which an attack on a mechanism does without.
+        from .whole_attack import attack_whole
+
+        return attack_whole(args)
+    args = _with_defaults(args)
     _check_flags(args)
     if args.within is not None and not 0 <= args.within < float("inf"):
         raise UsageError(f"--within must be finite and not negative, not {args.within:g}")
@@ -106,11 +111,21 @@ def _print_findings(lines: list[str], findings: Iterable[Finding]) -> bool:
     return not failed
 
 
+def _with_defaults(args: argparse.Namespace) -> argparse.Namespace:
+    """The arguments of an attack on a mechanism, with the values of flags that are not given."""
+    draws = _DRAWS if args.draws is None else args.draws
+    confidence = _CONFIDENCE if args.confidence is None else args.confidence
+    return argparse.Namespace(**{**vars(args), "draws": draws, "confidence": confidence})
+
+
 def _check_flags(args: argparse.Namespace) -> None:
+    if args.path is None:
+        raise UsageError(
+            "name a mechanism file or an output folder; or give --whole, to attack LabelPrivatizer, or --features, for "
+            "an input before its release"
+        )
     if not _LEAST_DRAWS <= args.draws <= _MOST_DRAWS:
         raise UsageError(f"--draws must be between {_LEAST_DRAWS} and {_MOST_DRAWS}, not {args.draws}")
-    if not 0.5 <= args.confidence < 1:
-        raise UsageError(f"--confidence must be at least 0.5 and below 1, not {args.confidence:g}")
 
 
 def _findings(box: BlackBox, attacked: Claim, claim: Claim, setting: Setting) -> Iterator[Finding]:

@@ -10,6 +10,7 @@ without. `tests/pipelines/flags` compares both.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import numbers
 import os
 import types
@@ -198,6 +199,7 @@ def _field(name: str) -> str:
     return _NAMES.get(name, name)
 
 
+@functools.lru_cache
 def _kinds(cls: type) -> dict[str, tuple[Any, ...]]:
     """Types that the values of each attribute can have."""
     hints, found = typing.get_type_hints(cls), {}
