@@ -52,7 +52,7 @@ def true_labels(
     """Reads the true label of each record of a release, and says how records were matched.
 
     With an id column, records are matched by ids; otherwise the records with a usable label must be those of the
-    release, in the same order, and have the same public features.
+    release, in the same order, and have the same public features. A missing label is what it counted as there.
 
     Returns labels, shape (n,), float64; of classes, their places; and a text. Raises UsageError if a column is missing,
     InputError if the records cannot be matched.
@@ -61,6 +61,10 @@ def true_labels(
     format = input.format
     if classes is not None:
         format = dataclasses.replace(format, classes={files.label: classes})
+    missing = files.manifest.missing
+    if missing is not None:
+        value = missing if classes is None else classes.values.index(str(missing))
+        format = dataclasses.replace(format, missing={files.label: float(value)})
     names = FileReader(format, label_column=files.label).schema(input.parts[0]).names
     for flag, name in (("label", files.label), ("id_column", id_column)):
         if name is not None and name not in names:

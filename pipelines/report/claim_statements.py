@@ -153,7 +153,11 @@ def _columns(release: ClaimedRelease) -> str:
 
 
 def _domain(release: ClaimedRelease) -> Iterator[str]:
-    yield "Datasets of records with features and a label. Features, and which records have a label, are fixed."
+    missing = _missing(release)
+    fixed = "Features, and which records have a label, are fixed" if missing is None else "Features are fixed"
+    yield f"Datasets of records with features and a label. {fixed}."
+    if missing is not None:
+        yield f"A missing label counts as {missing}."
     for label in release.labels:
         name, classes = code(label.manifest.label), label.mechanism.classes
         if classes is None:
@@ -167,6 +171,17 @@ def _domain(release: ClaimedRelease) -> Iterator[str]:
     yield "The domain of the labels is public."
 
 
+def _missing(release: ClaimedRelease) -> str | None:
+    """Public label that a missing one counts as; None if records without a label were left out."""
+    missing = release.first.manifest.missing
+    return missing if missing is None else code(missing if isinstance(missing, str) else f"{missing:g}")
+
+
+def _counted(release: ClaimedRelease) -> int:
+    """Number of records that were released, removed ones included."""
+    return release.first.manifest.records + release.first.manifest.removed
+
+
 def _unprotected(release: ClaimedRelease) -> Iterator[str]:
     manifest, unit = release.first.manifest, release.unit
     count = "" if manifest.features is None else f", {manifest.features:,} columns"
@@ -174,10 +189,12 @@ def _unprotected(release: ClaimedRelease) -> Iterator[str]:
         f"The features of every record{count}: they are released as they are. Label differential privacy does not "
         "protect them, and a feature that follows from the label reveals it."
     )
-    yield (
-        f"The number of records, {manifest.records:,}, which records they are (by {code(manifest.identity)}), and "
-        f"which records have no usable label: {manifest.records_without_label:,} were left out for that."
-    )
+    records = f"The number of records, {_counted(release):,}, and which records they are (by {code(manifest.identity)})"
+    if _missing(release) is None:
+        without = f"{manifest.records_without_label:,} were left out for that"
+        yield f"{records}. Which records have no usable label: {without}."
+    else:
+        yield f"{records}. Which of them had a label is protected as the label is."
     if manifest.where is not None:
         yield f"The filter on features that selected the records, {code(manifest.where)}."
     if unit is not None:
@@ -201,7 +218,7 @@ def _unit(release: ClaimedRelease) -> str:
 
 
 def _units(release: ClaimedRelease) -> int:
-    return release.first.manifest.records if release.unit is None else release.unit.units
+    return _counted(release) if release.unit is None else release.unit.units
 
 
 def _unit_details(release: ClaimedRelease) -> Iterator[str]:
@@ -336,6 +353,9 @@ def _composition(release: ClaimedRelease) -> Iterator[str]:
 
 
 def _post_processing(release: ClaimedRelease) -> Iterator[str]:
+    removed = release.first.manifest.removed
+    if removed:
+        yield f"{removed:,} records were removed from the release since. Noised statistics still count them."
     for label in release.labels:
         file, name = label.mechanism, code(label.manifest.label)
         if file.class_center is not None:

@@ -317,3 +317,13 @@ def test_without_scikit_learn(attack: Any, release: Any, monkeypatch: pytest.Mon
     outcome = attack(release())
     assert outcome.code == 2
     assert "--truth needs the extra evaluation: pip install 'labeldp[evaluation]'" in outcome.error
+
+
+def test_missing_labels_count_as_in_the_release(attack: Any, release: Any) -> None:
+    """All records of the log are attacked then."""
+    counted = {}
+    for name, flags in (("left out", {}), ("counted", {"missing_label": "3"})):
+        outcome = attack(release(**flags)).ok()
+        counted[name] = json.loads((release(**flags) / "release.json").read_text())["records"]
+        assert f"{counted[name]:,} records" in outcome.out
+    assert counted["counted"] > counted["left out"]

@@ -29,6 +29,7 @@ CLASSES = {"label": "grade", "label_classes": "poor,fair,good", "epsilon": 2}
 UNITS = {"unit_column": "user", "max_records_per_unit": 3}
 JOBS: dict[str, dict[str, Any]] = {
     "plain": PLAIN | {"where": "kind=wide"},
+    "missing": PLAIN | {"missing_label": 3},
     "center": NUMBERS | {"for": "models", "mechanism": None, "center": "linear"},
     "column": NUMBERS | {"center_column": "guess"},
     "groups": NUMBERS | {"center_column": "guess", "center_groups": "kind=narrow,wide", "epsilon": 4},
@@ -349,3 +350,24 @@ def _texts(document: Any) -> Iterator[str]:
             yield value
         elif isinstance(value, (dict, list)):
             yield from _texts(value)
+
+
+def test_missing_labels_are_protected_where_they_count_as_one(claim: Any) -> None:
+    for name, protected in (("missing", True), ("center", False)):
+        variant = yaml.safe_load(claim(name)[1].read_text())["deployment"]["dp_variant"]
+        assert ("Which of them had a label is protected" in variant["unprotected_quantities"]) == protected
+        assert ("Which records have no usable label" in variant["unprotected_quantities"]) != protected
+        assert ("A missing label counts as `3`." in variant["data_domain"]) == protected
+
+
+def test_removed_records_are_units_of_the_claim(claim: Any, folder: Path, invoke: Any, tmp_path: Path) -> None:
+    shard = next((folder / "center" / "data").iterdir()).name
+    (tmp_path / "rows.txt").write_text(f"{shard},0\n{shard},5\n")
+    reduced = folder / "reduced"
+    invoke(["remove", str(folder / "center"), f"--rows={tmp_path / 'rows.txt'}", f"--output={reduced}"]).ok()
+    (folder / "reduced.jsonl").write_bytes((folder / "center.jsonl").read_bytes())
+    outcome, path = claim("reduced")
+    outcome.ok()
+    deployment = yaml.safe_load(path.read_text())["deployment"]
+    assert deployment["privacy_loss"]["number_of_privacy_units"] == ROWS
+    assert "2 records were removed from the release since" in deployment["implementation"]["post_processing"]
