@@ -72,8 +72,8 @@ def audit_path(
 def _signed_folder(path: Path, whole: bool) -> Path:
     """Folder of a release; if it is to be checked as a `whole`, also for the folder of one of several labels."""
     folder = path if path.is_dir() else path.parent
-    if whole and folder.absolute().parent.name == "labels" and not (folder / "data").exists():
-        return folder.absolute().parent.parent
+    if whole and folder.resolve().parent.name == "labels" and not (folder / "data").exists():
+        return folder.resolve().parent.parent
     return folder
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import datetime
+import os
 import re
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -19,6 +20,7 @@ from ...transforms.stores.object_store import is_store
 from ..audit.audit_mechanism import Audit
 from ..audit.audit_release import audit_path
 from ..audit.sampled_records import sampled_records
+from ..audit.signature_audit import NoPublicKey, Signer
 from ..audit.weight_runs import rounded_up
 from ..errors import UsageError, one_line
 from ..flags.arguments import log_to_stderr
@@ -47,10 +49,15 @@ def run(args: argparse.Namespace, store_flags: Sequence[str]) -> int:
         open_stores(vars(args), store_flags)
         _check_folders(args)
         folder, output = path_of("folder", args.folder).rstrip("/"), path_of("output", args.output).rstrip("/")
-        key = _signing_key(args.sign, args.folder, output)
-        with signals_as_interrupts(), _documents(args.folder) as local:
-            audit = _audited(args.folder, local)
-            before = read_before(folder, local)
+        signed = exists(FileSystems.join(folder, SIGNATURE_NAME))
+        key = _signing_key(args.sign, output)
+        if signed and key is None:
+            LOGGER.warning("%s is signed; without --sign KEY the new release is not", one_line(folder))
+        signer = _signer(args.signer, key if signed else None)
+        digests: dict[str, tuple[int, str]] | None = {} if signer is not None and is_store(folder) else None
+        with signals_as_interrupts(), _documents(args.folder, digests) as local:
+            audit = _audited(args.folder, local, signer, digests)
+            before = read_before(folder, local, not args.without_validation)
             found = find_records(before, args.ids, args.units, args.rows, args.sources)
             check_removal(before, found, date, args.missing_ok, field, getattr(args, field))
             samples = list(_sample_lines(before, found))
@@ -61,12 +68,19 @@ def run(args: argparse.Namespace, store_flags: Sequence[str]) -> int:
     return run_command("labeldp remove", work, (InputError, StageError), "nothing is published", describe_failure)
 
 
-def _signing_key(path: str | None, folder: str, output: str) -> SigningKey | None:
-    """The key to sign with; logs a line if there is none, but the release that is read is signed."""
+def _signing_key(path: str | None, output: str) -> SigningKey | None:
     file = resolve_signing_key(path, output)
-    if file is None and exists(FileSystems.join(folder, SIGNATURE_NAME)):
-        LOGGER.warning("%s is signed; without --sign KEY the new release is not", one_line(folder))
     return None if file is None else file.load()
+
+
+def _signer(named: str | None, key: SigningKey | None) -> Signer | None:
+    """The signer of the release that is read: as `--signer` names it, or the one whose `key` signs the new release."""
+    if named is None:
+        return None if key is None else Signer(key.fingerprint)
+    try:
+        return Signer.read(named)
+    except NoPublicKey as error:
+        raise UsageError(f"--signer {error}") from None
 
 
 def _removed_on(text: str | None) -> str:
@@ -108,26 +122,32 @@ def _check_folders(args: argparse.Namespace) -> None:
             "`labeldp finish` completes a run that was not published"
         )
     check_target("output", args.output)
-    folder, output = (f"{path_of('output', path).rstrip('/')}/" for path in (args.folder, args.output))
+    folder, output = (f"{_real(path_of('output', path)).rstrip('/')}/" for path in (args.folder, args.output))
     if output.startswith(folder):
         raise UsageError(f"--output {args.output} lies inside the release that is read: name another folder")
 
 
+def _real(path: str) -> str:
+    """The path without links; a URL stays as it is."""
+    return path if is_remote(path) else os.path.realpath(path)
+
+
 @contextlib.contextmanager
-def _documents(folder: str) -> Iterator[Path]:
-    """The release as local files; of one on an object store, its documents."""
+def _documents(folder: str, digests: dict[str, tuple[int, str]] | None) -> Iterator[Path]:
+    """The release as local files; of one on an object store its documents, and in `digests` those of all its files."""
     if not is_store(folder):
         yield Path(folder)
         return
     with tempfile.TemporaryDirectory(prefix="labeldp-") as copies:
         try:
-            yield fetch(folder, "", False, Path(copies))
+            yield fetch(folder, "", False, Path(copies), digests)
         except StoreError as error:
             raise InputError(f"{folder} cannot be read: {error.reason}") from None
 
 
-def _audited(folder: str, local: Path) -> Audit:
-    audit = audit_path(str(local))
+def _audited(folder: str, local: Path, signer: Signer | None, digests: dict[str, tuple[int, str]] | None) -> Audit:
+    """Audits the documents. With a signer, the signature too: nothing is signed anew that was changed since."""
+    audit = audit_path(str(local), signer=signer, files=digests)
     if audit.problems:
         raise InputError(f"{folder} fails its audit, so nothing is removed: {'; '.join(audit.problems)}")
     return audit
@@ -160,7 +180,8 @@ def _announce(before: Before, found: Found, audit: Audit, output: str, date: str
     if found.missing:
         LOGGER.warning("%d of %d names are of no record of this release", len(found.missing), found.names)
     print(f"release    {one_line(output)}: all other records, {len(before.others)} further files byte for byte")
-    print("ledger     nothing is charged; it names the release by its input digest "
+    of = f" of {one_line(before.first['label'])}" if len(before.labels) > 1 else ""
+    print(f"ledger     nothing is charged; it names the release by the input digest{of} "
           f"{before.first['input_digest'][:16]}...")  # fmt: skip
     validated = any(name.startswith(f"{VALIDATION_NAME}/") for name in before.others)
     for label, part in audit.parts or (("", audit),):
@@ -170,7 +191,7 @@ def _announce(before: Before, found: Found, audit: Audit, output: str, date: str
     if validated:
         print(
             f"statistics {VALIDATION_NAME}/ still counts features and released labels of the removed records, exactly: "
-            "delete it from the new release to go without"
+            "--without_validation leaves it out"
         )
     print(f"copies     {one_line(before.folder)} and its copies still have the records, with labels at epsilon "
           f"{audit.total_epsilon!r}")  # fmt: skip

@@ -118,14 +118,15 @@ def _of_labels(path: str) -> list[str]:
 
 
 def _check_inputs(args: argparse.Namespace) -> None:
-    named = args.output is not None or any(getattr(args, name) is not None for name in _CLAIM_FLAGS)
+    page = all(getattr(args, name) is None for name in _CLAIM_FLAGS)
+    in_release = page and args.output is None
     if len(args.paths) > 2:
         raise UsageError(f"{len(args.paths)} releases are given: name one, or two to compare them")
     if len(args.paths) == 2 and args.output is None:
         raise UsageError("--output is missing: name the file of the comparison, which belongs to neither folder")
-    if not named and is_remote(args.paths[0]):
+    if in_release and is_remote(args.paths[0]):
         raise UsageError("--output is missing: name a local file for the page")
-    if args.output is None and _is_signed(args.paths[0]):
+    if in_release and _is_signed(args.paths[0]):
         raise UsageError(
             f"--output is missing: {args.paths[0]} is signed, and its signature would not hold with a page in it"
         )
@@ -149,6 +150,8 @@ def _check_output(output: str, flag: str = "--output") -> None:
     if not output.strip():
         raise UsageError(f"{flag} is empty: name a file")
     check_file(flag, output)
+    if _is_signed(output):
+        raise UsageError(f"{flag} {output} lies in a signed release, whose signature would not hold: name another file")
     if os.path.lexists(output):
         # After a failed run, an older page or claim must not be taken for that of this release.
         raise UsageError(f"{flag} {output} exists: name another file, or delete it")

@@ -159,6 +159,11 @@ def remove_flags(parser: CommandParser) -> None:
     add("--removed_on", metavar="YYYY-MM-DD",
         help="date of the removal, which the manifest states; default today, in UTC")  # fmt: skip
     add("--sign", metavar="KEY", help="sign the new release with this Ed25519 private key, as --sign of privatize does")
+    add("--signer", metavar="PUB",
+        help="check first that RELEASE is signed by this key, and unchanged; default, if it is signed, the key of "
+        "--sign")  # fmt: skip
+    add("--without_validation", action="store_true",
+        help="leave out validation/, whose statistics still count the removed records")  # fmt: skip
 
 
 def ledger_flags(parser: CommandParser) -> None:

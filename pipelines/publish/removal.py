@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,6 +55,7 @@ from .signals import signals_ignored
 from .signature import sign_release
 
 _BY_PLACE = "file and row"
+_VALIDATION = re.compile(r"(feature_stats|output_stats)\.pb|(schema|anomalies)\.pbtxt")
 
 
 @dataclass(frozen=True)
@@ -94,8 +96,11 @@ class Before:
         return self.manifests[self.labels[0]]
 
 
-def read_before(folder: str, local: Path) -> Before:
-    """Reads the documents of a release that passed its audit; `local` has them as local files."""
+def read_before(folder: str, local: Path, validated: bool = True) -> Before:
+    """Reads the documents of a release that passed its audit; `local` has them as local files.
+
+    Unless it is `validated`, the results of its validation are left out.
+    """
     content = (local / MANIFEST_NAME).read_bytes()
     manifest = json.loads(content)
     labels = [""]
@@ -112,8 +117,10 @@ def read_before(folder: str, local: Path) -> Before:
         others += [released_path("", label, name) for name in (MECHANISM_NAME, CENTER_NAME)
                    if (local / label / name).exists()]  # fmt: skip
     validation = local / VALIDATION_NAME
-    if validation.is_dir():
-        others += [f"{VALIDATION_NAME}/{name}" for name in sorted(os.listdir(validation))]
+    if validated and validation.is_dir():
+        # Whatever else is there is not of the release.
+        found = sorted(entry.name for entry in os.scandir(validation) if entry.is_file(follow_symlinks=False))
+        others += [f"{VALIDATION_NAME}/{name}" for name in found if _VALIDATION.fullmatch(name)]
     letters = manifests[labels[0]].get("dead_letters")
     if letters is None:
         # Of an earlier version.

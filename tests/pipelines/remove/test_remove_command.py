@@ -458,9 +458,20 @@ def test_statistics_of_a_validated_release(
     invoke(["report", str(tmp_path / "reduced")]).ok()
     page = (tmp_path / "reduced" / "report.html").read_text()
     assert "5 removed since, which noised statistics still count" in page
-    # The page is not of the next release.
+    # Neither the page nor other files are of the next release.
+    validation = tmp_path / "reduced" / "validation"
+    (validation / "notes.pbtxt").write_text("")
+    (validation / "folder").mkdir()
+    (validation / "schema.pbtxt").unlink()
+    (validation / "schema.pbtxt").symlink_to(key_file)
     remove(tmp_path / "reduced", names([1]), output="again").ok()
     assert not (tmp_path / "again" / "report.html").exists()
+    kept = {"anomalies.pbtxt", "feature_stats.pb", "output_stats.pb"}
+    assert {path.name for path in (tmp_path / "again" / "validation").iterdir()} == kept
+    without = remove(tmp_path / "released", names(GONE), "ids", "--without_validation", output="without").ok()
+    assert "says at most epsilon 1.0, as before" not in without.out
+    assert not (tmp_path / "without" / "validation").exists()
+    assert audit(tmp_path / "without") == "PASS"
 
 
 def test_shards_in_folders(
@@ -502,3 +513,17 @@ def test_a_removal_is_signed_anew(released: Any, remove: Any, invoke: Any, tmp_p
     assert "signature.json is missing: the release is not signed" in invoke(["audit", str(unsigned), signer]).out
     refused = remove(signed, names([5]), "ids", f"--sign={tmp_path / 'nowhere'}", output="refused")
     assert (refused.code, (tmp_path / "refused").exists()) == (2, False)
+    (signed / "data" / "part-00000-of-00003.parquet").touch()
+    (signed / "data" / "added").write_text("")
+    for flag in (f"--sign={signing_key}", signer):
+        refused = remove(signed, names([5]), "ids", flag, output="refused")
+        assert (refused.code, (tmp_path / "refused").exists()) == (1, False)
+        assert "data/added was not signed" in refused.error
+
+
+def test_a_link_into_the_release_is_no_output(copied: Any, remove: Any, tmp_path: Path) -> None:
+    release = copied("parquet")
+    (tmp_path / "link").symlink_to(release)
+    refused = remove(release, names([5]), output="link/inside")
+    assert refused.code == 2
+    assert "lies inside the release that is read" in refused.error

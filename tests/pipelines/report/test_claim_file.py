@@ -371,3 +371,15 @@ def test_removed_records_are_units_of_the_claim(claim: Any, folder: Path, invoke
     deployment = yaml.safe_load(path.read_text())["deployment"]
     assert deployment["privacy_loss"]["number_of_privacy_units"] == ROWS
     assert "2 records were removed from the release since" in deployment["implementation"]["post_processing"]
+
+
+def test_signed_releases_have_claims_beside_them(copied: Path, invoke: Any, tmp_path: Path) -> None:
+    (copied / "signature.json").write_text("{}")
+    (tmp_path / "facts.yaml").write_text(yaml.safe_dump(FACTS | {"release_type": "Many releases"}))
+    facts = f"--claim_facts={tmp_path / 'facts.yaml'}"
+    ledger = f"--ledger={copied.parent / 'labeldp_ledger.jsonl'}"
+    invoke(["report", str(copied), f"--claim={tmp_path / 'signed.yaml'}", facts, ledger]).ok()
+    invoke(["report", str(copied), f"--check_claim={tmp_path / 'signed.yaml'}", ledger]).ok()
+    refused = invoke(["report", str(copied), f"--claim={copied / 'signed.yaml'}", facts, ledger])
+    assert refused.code == 2
+    assert "lies in a signed release" in refused.error
