@@ -42,6 +42,14 @@ def with_columns(batch: pa.RecordBatch, labels: Collection[str]) -> pa.RecordBat
     return batch
 
 
+def with_fields(schema: pa.Schema, labels: Collection[str]) -> pa.Schema:
+    """The schema of `with_columns`."""
+    for label in sorted(labels):
+        if label not in schema.names:
+            schema = schema.insert(bisect.bisect(schema.names, label), pa.field(label, pa.null()))
+    return schema
+
+
 def filled(batch: pa.RecordBatch, missing: Mapping[str, float]) -> pa.RecordBatch:
     """The batch with the value of each label of `missing` where it has no single number."""
     columns = [

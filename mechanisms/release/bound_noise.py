@@ -60,6 +60,13 @@ class NoiseBinding:
     classes: LabelClasses | None = None
     missing: float | None = None
 
+    @property
+    def missing_label(self) -> float | str | None:
+        """What a missing label counts as: a number or one of the classes; None if such records were left out."""
+        if self.missing is None or self.classes is None:
+            return self.missing
+        return self.classes.values[int(self.missing)]
+
     def noise_key(self, secret: bytes) -> bytes:
         """Derives the noise key of this release.
 

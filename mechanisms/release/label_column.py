@@ -161,6 +161,13 @@ class LabelColumn:
             return len(self.domain)
         return self.residuals.cells * (1 if self.groups is None else self.groups.size)
 
+    @property
+    def missing_label(self) -> float | str | None:
+        """What a missing label counts as: a number or one of the classes; None to leave such records out."""
+        if self.missing is None or self.classes is None:
+            return self.missing
+        return self.classes.values[int(self.missing)]
+
     def request(
         self, budget: BudgetSplit
     ) -> tuple[

@@ -364,7 +364,7 @@ class LabelPrivatizer:
         column = LabelColumn(
             request.column.name, mechanism.domain, request.column.id_column, mechanism.rounding,
             mechanism.center_column, unit=_unit_of(request, mechanism),
-            declared=mechanism.declared, classes=mechanism.classes,
+            declared=mechanism.declared, classes=mechanism.classes, missing=_missing_of(request, mechanism),
         )  # fmt: skip
         records, centers = read_records(request, column, secret, given, linear is not None), None
         if linear is not None:
@@ -716,6 +716,13 @@ def _unit_of(request: MemoryRequest, mechanism: MechanismFile) -> UnitBound | No
     if (None if unit is None else unit.request) != (None if fitted is None else fitted.request):
         raise ValueError("unit_column and max_records_per_unit are not those of fit: fit again")
     return unit
+
+
+def _missing_of(request: MemoryRequest, mechanism: MechanismFile) -> float | None:
+    """What a missing label counts as, of classes a place: as in the mechanism's histogram."""
+    if request.column.missing_label != mechanism.missing_label:
+        raise ValueError("missing_label is not that of fit: fit again")
+    return mechanism.missing
 
 
 def _number_of_features(features: FeatureFrame | None, column: LabelColumn) -> int | None:

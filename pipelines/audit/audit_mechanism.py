@@ -188,6 +188,7 @@ def audit_document(document: dict[str, Any]) -> Audit:
     problems += _bias_problems(certificate, biases, scale << bits)
     if "prior" in document:
         problems += _prior_problems(read_member(document, "prior", dict), len(labels))
+        problems += _missing_problems(document, labels)
     if CLASS_CENTER in document and classes is None:
         raise RefusedDocument("class_center is there, but labels are no classes")
     if classes is not None:
@@ -294,6 +295,22 @@ def _prior_problems(noised: dict[str, Any], labels: int) -> Iterator[str]:
             raise RefusedDocument("prior.records is 0")
         if epsilon == 0:
             yield "prior.epsilon is 0, but prior.counts were counted from records"
+
+
+def _missing_problems(document: dict[str, Any], labels: list[float]) -> Iterator[str]:
+    """Checks what missing labels counted as in the histogram of a file, if it states that."""
+    missing = document["prior"].get("missing_label")
+    if missing is None:
+        return
+    if "classes" in document:
+        if missing not in document["classes"]["values"]:
+            yield "prior.missing_label is not one of the classes"
+    else:
+        domain = read_center(document)["center.domain"] if "center" in document else labels
+        if type(missing) not in (int, float) or not domain[0] <= missing <= domain[-1]:
+            yield "prior.missing_label is not a number within the label domain"
+    if document["prior"].get("epsilon") == 0 and not {"center", CLASS_CENTER} & document.keys():
+        yield "prior.epsilon is 0, but prior.missing_label says what labels were counted as"
 
 
 def _center_problems(domain: list[float], labels: list[float]) -> Iterator[str]:

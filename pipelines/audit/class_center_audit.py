@@ -69,7 +69,7 @@ def _equal_weight_problems(mechanism: dict[str, Any]) -> Iterator[str]:
     if mechanism["parameters"] or mechanism.get("choice") is not None or mechanism.get("gap") is not None:
         yield "parameters, choice or gap are there beside class_center"
     noised = read_member(mechanism, "prior", dict) if "prior" in mechanism else {}
-    if noised.get("epsilon") != 0 or not set(noised) <= {"weights", "epsilon", "label"}:
+    if noised.get("epsilon") != 0 or not set(noised) <= {"weights", "epsilon", "label", "missing_label"}:
         yield "prior beside class_center is not that of its counts alone, with epsilon 0"
 
 

@@ -233,6 +233,10 @@ def statement_problems(release: dict[str, Any], mechanism: dict[str, Any], audit
         yield f"release.domain is not that of the {owner} of mechanism.json"
     if missing:
         yield from _missing_problems(release, mechanism, public)
+    # A histogram of the labels that are there tells how many are missing, and the other way round.
+    counted = read_prior(mechanism).get("missing_label")
+    if _counted(mechanism) and counted != release.get("release.missing_label"):
+        yield "release.missing_label is not prior.missing_label of mechanism.json"
     yield from _center_problems(release, mechanism)
     if "classes" not in mechanism:
         bias = read_nonnegative(release, "release.max_bias")
@@ -254,6 +258,12 @@ def statement_problems(release: dict[str, Any], mechanism: dict[str, Any], audit
         raise RefusedDocument("release.versions are not text")
 
 
+def _counted(mechanism: dict[str, Any]) -> bool:
+    """True if histogram or center were counted from labels; a public prior says nothing of missing ones."""
+    prior = {"prior.epsilon": read_prior(mechanism).get("epsilon")}
+    return read_nonnegative(prior, "prior.epsilon") > 0 or center_epsilon(mechanism) > 0
+
+
 def _missing_problems(release: dict[str, Any], mechanism: dict[str, Any], domain: list[float]) -> Iterator[str]:
     """Checks what missing labels counted as: a public label, so that no record was left out for lack of one."""
     stated = release["release.missing_label"]
@@ -262,6 +272,8 @@ def _missing_problems(release: dict[str, Any], mechanism: dict[str, Any], domain
             yield "release.missing_label is not one of the classes of mechanism.json"
     elif type(stated) not in (int, float) or not domain[0] <= stated <= domain[-1]:
         yield "release.missing_label is not a number within release.domain"
+    elif "declared_grid" not in mechanism and stated not in domain:
+        yield "release.missing_label is not a label of release.domain"
     if read_count(release, "release.records_without_label"):
         yield "release.missing_label is stated, and release.records_without_label is not 0"
 

@@ -184,10 +184,10 @@ def _announce_class_center(mechanism: MechanismFile, of_record: str, facts: Rele
 
 def describe_missing(column: LabelColumn | NoiseBinding) -> str:
     """Says what a missing label counts as, with a semicolon behind; empty where such records are left out."""
-    if column.missing is None:
+    value = column.missing_label
+    if value is None:
         return ""
-    value = f"{column.missing:g}" if column.classes is None else column.classes.values[int(column.missing)]
-    return f"a missing label counts as {value}; "
+    return f"a missing label counts as {value if isinstance(value, str) else f'{value:g}'}; "
 
 
 def describe_classes(classes: LabelClasses) -> str:

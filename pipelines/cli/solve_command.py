@@ -56,7 +56,8 @@ def _solve(args: argparse.Namespace) -> str:
     # The epsilon of a released prior stays spent: releases with this mechanism are charged for it as well.
     release = {} if source.release is None else {"release": source.release}
     counts = {} if source.noised is None else source.noised.to_document()
-    released = {"weights": prior.weights.tolist(), "epsilon": source.prior_epsilon, **release, **counts}
+    missing = {} if source.missing_label is None else {"missing_label": source.missing_label}
+    released = {"weights": prior.weights.tolist(), "epsilon": source.prior_epsilon, **release, **missing, **counts}
     write_file(output, randomizer.to_json(prior=released, rounding=default_rounding(name)) + "\n")
     return json.dumps(
         {

@@ -140,10 +140,8 @@ def adjacency(units: bool, missing: bool) -> str:
 
 def _missing(result: JobResult) -> dict[str, Any]:
     """The member `missing_label`: the number or class that missing labels counted as, where they did."""
-    missing, classes = result.binding.missing, result.binding.classes
-    if missing is None:
-        return {}
-    return {"missing_label": missing if classes is None else classes.values[int(missing)]}
+    missing = result.binding.missing_label
+    return {} if missing is None else {"missing_label": missing}
 
 
 def _unit(result: JobResult, certified: Fraction) -> dict[str, Any]:

@@ -117,6 +117,8 @@ def contradictions(manifest: Manifest, mechanism: MechanismFile, constant: int =
         problems.append(f"{MANIFEST_NAME} names another mechanism")
     if manifest.adjacency != adjacency(mechanism.unit is not None, manifest.missing is not None):
         problems.append(f"{MANIFEST_NAME} states another adjacency")
+    if mechanism.counted_labels and manifest.missing != mechanism.missing_label:
+        problems.append(f"{MANIFEST_NAME} states another missing_label")
     if manifest.delta != mechanism.labels_budget[1]:
         problems.append(f"{MANIFEST_NAME} states another delta")
     if manifest.domain != (mechanism.domain[0], mechanism.domain[-1], len(mechanism.domain)):

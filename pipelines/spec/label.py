@@ -127,7 +127,7 @@ def make_label(fields: Fields, fitted: MechanismFile | None = None, others: Sequ
     else:
         domain, declared = fitted.domain, fitted.declared
     column = label_column(fields, domain, declared, mechanism.name, fitted, unit, others)
-    column = dataclasses.replace(column, missing=missing_label(fields, column))
+    column = dataclasses.replace(column, missing=missing_label(fields, column, fitted))
     if fitted is None:
         try:
             loss_named(mechanism.loss).check(column.labels if column.center is None else column.residuals.grid)
@@ -185,17 +185,29 @@ def _class_list(given: str | Sequence[str]) -> Sequence[str]:
     return text.removeprefix("\ufeff").splitlines()
 
 
-def missing_label(fields: Fields, column: LabelColumn) -> float | None:
-    """Reads the label that a missing one counts as, of classes a place; None where such records are left out."""
+def missing_label(fields: Fields, column: LabelColumn, fitted: MechanismFile | None = None) -> float | None:
+    """Reads the label that a missing one counts as, of classes a place; None where such records are left out.
+
+    If labels were counted for the mechanism file of `apply`, it must be the one that the file states.
+    """
     given = fields.missing_label
     if given is None:
+        if fitted is not None and fitted.missing_label is not None:
+            raise FieldError(
+                "{missing_label} is missing: missing labels count as {stated} in {mechanism_file} {path}. Give "
+                "{missing_label} {stated}",
+                stated=_shown_label(fitted.missing_label),
+                path=fields.mechanism_file,
+            )
         return None
     if column.others:
         raise FieldError("{missing_label} takes one label: with several, records that lack one are left out")
     if column.classes is not None:
         if given not in column.classes.values:
             raise FieldError("{missing_label} {given} is not one of the public classes", given=given)
-        return float(column.classes.values.index(str(given)))
+        place = column.classes.values.index(str(given))
+        _check_missing_label(fields, str(given), fitted)
+        return float(place)
     try:
         value = float(given)
     except ValueError:
@@ -207,7 +219,41 @@ def missing_label(fields: Fields, column: LabelColumn) -> float | None:
             low=column.domain[0],
             high=column.domain[-1],
         )
-    return value
+    if fitted is not None and fitted.counted_labels:
+        _check_missing_label(fields, value, fitted)
+        return fitted.missing_label if isinstance(fitted.missing_label, float) else value
+    domain = np.array(column.domain) if column.declared is None or fitted is not None else label_domain(fields)
+    nearest = float(domain[np.argmin(np.abs(domain - value))])
+    if value != nearest:
+        raise FieldError(
+            "{missing_label} {given} is not a label of the domain: the nearest one is {nearest}",
+            given=given,
+            nearest=_shown_label(nearest),
+        )
+    return nearest
+
+
+def _check_missing_label(fields: Fields, value: float | str, fitted: MechanismFile | None) -> None:
+    """Checks what a missing label counts as against the mechanism file of `apply`, if labels were counted for it."""
+    if fitted is None or not fitted.counted_labels or fitted.missing_label == value:
+        return
+    if fitted.missing_label is None:
+        raise FieldError(
+            "{missing_label} {given} cannot be used with {mechanism_file} {path}, which was fitted without it: it "
+            "tells how many records have a label. Run labeldp fit with {missing_label} {given}, or leave it out",
+            given=fields.missing_label,
+            path=fields.mechanism_file,
+        )
+    raise FieldError(
+        "{missing_label} {given} is not that of {mechanism_file} {path}: give {missing_label} {stated}, or fit again",
+        given=fields.missing_label,
+        path=fields.mechanism_file,
+        stated=_shown_label(fitted.missing_label),
+    )
+
+
+def _shown_label(label: float | str) -> str:
+    return label if isinstance(label, str) else repr(label).removesuffix(".0")
 
 
 def label_domain(fields: Fields) -> np.ndarray:

@@ -33,7 +33,7 @@ from ...transforms.errors import InputError
 from ...transforms.io.filesystems import read_text
 from .center_statement import CenterStatement
 from .class_statement import ClassStatement
-from .prior_file import NoisedCounts, parse_prior_release
+from .prior_file import NoisedCounts, parse_missing_label, parse_prior_release
 
 MECHANISM_NAME = "mechanism.json"
 
@@ -59,6 +59,8 @@ class MechanismFile:
       declared: The declared label grid, if the label domain is a coarser one that was chosen for it; else None.
       classes: Classes whose places are the label domain; None for numbers.
       class_center: Center that the classes were drawn from; None for classes that the randomizer draws, and numbers.
+      missing_label: Number or class that missing labels counted as in histogram and center; None where such records
+        were left out, and for a public prior.
     """
 
     randomizer: Randomizer
@@ -74,6 +76,7 @@ class MechanismFile:
     declared: DeclaredGrid | None = None
     classes: LabelClasses | None = None
     class_center: ClassStatement | None = None
+    missing_label: float | str | None = None
 
     @classmethod
     def of_class_center(cls, release: ClassCounts, center: ClassCenter) -> MechanismFile:
@@ -83,7 +86,7 @@ class MechanismFile:
         statement = ClassStatement(release.center, center)
         return cls(
             center_randomizer(len(release.classes)), statement.prior, 0.0, label=release.column, unit=release.unit,
-            classes=release.classes, class_center=statement,
+            classes=release.classes, class_center=statement, missing_label=release.missing_label,
         )  # fmt: skip
 
     @classmethod
@@ -94,7 +97,23 @@ class MechanismFile:
         name = prior_release_name(release)
         noised = NoisedCounts(release.counts, release.records) if center is None else None
         rest = (release.column, release.unit, release.unit_epsilon, release.declared, release.classes)
-        return cls(randomizer, prior, release.budget.prior, release.rounding, name, center, noised, *rest)
+        return cls(
+            randomizer, prior, release.budget.prior, release.rounding, name, center, noised, *rest,
+            missing_label=release.missing_label,
+        )  # fmt: skip
+
+    @property
+    def counted_labels(self) -> bool:
+        """True if labels were counted for it; False if its prior is public, and its center a column, if any."""
+        return self.prior_epsilon > 0 or self.center_epsilon > 0
+
+    @property
+    def missing(self) -> float | None:
+        """`missing_label` as a label of the domain: of classes the place."""
+        if not isinstance(self.missing_label, str):
+            return self.missing_label
+        assert self.classes is not None
+        return float(self.classes.values.index(self.missing_label))
 
     @property
     def center_epsilon(self) -> float:
@@ -168,6 +187,8 @@ class MechanismFile:
             released["release"] = self.prior_release
         if self.label is not None:
             released["label"] = self.label
+        if self.missing_label is not None:
+            released["missing_label"] = self.missing_label
         if self.noised is not None:
             released |= self.noised.to_document()
         center = {} if self.center is None else {"center": self.center.to_document()}
@@ -221,8 +242,13 @@ def read_mechanism_file(path: str) -> MechanismFile:
                 raise InputError(f"{path} cannot be used: its labels and outputs are not the places of its classes")
         drawn = _stated_class_center(document.get("class_center"), randomizer, classes)
         unit, grid = _stated_unit(document.get("unit"), randomizer), _stated_grid(document.get("declared_grid"))
-        rest = (label, *unit, grid, classes, drawn)
-        return MechanismFile(randomizer, found, epsilon, rounding, name, center, noised, *rest)
+        domain = tuple(randomizer.labels.tolist()) if center is None else center.domain
+        missing = parse_missing_label(prior, domain, None if classes is None else classes.values)
+        rest = (label, *unit, grid, classes, drawn, missing)
+        file = MechanismFile(randomizer, found, epsilon, rounding, name, center, noised, *rest)
+        if missing is not None and not file.counted_labels:
+            raise InputError(f"{path} cannot be used: its prior has a missing_label, but no labels were counted")
+        return file
     except (KeyError, TypeError):
         raise InputError(f"{path} has no prior: it was not written by fit, solve or privatize") from None
     except (ValueError, OverflowError) as error:

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,11 +77,13 @@ class ReleasedResiduals:
       center: Name of the center column.
       center_epsilon: Epsilon that a linear center has spent; 0 for a column of the input.
       clipping: Error of clipping residuals to the range of the mechanism; None with groups, which have several ranges.
+      domain: Labels of the public domain, ascending.
     """
 
     center: str
     center_epsilon: float
     clipping: ClippingError | None
+    domain: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,7 @@ class PriorFile:
       records: Number of records that the prior was counted from, where a release folder states it.
       noised: The noised counts that the prior was estimated from, where the file states them.
       residuals: The residuals that the prior is about; None for labels.
+      missing_label: Number that missing labels counted as; None where such records were left out, or none were counted.
     """
 
     prior: Prior
@@ -102,6 +106,7 @@ class PriorFile:
     records: int | None = None
     noised: NoisedCounts | None = None
     residuals: ReleasedResiduals | None = None
+    missing_label: float | None = None
 
 
 def read_prior(path: str, name: str | None = None) -> PriorFile:
@@ -130,12 +135,15 @@ def read_prior(path: str, name: str | None = None) -> PriorFile:
         if noised is not None:
             noised.check(prior, epsilon)
         residuals = _residuals(document["center"], prior, epsilon) if "center" in document else None
+        domain = prior.labels.tolist() if residuals is None else residuals.domain
+        missing = parse_missing_label(stated, domain)
+        assert not isinstance(missing, str)
     except ValueError as error:
         raise ValueError(f"--prior {name}: {error}") from None
     manifest = os.path.join(folder, "release.json") if folder else ""
     records = _json_object(_read_text(manifest, name)).get("records") if os.path.exists(manifest) else None
     records = records if isinstance(records, int) and records > 0 else None
-    return PriorFile(prior, epsilon, release, records, noised, residuals)
+    return PriorFile(prior, epsilon, release, records, noised, residuals, missing)
 
 
 def _residuals(document: Any, prior: Prior, epsilon: float) -> ReleasedResiduals:
@@ -143,7 +151,7 @@ def _residuals(document: Any, prior: Prior, epsilon: float) -> ReleasedResiduals
     clipping = None
     if statement.groups is None:
         clipping = clipping_error(statement.prior, float(prior.labels[0]), float(prior.labels[-1]))
-    return ReleasedResiduals(statement.column, statement.epsilon, clipping)
+    return ReleasedResiduals(statement.column, statement.epsilon, clipping, statement.domain)
 
 
 def parse_prior_release(noised: dict[str, Any]) -> tuple[float, str | None]:
@@ -162,6 +170,26 @@ def parse_prior_release(noised: dict[str, Any]) -> tuple[float, str | None]:
         # Taken as it stands, the file would publish a released prior without a charge.
         raise ValueError("the prior's epsilon is 0, but it names a release, which cost more")
     return float(epsilon), release
+
+
+def parse_missing_label(
+    noised: dict[str, Any], domain: Sequence[float], classes: Sequence[str] | None = None
+) -> float | str | None:
+    """Reads what missing labels counted as from the member `prior` of a mechanism file; None where it is not stated.
+
+    `domain` is the public label domain, ascending; `classes` are the classes of a label that is no number. Raises
+    ValueError if it is neither a number within the domain nor one of the classes.
+    """
+    missing = noised.get("missing_label")
+    if missing is None:
+        return None
+    if classes is not None:
+        if missing not in classes:
+            raise ValueError("its missing_label is not one of its classes")
+        return str(missing)
+    if type(missing) not in (int, float) or not domain[0] <= missing <= domain[-1]:
+        raise ValueError("its missing_label is not a number within its label domain")
+    return float(missing)
 
 
 def _read_text(path: str, name: str) -> str:

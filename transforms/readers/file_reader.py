@@ -27,7 +27,7 @@ from ..errors import InputError, redact_errors
 from ..io.filesystems import absolute, match
 from ..io.hive_partitions import Partition, check_no_clash
 from ..io.input_format import BATCH_ROWS, ENOUGH_FILES, Equals, FilePart, Format, file_parts
-from ..missing_labels import filled, with_columns
+from ..missing_labels import filled, with_columns, with_fields
 from ..tfrecord.encoded_batches import EncodedRecords
 from .orc_reader import ORCReader, orc_schema
 from .parquet_reader import ParquetReader, parquet_schema, split_parquet
@@ -258,13 +258,16 @@ class FileReader:
         """Finds the columns of a file without reading a label.
 
         They are those of the footer for Parquet and ORC, those of the header line with types of the first rows for CSV,
-        and those of the first 1,024 records for TFRecord. Of CSV and TFRecord, the label has the type null. The columns
+        and those of the first 1,024 records for TFRecord. Of CSV and TFRecord, the label has the type null; of
+        TFRecord, one with a value in place of missing ones is there even if none of these records has it. The columns
         of the file's folders come last; a file without columns has none of these either. Raises InputError if the file
         cannot be read, or has a column of the name of a folder.
         """
         schema = self._own_schema(part)
         if not schema.names:
             return schema
+        if self.format.name == "tfrecord" and self.format.missing:
+            schema = with_fields(schema, self.format.missing)
         check_no_clash(part.partitions, schema.names, part.path)
         for partition in part.partitions:
             schema = schema.append(pa.field(partition.name, partition.type))

@@ -315,6 +315,7 @@ def with_prior(**members):
 def test_a_prior_is_a_distribution_with_its_cost():
     assert audit_mechanism(with_prior()).problems == ()
     assert audit_mechanism(with_prior(release=None, epsilon=0)).problems == ()
+    assert audit_mechanism(with_prior(missing_label=RESPONSE["labels"][1])).problems == ()
 
 
 @pytest.mark.parametrize(
@@ -331,6 +332,13 @@ def test_a_prior_is_a_distribution_with_its_cost():
         ({"weights": [0.5, 0.25, 0.26]}, "prior.weights are not probabilities"),
         ({"weights": [1.5, -0.5, 0.0]}, "prior.weights are not probabilities"),
         ({"weights": [1e308, 1e308, 1e308]}, "prior.weights are not probabilities"),
+        ({"missing_label": "a"}, "prior.missing_label is not a number within the label domain"),
+        ({"missing_label": True}, "prior.missing_label is not a number within the label domain"),
+        ({"missing_label": RESPONSE["labels"][-1] + 1}, "prior.missing_label is not a number within the label domain"),
+        (
+            {"missing_label": RESPONSE["labels"][0], "release": None, "epsilon": 0},
+            "prior.epsilon is 0, but prior.missing_label",
+        ),
         ({"weights": [math.inf, 0.0, 0.0]}, "prior.weights is not a non-empty array of finite floats"),
     ],
 )

@@ -95,6 +95,31 @@ def test_a_release_has_a_prior(write, changed, folder, prior, prior_epsilon):
     assert any("prior" in line for line in audit_path(str(folder)).problems)
 
 
+def test_missing_labels_are_those_of_the_histogram(write, folder):
+    """A histogram of the labels that are there tells how many are missing; a public prior tells nothing of them."""
+    mechanism = json.loads((folder / "mechanism.json").read_text())
+    private = RELEASE | {
+        "records_without_label": 0,
+        "adjacency": manifest_audit.MISSING_ADJACENCY,
+        "missing_label": 1.0,
+    }
+    problem = "release.missing_label is not prior.missing_label of mechanism.json"
+    counted = RELEASE["prior_epsilon"]
+    cases: list[tuple[dict[str, Any], float, float | None, tuple[str, ...]]] = [
+        (private, counted, 1.0, ()),
+        (private, counted, None, (problem,)),
+        (private, counted, 2.0, (problem,)),
+        (RELEASE, counted, 1.0, (problem,)),
+        (RELEASE, counted, None, ()),
+        (private, 0, None, ()),
+    ]
+    for release, epsilon, stated, problems in cases:
+        prior = mechanism["prior"] | {"epsilon": epsilon, "missing_label": stated}
+        write(folder / "mechanism.json", mechanism | {"prior": prior})
+        write(folder / "release.json", release | {"prior_epsilon": epsilon})
+        assert audit_path(str(folder)).problems == problems
+
+
 def test_a_named_prior_has_cost_something(write, folder):
     document = json.loads((folder / "mechanism.json").read_text())
     document["prior"] |= {"epsilon": 0, "release": "0f" * 16}

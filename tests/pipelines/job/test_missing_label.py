@@ -133,6 +133,9 @@ def test_audit_checks_what_missing_labels_count_as(run: Run, outputs: Path, invo
         ({"missing_label": 5}, "missing_label is not a number within"),
         ({"missing_label": "poor"}, "missing_label is not a number within"),
         ({"missing_label": True}, "missing_label is not a number within"),
+        ({"missing_label": 0.5}, "missing_label is not a label of"),
+        ({"missing_label": 1}, "missing_label is not prior.missing_label of mechanism.json"),
+        ({"missing_label": None, "adjacency": public}, "missing_label is not prior.missing_label of mechanism.json"),
         ({"records_without_label": 1}, "records_without_label is not 0"),
         ({"adjacency": public}, "adjacency is not that"),
         ({"missing_label": None}, "adjacency is not that"),
@@ -148,6 +151,7 @@ def test_audit_checks_what_missing_labels_count_as(run: Run, outputs: Path, invo
     ("flags", "problem"),
     [
         ({"missing_label": 5}, "--missing_label 5 is not within the label domain, 0 to 4"),
+        ({"missing_label": 0.5}, "--missing_label 0.5 is not a label of the domain: the nearest one is 0"),
         ({"missing_label": "nan"}, "--missing_label nan is not within the label domain"),
         ({"missing_label": "none"}, "--missing_label must be a number of the label domain, not 'none'"),
         ({"label": "weeks,age"}, "--missing_label takes one label"),
@@ -159,6 +163,114 @@ def test_wrong_values_are_refused(run: Run, outputs: Path, flags: dict[str, Any]
     assert outcome.code == 2
     assert problem in outcome.error
     assert not (outputs / "out").exists()
+
+
+def test_a_label_of_a_fine_grid(run: Run, outputs: Path, invoke: Any):
+    """Of a grid that is finer than the one of the mechanism, any label may be it; none that is no label of either."""
+    fine: dict[str, Any] = {"label_max": 1023.5, "label_step": 0.5, "epsilon": 1, "center": "none", "for": "labels"}
+    run("out", log_table("weeks", known=False), "csv", **fine, missing_label=0.5).ok()
+    assert manifest(outputs / "out")["missing_label"] == 0.5
+    invoke(["audit", str(outputs / "out"), "--data"]).ok()
+    outcome = run("other", log_table("weeks", known=False), "csv", **fine, missing_label=0.6)
+    assert outcome.code == 2
+    assert "the nearest one is 0.5" in outcome.error
+
+
+@pytest.fixture
+def fit_then_apply(tmp_path: Path, outputs: Path, key_file: Path, invoke: Any, command: Any) -> Run:
+    """Function (label, value of fit, value of apply, solved=False) -> outcome of `apply`; None leaves the flag out."""
+
+    def call(label: str, fitted: Any, applied: Any, solved: bool = False) -> Any:
+        path, fit, file = tmp_path / "log.csv", tmp_path / "fit.json", tmp_path / "m.json"
+        write_log(path, log_table(label, known=False))
+        log = {"input": path, "input_format": "csv", "label": label, "noise_key_file": key_file}
+        log |= {"max_unusable_fraction": 1}
+        domain = {"label_min": 0, "label_max": 4, "label_step": 1, "for": "labels", "center": "none"}
+        if label == "grade":
+            domain = {"label_classes": "poor,fair,good", "mechanism": "rr"}
+        flags = {"epsilon": 2, "missing_label": fitted, "mechanism_file": fit if solved else file}
+        invoke(command("fit", log | domain | flags)).ok()
+        if solved:
+            invoke(command("solve", {"prior": fit, "epsilon": 1, "mechanism": "rr", "output": file})).ok()
+        applying = {"mechanism_file": file, "missing_label": applied, "output": outputs / "out"}
+        return invoke(command("apply", log | applying))
+
+    return call
+
+
+@pytest.mark.parametrize("label", ["weeks", "grade"])
+def test_apply_counts_missing_labels_as_fit_does(fit_then_apply: Run, outputs: Path, invoke: Any, label: str):
+    """The mechanism file states it, and so does that of the release, which passes the audit."""
+    value = 1 if label == "weeks" else "fair"
+    fit_then_apply(label, value, value).ok()
+    document = json.loads((outputs / "out" / "mechanism.json").read_text())
+    assert document["prior"]["missing_label"] == manifest(outputs / "out")["missing_label"] == value
+    invoke(["audit", str(outputs / "out"), "--data"]).ok()
+    document["prior"]["missing_label"] = "bad"
+    (outputs / "out" / "mechanism.json").write_text(json.dumps(document))
+    outcome = invoke(["audit", str(outputs / "out")])
+    assert outcome.code == 1
+    assert "prior.missing_label is not " in outcome.out
+
+
+@pytest.mark.parametrize("solved", [False, True])
+@pytest.mark.parametrize(
+    ("fitted", "applied", "problem"),
+    [
+        (None, 0, "--missing_label 0 cannot be used with --mechanism_file"),
+        (0, None, "Give --missing_label 0"),
+        (0, 1, "give --missing_label 0, or fit again"),
+    ],
+)
+def test_apply_refuses_another_missing_label(
+    fit_then_apply: Run, outputs: Path, fitted: Any, applied: Any, problem: str, solved: bool
+):
+    """A histogram of the labels that are there tells how many are missing, also after `solve`."""
+    outcome = fit_then_apply("weeks", fitted, applied, solved)
+    assert outcome.code == 2
+    assert problem in outcome.error
+    assert not (outputs / "out").exists()
+
+
+@pytest.mark.parametrize(("fitted", "problem"), [(None, "cannot be used"), ("poor", "give --missing_label poor")])
+def test_apply_refuses_another_class(fit_then_apply: Run, fitted: str | None, problem: str):
+    """As for numbers; the message has the class."""
+    outcome = fit_then_apply("grade", fitted, "fair")
+    assert outcome.code == 2
+    assert problem in outcome.error
+
+
+def test_a_public_prior_goes_with_any_missing_label(
+    tmp_path: Path, outputs: Path, key_file: Path, invoke: Any, command: Any
+):
+    """No label was counted for it, so its file says nothing of missing ones."""
+    (tmp_path / "prior.csv").write_text("label,weight\n0,3\n1,1\n2,1\n3,1\n4,1\n")
+    solve = {"prior": tmp_path / "prior.csv", "epsilon": 1, "mechanism": "rr", "output": tmp_path / "m.json"}
+    invoke(command("solve", solve)).ok()
+    write_log(tmp_path / "log.csv", log_table("weeks", known=False))
+    log = {"input": tmp_path / "log.csv", "input_format": "csv", "label": "weeks", "max_unusable_fraction": 1}
+    log |= {"mechanism_file": tmp_path / "m.json", "noise_key_file": key_file}
+    for value in (None, 2):
+        invoke(command("apply", log | {"missing_label": value, "output": outputs / f"with_{value}"})).ok()
+        invoke(["audit", str(outputs / f"with_{value}"), "--data"]).ok()
+    outcome = invoke(command("apply", log | {"missing_label": 0.5, "output": outputs / "half"}))
+    assert outcome.code == 2
+    assert "--missing_label 0.5 is not a label of the domain" in outcome.error
+
+
+def test_no_message_tells_which_tfrecords_lack_labels(run: Run):
+    """If the first records of a file have no label, what is printed is that of a log with the public one."""
+    lacking = log_table("weeks", known=True).set_column(1, "weeks", pa.nulls(ROWS, pa.float64()))
+    said = []
+    for table in (lacking, log_table("weeks", known=True)):
+        # The warning about the ids names all columns.
+        outcome = run("out", table, "tfrecord", "--dry_run", id_column="wekes")
+        said.append((outcome.code, outcome.out, outcome.err))
+    assert said[0] == said[1]
+    assert "there is no column 'wekes' in the first records" in said[0][2]
+    assert "did you mean weeks?" in said[0][2]
+    outcome = run("out", lacking, "tfrecord", **{"for": "labels"}, center="none").ok()
+    assert "there is no column" not in outcome.err
 
 
 def test_a_class_that_is_not_listed_is_refused(run: Run):
@@ -191,6 +303,12 @@ def test_memory_gives_the_labels_of_the_command(run: Run, outputs: Path, tmp_pat
         released = LabelPrivatizer(**parameters).fit_transform(column)
         found = released.to_pylist() if isinstance(released, pa.ChunkedArray) else list(released)
         assert found == wanted.tolist(), type(column)
+    fitted = LabelPrivatizer(**parameters).fit(series)
+    assert list(fitted.transform(series)) == wanted.tolist()
+    fitted.write_mechanism(tmp_path / "saved.json")
+    assert json.loads((tmp_path / "saved.json").read_text())["prior"]["missing_label"] == 0
+    with pytest.raises(ValueError, match="missing_label is not that of fit"):
+        fitted.set_params(missing_label=1).transform(series)
     frame = privatize(table, **parameters).frame
     assert frame["weeks"].to_pylist() == wanted.tolist()
 
