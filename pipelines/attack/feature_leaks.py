@@ -7,13 +7,17 @@ private training data release", ICML). Nothing but the true labels can show this
 A column alone predicts the label of a record by those of the records with the closest values, in the other folds: this
 finds any smooth or stepwise function of the column, whatever its name is. Of categories, and of few different numbers,
 only equal values are close. A number alone also predicts a label that is a number by the best monotone function, which
-finds a label of heavy tails.
+finds a label of heavy tails. A column of numbers as text is both.
+
+One huge label has nearly all of the variance, and no other record predicts it. So R2 is computed twice: of the labels,
+and of labels moved into their usual range. The larger one counts.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable
+import math
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,7 +49,9 @@ class Prediction:
     """Quality of a prediction of labels without any released label.
 
     Attributes:
-      explained: Part of the variance that predictions explain (R2); of classes, of the entropy. At most 1.
+      explained: Part of the variance that predictions explain (R2), of the labels or of those moved into their usual
+        range, whichever is larger; of classes, part of the entropy. At most 1; 0 if all labels are equal; NaN if it
+        cannot be computed.
       determined: Share of the records whose label is believed in with 95 % or more, within the tolerance.
       area: Area under the ROC curve of two classes; None for all other labels.
     """
@@ -74,6 +80,11 @@ class Leaks:
         """Columns that are nearly the label."""
         return [name for name, each in self.columns.items() if each.explained >= NEARLY_THE_LABEL]
 
+    @property
+    def unknown(self) -> list[str]:
+        """Columns of which cannot be computed how much they explain."""
+        return [name for name, each in self.columns.items() if math.isnan(each.explained)]
+
 
 def find_leaks(
     columns: Columns, truth: np.ndarray, guessed: GuessedLabels, seed: int, progress: Callable[[str], object]
@@ -82,21 +93,80 @@ def find_leaks(
 
     `truth` has the places of the true labels, shape (n,); `progress` gets lines about the work.
     """
+    # Features may be any floats. A figure that is not finite is no pass, so that warnings of numpy and scikit-learn,
+    # which have paths, say nothing more.
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        return _find_leaks(columns, truth, guessed, seed, progress)
+
+
+def _find_leaks(
+    columns: Columns, truth: np.ndarray, guessed: GuessedLabels, seed: int, progress: Callable[[str], object]
+) -> Leaks:
+    scales, folds = _scales(truth, guessed), _folds(truth, seed)
     matrix = FeatureMatrix.of(columns, len(truth))
     together = cross_fitted(matrix, truth, guessed, seed, lambda step: progress(f"learning from features: {step}"))
-    if not guessed.classes:
-        predictions = cross_fitted_predictions(matrix, guessed.labels[truth], together.folds, seed)
-        together = dataclasses.replace(together, predictions=predictions)
-    found = {}
+    predictions = [cross_fitted_predictions(matrix, scale[truth], together.folds, seed) for scale in scales]
+    features, found = _measure(together, truth, guessed, scales, predictions), {}
     for number, (name, column) in enumerate(columns.items(), start=1):
         progress(f"column {number} of {len(columns)}")
-        found[name] = _measure(_beliefs_of_column(column, truth, guessed, seed), truth, guessed)
-    order = sorted(found, key=lambda name: (-found[name].explained, name))
+        forms = []
+        for form in _forms(column):
+            numbers = None if isinstance(form, Categories) else np.asarray(form)
+            predictions = [] if numbers is None else [_monotone(numbers, scale[truth], folds) for scale in scales]
+            beliefs = _beliefs_of_column(form, truth, guessed, seed)
+            forms.append(_measure(beliefs, truth, guessed, scales, predictions))
+        # One that cannot be computed counts.
+        found[name] = max(forms, key=lambda form: np.nan_to_num(form.explained, nan=np.inf))
+    order = sorted(found, key=lambda name: (-np.nan_to_num(found[name].explained, nan=np.inf), name))
     return Leaks(
-        _measure(_no_beliefs(truth, guessed, seed), truth, guessed),
-        _measure(together, truth, guessed),
+        _measure(_no_beliefs(truth, guessed, seed), truth, guessed, scales, ()),
+        features,
         {name: found[name] for name in order},
     )
+
+
+def _forms(column: np.ndarray | Categories) -> Iterator[np.ndarray | Categories]:
+    """The column, and its numbers if it has texts of numbers alone, as of CSV files with values such as 1e300."""
+    yield column
+    if isinstance(column, Categories):
+        try:
+            numbers = np.array([*map(float, column.values), np.nan])
+        except ValueError:
+            return
+        yield numbers[column.codes]
+
+
+def _scales(truth: np.ndarray, guessed: GuessedLabels) -> list[np.ndarray]:
+    """Label domains by which R2 is computed, shape (k,) each, in [-1, 1]; none for classes and for equal labels.
+
+    The first has the labels up to a factor, in the second they are moved into their usual range.
+    """
+    if guessed.classes:
+        return []
+    labels = guessed.labels[truth]
+    ranges = dict.fromkeys([(float(labels.min()), float(labels.max())), _usual_range(labels)])
+    # The factor does not change R2, and squares of large labels stay finite.
+    return [np.clip(guessed.labels, low, high) / max(abs(low), abs(high)) for low, high in ranges if low < high]
+
+
+def _usual_range(labels: np.ndarray) -> tuple[float, float]:
+    """Range of labels, shape (n,), from the 1 % to the 99 % quantile.
+
+    If most labels are equal, as without a sale, it is the range of that label and of the quantiles of the others.
+    """
+    middle = float(np.sort(labels)[len(labels) // 2])
+    others = labels[labels != middle]
+    if 0 < len(others) <= len(labels) / 2:
+        ends = (*label_quantiles(others), middle)
+        return min(ends), max(ends)
+    return label_quantiles(labels)
+
+
+def label_quantiles(labels: np.ndarray) -> tuple[float, float]:
+    """The 1 % and the 99 % quantile of labels, shape (n,): labels themselves, which no single one can move far."""
+    low, high = np.quantile(labels, 0.01, method="higher"), np.quantile(labels, 0.99, method="lower")
+    return float(low), float(high)
 
 
 def _folds(truth: np.ndarray, seed: int) -> np.ndarray:
@@ -124,10 +194,7 @@ def _beliefs_of_column(
         neighbors = Neighbors(numbers[others], truth[others], size, seed, separate)
         shares = label_shares(truth[others], len(guessed.labels))
         models.append(lambda rows, own=neighbors, prior=shares: own.beliefs(numbers[rows], prior, _PRIOR_RECORDS))
-    monotone = None
-    if not (categories or guessed.classes):
-        monotone = _monotone(np.asarray(column), guessed.labels[truth], folds)
-    return Beliefs(folds, tuple(models), monotone)
+    return Beliefs(folds, tuple(models))
 
 
 def _monotone(numbers: np.ndarray, labels: np.ndarray, folds: np.ndarray) -> np.ndarray:
@@ -135,6 +202,9 @@ def _monotone(numbers: np.ndarray, labels: np.ndarray, folds: np.ndarray) -> np.
     from sklearn.isotonic import IsotonicRegression
 
     known, found = np.isfinite(numbers), np.empty(len(labels))
+    # Places of the values in their order: scikit-learn takes values that are very close for equal, and slopes between
+    # any floats may not be finite.
+    numbers = np.unique(numbers, return_inverse=True)[1].astype(np.float64)
     for fold in range(FOLDS):
         own, others = folds == fold, folds != fold
         found[own] = labels[others & ~known].mean() if (others & ~known).any() else labels[others].mean()
@@ -151,25 +221,36 @@ def _rises(numbers: np.ndarray, labels: np.ndarray) -> bool:
     return float(ranks @ (rankdata(labels) - labels.size / 2)) >= 0
 
 
-def _measure(beliefs: Beliefs, truth: np.ndarray, guessed: GuessedLabels) -> Prediction:
-    near, means = np.zeros(len(truth)), np.zeros(len(truth))
+def _measure(
+    beliefs: Beliefs,
+    truth: np.ndarray,
+    guessed: GuessedLabels,
+    scales: Sequence[np.ndarray],
+    predictions: Sequence[np.ndarray],
+) -> Prediction:
+    """Measures beliefs, and predictions with the least squared error of the labels of each scale, if there are any."""
+    near, chances, means = np.zeros(len(truth)), np.zeros(len(truth)), np.zeros((len(scales), len(truth)))
     for rows, own in beliefs.blocks():
-        near[rows] = guessed.near(own, truth[rows])
-        # Of classes the place of the true one is what counts, of numbers the mean.
-        means[rows] = own[np.arange(len(rows)), truth[rows]] if guessed.classes else own @ guessed.labels
+        near[rows], chances[rows] = guessed.near(own, truth[rows]), own[np.arange(len(rows)), truth[rows]]
+        for scale, found in zip(scales, means, strict=True):
+            found[rows] = own @ scale
     determined = float((near >= CERTAIN).mean())
     if guessed.classes:
-        return Prediction(_entropy_explained(means, truth, guessed), determined, _area(beliefs, truth, guessed))
-    labels = guessed.labels[truth]
-    if labels.std() == 0:
+        return Prediction(_entropy_explained(chances, truth), determined, _area(beliefs, truth, guessed))
+    if not scales:
         return Prediction(0.0, determined)
-    errors = [((labels - each) ** 2).mean() for each in (means, beliefs.predictions) if each is not None]
-    return Prediction(float(1 - min(errors) / labels.var()), determined)
+    explained = [
+        1 - float(((scale[truth] - each) ** 2).mean() / scale[truth].var())
+        for predicted in filter(len, (means, predictions))
+        for scale, each in zip(scales, predicted, strict=True)
+    ]
+    # One that is not finite may hide a copy of the label.
+    return Prediction(max(explained) if all(map(math.isfinite, explained)) else math.nan, determined)
 
 
-def _entropy_explained(chances: np.ndarray, truth: np.ndarray, guessed: GuessedLabels) -> float:
-    """Part of the entropy of the classes that the log loss of beliefs in the true ones is below it."""
-    shares = label_shares(truth, len(guessed.labels))
+def _entropy_explained(chances: np.ndarray, truth: np.ndarray) -> float:
+    """Part of the entropy of the classes that the log loss of beliefs in the true ones is below it; 0 of one class."""
+    shares = np.bincount(truth) / len(truth)
     entropy = float(-np.log(shares[truth]).mean())
     return 1 - float(-np.log(chances).mean()) / entropy if entropy > 0 else 0.0
 

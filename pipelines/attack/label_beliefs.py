@@ -55,7 +55,8 @@ class GuessedLabels:
 
     def places(self, values: np.ndarray) -> np.ndarray:
         """Places of the labels closest to some values, shape (n,); values beyond the domain are clamped to it."""
-        return np.searchsorted((self.labels[1:] + self.labels[:-1]) / 2, values, side="right")
+        # Halves are added: the sum of two labels may be beyond the largest float.
+        return np.searchsorted(self.labels[1:] / 2 + self.labels[:-1] / 2, values, side="right")
 
     def right(self, beliefs: np.ndarray, truth: np.ndarray) -> np.ndarray:
         """Tells for which records the best guess is right, shape (n,), bool.
@@ -82,12 +83,14 @@ class GuessedLabels:
     @functools.cached_property
     def _windows(self) -> tuple[np.ndarray, np.ndarray]:
         """For the window that starts at each label, the first label in it and the first one beyond."""
-        ends = np.searchsorted(self.labels, self.labels + 2 * self.tolerance, side="right")
+        with np.errstate(over="ignore"):  # infinity is beyond all labels, too
+            ends = np.searchsorted(self.labels, self.labels + 2 * self.tolerance, side="right")
         return np.arange(len(ends)), ends
 
     @functools.cached_property
     def _around(self) -> tuple[np.ndarray, np.ndarray]:
-        low, high = self.labels - self.tolerance, self.labels + self.tolerance
+        with np.errstate(over="ignore"):
+            low, high = self.labels - self.tolerance, self.labels + self.tolerance
         return np.searchsorted(self.labels, low), np.searchsorted(self.labels, high, side="right")
 
 
@@ -102,13 +105,10 @@ class Beliefs:
     Attributes:
       folds: Fold of each record, shape (n,).
       models: For each fold, a function: indices of some of its records, shape (m,), to their beliefs, shape (m, k).
-      predictions: Predictions of labels that are numbers, with the least squared error, shape (n,); None if there are
-        none.
     """
 
     folds: np.ndarray
     models: tuple[Callable[[np.ndarray], np.ndarray], ...]
-    predictions: np.ndarray | None = None
 
     def blocks(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Generates indices of some records, shape (m,), and their beliefs, shape (m, k), until all have been."""

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from ...mechanisms.center.feature_rows import Columns
 from ...mechanisms.center.group_ranges import LabelGroups
+from ...mechanisms.core.label_classes import LabelClasses
 from ...mechanisms.release.label_column import LabelColumn
 from ...transforms.arrow_values import is_list
 from ...transforms.batches import LabelledBatch, center_values, label_values
@@ -51,6 +52,7 @@ class ReleaseFiles:
       labels: Names of all labels that were released together.
       made: Names of the columns that the release computed from labels: centers and probabilities.
       probabilities: Column of the probabilities that classes were drawn from; None for labels that were randomized.
+      classes: Classes of those labels that were released together and have classes, by name.
     """
 
     name: str
@@ -63,6 +65,7 @@ class ReleaseFiles:
     labels: tuple[str, ...]
     made: frozenset[str]
     probabilities: str | None
+    classes: Mapping[str, LabelClasses]
 
     @property
     def label(self) -> str:
@@ -83,7 +86,8 @@ def open_release(path: str, name: str, label: str | None) -> ReleaseFiles:
     InputError if the audit fails.
     """
     folder = Path(path)
-    folder = folder.parent if folder.name == MANIFEST_NAME else folder
+    # Resolved, because the folder above one of several labels is not always above its relative path or link.
+    folder = (folder.parent if folder.name == MANIFEST_NAME else folder).resolve()
     if not (folder / MANIFEST_NAME).is_file():
         raise UsageError(f"--truth needs a release, but {name} has no {MANIFEST_NAME}: name an output folder")
     audit = audit_path(str(folder))
@@ -116,11 +120,16 @@ def _parts(folder: Path, document: dict[str, Any]) -> dict[str, Path]:
 
 def _release_files(name: str, folder: Path, parts: Mapping[str, Path]) -> ReleaseFiles:
     document = _document(folder)
+    documents = [_document(path) for path in parts.values()]
     try:
         claim, manifest = read_claim(str(folder), name), parse_manifest(document)
+        others = {
+            label: read_claim(str(path), f"{name}, label {label!r}").classes
+            for (label, path), each in zip(parts.items(), documents, strict=True)
+            if "classes" in each and label != manifest.label
+        }
     except ValueError as error:
         raise InputError(f"{name}: {error}") from None
-    documents = [_document(path) for path in parts.values()]
     unit = document.get("unit", {})
     return ReleaseFiles(
         name,
@@ -133,6 +142,7 @@ def _release_files(name: str, folder: Path, parts: Mapping[str, Path]) -> Releas
         tuple(parts),
         frozenset(column for each in documents for column in _made_columns(each)),
         document.get("class_center", {}).get("column"),
+        {label: classes for label, classes in {**others, manifest.label: claim.classes}.items() if classes is not None},
     )
 
 

@@ -52,15 +52,19 @@ def true_labels(
     """Reads the true label of each record of a release, and says how records were matched.
 
     With an id column, records are matched by ids; otherwise the records with a usable label must be those of the
-    release, in the same order, and have the same public features. A missing label is what it counted as there.
+    release, in the same order, and have the same public features. A missing label is what it counted as there. Labels
+    that were released together have the classes of their mechanism files.
 
     Returns labels, shape (n,), float64; of classes, their places; and a text. Raises UsageError if a column is missing,
-    InputError if the records cannot be matched.
+    or the id column after records were removed, and InputError if the records cannot be matched.
     """
+    if files.manifest.removed and id_column is None:
+        raise UsageError(
+            f"{files.manifest.removed:,} records were removed from {files.name} since its release, so that its records "
+            "do not have the order of --truth: give --id_column, the only way to match them"
+        )
     classes = files.claim.classes
-    format = input.format
-    if classes is not None:
-        format = dataclasses.replace(format, classes={files.label: classes})
+    format = dataclasses.replace(input.format, classes=files.classes)
     missing = files.manifest.missing
     if missing is not None:
         value = missing if classes is None else classes.values.index(str(missing))

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ...transforms.errors import InputError
-from ..attack.feature_leaks import CERTAIN, NEARLY_THE_LABEL, Leaks, Prediction, find_leaks
+from ..attack.feature_leaks import CERTAIN, NEARLY_THE_LABEL, Leaks, Prediction, find_leaks, label_quantiles
 from ..attack.label_beliefs import FOLDS, LEAST_RECORDS, GuessedLabels
 from ..attack.reconstruction import LEAST_GROUP, QUANTILES, GroupAdvantage, Reconstruction, most_affected, reconstruct
 from ..attack.record_features import FeatureMatrix, texts_of
@@ -245,14 +245,15 @@ def _guessed_numbers(fields: Fields, labels: np.ndarray, args: argparse.Namespac
     declared = fields.label_values is not None or any(getattr(fields, name) is not None for name in GRID)
     if declared:
         domain = label_domain(fields)
-        length = float(domain[-1] - domain[0])
+        length = float(domain[-1]) - float(domain[0])
         if len(domain) > _MOST_LABELS:
             labels = np.clip(labels, domain[0], domain[-1])
     else:
         domain = np.unique(labels)
-        length = float(np.subtract(*np.quantile(labels, (0.99, 0.01))))
+        low, high = label_quantiles(labels)
+        length = max(high - low, 0.0)
     if len(domain) > _MOST_LABELS:
-        domain = np.unique(np.quantile(labels, np.linspace(0, 1, _QUANTILES)))
+        domain = np.unique(np.quantile(labels, np.linspace(0, 1, _QUANTILES), method="nearest"))
     return GuessedLabels(domain, length / 20 if args.within is None else args.within)
 
 
@@ -273,12 +274,16 @@ def _leak_lines(leaks: Leaks, guessed: GuessedLabels, args: argparse.Namespace, 
 def _prediction_text(prediction: Prediction, guessed: GuessedLabels) -> str:
     area = "" if prediction.area is None else f", area under the ROC curve {prediction.area:.4g}"
     of = "entropy of the classes (1 - normalized log loss)" if guessed.classes else "variance of the labels (R2)"
-    # Worse than no prediction: by chance.
+    # Worse than no prediction: by chance. NaN stays what it is.
     return f"explains {max(prediction.explained, 0.0):.4g} of the {of}{area}"
 
 
 def _leak_problems(leaks: Leaks) -> Iterator[str]:
     for name in leaks.named:
         yield f"{_name(name)} is nearly the label: it reveals labels, whatever epsilon is; leave the column out"
+    for name in leaks.unknown:
+        yield f"how much {_name(name)} explains is not a finite number, so that nothing is known of it"
+    if math.isnan(leaks.features.explained):
+        yield "how much the features explain together is not a finite number, so that nothing is known of it"
     if not leaks.named and leaks.features.explained >= NEARLY_THE_LABEL:
         yield "the features together are nearly the label: they reveal it, whatever epsilon is"

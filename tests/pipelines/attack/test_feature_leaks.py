@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from labeldp.pipelines.attack import feature_leaks
 
 RECORDS = 2000
 
@@ -69,6 +70,56 @@ def test_a_copy_of_the_label_is_named(attack: Any, kind: str) -> None:
     (alone,) = (line for line in lines if line.startswith("each alone"))
     assert "'v17': explains " in alone
     assert alone.endswith(", nearly the label")
+
+
+@pytest.mark.parametrize(("huge", "sold"), [(5e6, 1.0), (-1.7e308, 1.0), (1e300, 0.03)])
+def test_one_huge_label_hides_no_copy(attack: Any, huge: float, sold: float) -> None:
+    """Nor if most labels are equal; nothing but progress is on stderr."""
+    found = columns()
+    found["spent"] = np.where(np.random.default_rng(11).random(RECORDS) < sold, found["spent"], 0.0).tolist()
+    found["spent"][17] = huge
+    copy = (0.5 * np.array(found["spent"]) + 1).tolist()
+    outcome = attack({"v17": copy, **found}, "--label=spent", "--exclude=bought")
+    assert outcome.code == 1
+    assert outcome.out.splitlines()[-1].startswith("FAIL: 'v17' is nearly the label")
+    assert "'x' is" not in outcome.out
+    assert "nan" not in outcome.out
+    assert outcome.errors == []
+    assert attack(found, "--label=spent", "--exclude=bought").ok().out.splitlines()[-1] == "PASS"
+
+
+def test_features_may_be_any_floats(attack: Any) -> None:
+    found = columns()
+    found["large"] = (1.7e308 * np.random.default_rng(12).choice([-1, 1, 1e-300, 0], RECORDS)).tolist()
+    # 1e-300, without a decimal point, is text.
+    found["close"] = (1e-300 * np.array(found["spent"])).tolist()
+    outcome = attack(found, "--label=spent", "--exclude=bought")
+    assert outcome.out.splitlines()[-1] == (
+        "FAIL: 'close' is nearly the label: it reveals labels, whatever epsilon is; leave the column out"
+    )
+    assert "nan" not in outcome.out
+
+
+def test_a_figure_that_is_not_finite_fails(attack: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feature_leaks, "_monotone", lambda numbers, labels, folds: labels + np.nan)
+    monkeypatch.setattr(feature_leaks, "cross_fitted_predictions", lambda matrix, labels, folds, seed: labels * np.inf)
+    outcome = attack(columns(), "--label=spent", "--exclude=bought")
+    assert outcome.code == 1
+    assert outcome.out.splitlines()[-1] == (
+        "FAIL: how much 'w' explains is not a finite number, so that nothing is known of it; how much 'x' explains is "
+        "not a finite number, so that nothing is known of it; how much the features explain together is not a finite "
+        "number, so that nothing is known of it"
+    )
+
+
+@pytest.mark.parametrize("classes", ["no,yes", None])
+def test_labels_that_are_all_equal_are_explained_by_nothing(attack: Any, classes: str | None) -> None:
+    found = {**columns(), "constant": [1] * RECORDS, "bought": ["no" if classes else 0.1] * RECORDS}
+    flags = [] if classes is None else [f"--label_classes={classes}"]
+    lines = attack(found, "--label=bought", *flags).ok().out.splitlines()
+    assert lines[-1] == "PASS"
+    explained = [line.split("explains ")[1].split()[0] for line in lines if "explains " in line]
+    assert explained == ["0"] * 6
 
 
 def test_a_copy_of_classes_is_named(attack: Any) -> None:

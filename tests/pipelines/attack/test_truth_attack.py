@@ -19,6 +19,7 @@ from labeldp.pipelines.attack.label_beliefs import GuessedLabels
 from labeldp.pipelines.attack.reconstruction import reconstruct
 from labeldp.pipelines.attack.record_features import FeatureMatrix
 from labeldp.pipelines.attack.released_channel import ReleasedChannel, ReleasedLabels
+from labeldp.pipelines.attack.released_records import open_release
 
 WARNING = "NOT FOR RELEASE    computed from true labels without noise"
 RECORDS = 1000
@@ -240,6 +241,43 @@ def test_several_labels_are_attacked_one_by_one(attack: Any, release: Any) -> No
     # Neither a label nor a column that was made of labels: id, x and site.
     assert "know 3 public columns" in by_name.out
     assert attack(path, "--label=x").code == 2
+
+
+def test_a_number_beside_classes_is_attacked(attack: Any, release: Any) -> None:
+    """Of the classes, texts that are not listed count as another one, and a record without one is left out."""
+    path = release(label="y,site", label_classes="site=s0,s1", mechanism=None, epsilon=2)
+    outcome = attack(path, "--label=y").ok()
+    assert "matched by the order of the records" in outcome.out
+    # Beside id, x and c.
+    assert "know 3 public columns" in outcome.out
+    assert "advantage" in attack(path, "--label=site").ok().out
+
+
+def test_one_of_several_labels_by_a_relative_path_or_a_link(
+    attack: Any, release: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = release(label="y,c", label_classes="c=0,1", mechanism=None, epsilon=2) / "labels" / "y"
+    (tmp_path / "link").symlink_to(folder)
+    for place, path in ((tmp_path, "link"), (folder, "."), (folder.parent, "y"), (folder, "release.json")):
+        monkeypatch.chdir(place)
+        files = open_release(path, path, None)
+        assert (files.label, files.labels, files.name) == ("y", ("y", "c"), path)
+        assert files.data == (folder.parents[1] / "data").resolve()
+    monkeypatch.chdir(folder)
+    assert "label 'y'" in attack(Path(".")).ok().out
+
+
+def test_after_a_removal_ids_are_the_only_way(attack: Any, release: Any, invoke: Any, tmp_path: Path) -> None:
+    (shard,) = (path.name for path in (release() / "data").iterdir())
+    rows, reduced = tmp_path / "rows.txt", tmp_path / "reduced"
+    rows.write_text(f"{shard},3\n{shard},7\n")
+    invoke(["remove", str(release()), f"--rows={rows}", f"--output={reduced}"]).ok()
+    outcome = attack(reduced)
+    assert (outcome.code, outcome.error.partition(": error: ")[2]) == (
+        2, f"2 records were removed from {reduced} since its release, so that its records do not have the order of "
+        "--truth: give --id_column, the only way to match them",
+    )  # fmt: skip
+    assert "label 'y' of 988 records" in attack(reduced, "--id_column=id").ok().out
 
 
 def test_records_are_matched_by_ids_in_any_order(attack: Any, release: Any, write_csv: Any, tmp_path: Path) -> None:
