@@ -97,9 +97,11 @@ def test_a_release_of_large_epsilon_fails_the_gate(attack: Any, release: Any) ->
     outcome = attack(release(), "--within=0", "--max_advantage=0.02")
     assert outcome.code == 1
     assert outcome.out.startswith(WARNING)
-    # Features tell the labels of 0.92 of the records, and rr at epsilon 8 those of 0.98.
-    assert 0.03 < numbers(outcome, "advantage")[0] < 0.1
-    assert outcome.out.splitlines()[-1].startswith("FAIL: the advantage 0.0")
+    # Features tell the labels of 0.9 of the records. rr at epsilon 8 releases 0.987 of the labels as they are: of the
+    # other 102 records, about one stays unknown. Noise differs from run to run, as the name of the log does.
+    (unknown,) = (1 - share for share in numbers(outcome, "right guesses"))
+    assert 0.07 < numbers(outcome, "advantage")[0] <= unknown + 1e-9
+    assert outcome.out.splitlines()[-1].startswith("FAIL: the advantage 0.")
     assert "is above --max_advantage 0.02" in outcome.out
     assert outcome.errors == []
 
