@@ -62,7 +62,7 @@ class NoiseBinding:
 
     @property
     def missing_label(self) -> float | str | None:
-        """What a missing label counts as: a number or one of the classes; None if such records were left out."""
+        """Label that a missing one counts as: a number or one of the classes; None if such records were left out."""
         if self.missing is None or self.classes is None:
             return self.missing
         return self.classes.values[int(self.missing)]

@@ -163,7 +163,7 @@ class LabelColumn:
 
     @property
     def missing_label(self) -> float | str | None:
-        """What a missing label counts as: a number or one of the classes; None to leave such records out."""
+        """Label that a missing one counts as: a number or one of the classes; None to leave such records out."""
         if self.missing is None or self.classes is None:
             return self.missing
         return self.classes.values[int(self.missing)]
