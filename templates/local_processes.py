@@ -7,6 +7,7 @@ import contextlib
 import ctypes
 import os
 import random
+import shlex
 import signal
 import socket
 import subprocess
@@ -37,15 +38,18 @@ class LocalProcesses:
       temporary: Folder of temporary files.
       conf: Folder of the configuration.
       environment: Environment variables of all processes.
+      ports: Free ports.
+      job_server: Process of Beam's job server; None until started.
     """
 
-    def __init__(self, folder: Path, java_options: Sequence[str], environment: Mapping[str, str]):
+    def __init__(self, folder: Path, java_options: Sequence[str], environment: Mapping[str, str], ports: int):
         """Prepares folders; starts nothing.
 
         Args:
           folder: Folder for configuration, logs and temporary files.
           java_options: Options of every Java process.
           environment: Environment variables of all processes.
+          ports: Number of ports beside that of Beam's job server.
         """
         self.folder = folder
         self.logs = folder / "logs"
@@ -59,6 +63,31 @@ class LocalProcesses:
             "JDK_JAVA_OPTIONS": " ".join([*java_options, f"-Djava.io.tmpdir={self.temporary}"]),
             "PATH": os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", "")]),
         }
+        self.job_server: subprocess.Popen[bytes] | None = None
+        self._job_port, *self.ports = free_ports(1 + ports)
+
+    @property
+    def job_endpoint(self) -> str:
+        """Address of Beam's job server, for --job_endpoint."""
+        return f"localhost:{self._job_port}"
+
+    @property
+    def web(self) -> str:
+        """Address of the web interface.
+
+        Raises:
+          NotImplementedError: Always, in this base class.
+        """
+        raise NotImplementedError
+
+    @property
+    def flags(self) -> list[str]:
+        """Beam flags of a job on this cluster.
+
+        Raises:
+          NotImplementedError: Always, in this base class.
+        """
+        raise NotImplementedError
 
     def __enter__(self) -> Self:
         try:
@@ -102,6 +131,21 @@ class LocalProcesses:
                 command, env=self.environment, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=out,
                 stderr=subprocess.STDOUT, preexec_fn=_end_with_parent,  # noqa: PLW1509
             )  # fmt: skip
+
+    def popen_job_server(self, jar: Path, java_options: Sequence[str], flags: Sequence[str]) -> None:
+        """Starts Beam's job server and waits for it.
+
+        Args:
+          jar: Jar of the job server.
+          java_options: Options of Java.
+          flags: Flags of the job server for its engine.
+        """
+        services = [f"--job-port={self._job_port}", "--artifact-port=0", "--expansion-port=0"]
+        artifacts = f"--artifacts-dir={self.temporary}/artifacts"
+        self.job_server = self.popen(
+            "job-server", ["java", *java_options, "-jar", str(jar), *flags, *services, artifacts]
+        )
+        self.wait(self.job_server, "job-server", lambda: listens(self._job_port))
 
     def wait(self, process: subprocess.Popen[bytes], name: str, ready: Callable[[], bool]) -> None:
         """Waits until a process is ready.
@@ -198,18 +242,25 @@ def children(parent: int) -> list[int]:
     return found
 
 
-def run_until_interrupted(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace, Path], None]) -> None:
+def run_until_interrupted(
+    parser: argparse.ArgumentParser, make: Callable[[argparse.Namespace, Path], LocalProcesses]
+) -> None:
     """Runs the program of a cluster until Ctrl-C or SIGTERM.
 
     Args:
       parser: Parser of its command line, which gets the flag --folder.
-      run: Function of the arguments and the folder; starts the cluster and waits.
+      make: Function of the arguments and the folder; gives the cluster, not started.
     """
     parser.add_argument("--folder", metavar="DIR", help="folder of logs; default a temporary one, removed at the end")
     args = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with contextlib.suppress(KeyboardInterrupt), _folder(args.folder) as folder:
-        run(args, folder)
+    with contextlib.suppress(KeyboardInterrupt), _folder(args.folder) as folder, make(args, folder) as cluster:
+        warning = "Beam's services listen on all network interfaces without authentication: use a trusted network"
+        print(warning, file=sys.stderr)
+        print(f"web interface  {cluster.web}")
+        print(f"logs           {cluster.logs}")
+        print(f"flags          {shlex.join(cluster.flags)}", flush=True)
+        signal.pause()
 
 
 @contextlib.contextmanager

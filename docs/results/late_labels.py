@@ -126,7 +126,7 @@ class Log:
 
 @dataclass(frozen=True)
 class World:
-    """What the records are like.
+    """Simulated records and how labels come late.
 
     Attributes:
       kind: One of `KINDS`.

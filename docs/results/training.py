@@ -62,7 +62,7 @@ def rows(*columns: str) -> Callable[..., None]:
 
 
 def verdict_on(fit: Callable[[np.ndarray], np.ndarray], labels: np.ndarray) -> str:
-    """What a library makes of labels: right, refused, or which wrong predictions it makes."""
+    """Result of training a library on labels: right, refused, or the wrong predictions."""
     wanted = np.stack([labels[group == GROUPS].mean(axis=0) for group in (0, 1)])
     clipped = np.stack([labels.clip(0, 1)[group == GROUPS].mean(axis=0) for group in (0, 1)])
     positive = np.stack([(labels > 0)[group == GROUPS].mean(axis=0) for group in (0, 1)])

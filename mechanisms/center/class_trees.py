@@ -157,7 +157,7 @@ def boost_classes(
 
 @dataclass(frozen=True)
 class _Inputs:
-    """What trees follow from; equal to others with the same hash."""
+    """Arguments that trees follow from; equal to others with the same hash."""
 
     key: bytes
     codes: np.ndarray = field(compare=False)

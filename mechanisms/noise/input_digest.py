@@ -71,6 +71,10 @@ class RawSums:
 
     lanes: np.ndarray = field(repr=False)
 
+    def to_bytes(self) -> bytes:
+        """The sums as bytes, which noise is bound to; secret as they are."""
+        return self.lanes.astype("<u8").tobytes()
+
 
 def digest_sums(
     secret: bytes,
@@ -131,5 +135,5 @@ def input_digest(
     sums, which are over all records; the rest is as for `encode_request`.
     """
     request = encode_request(column, labels, budget, rounding, center, groups, unit, classes, missing)
-    message = encode_parts(sums.lanes.astype("<u8").tobytes(), request)
+    message = encode_parts(sums.to_bytes(), request)
     return int.from_bytes(keyed_hash(secret, b"labeldp input", message), "big")

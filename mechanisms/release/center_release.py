@@ -163,8 +163,8 @@ def moments_key(summary: MomentSummary, column: LabelColumn, design: CenterDesig
     record is the middle one. As a pseudorandom function of rows and sums, the noise is independent for any two inputs.
     """
     bound_to: list[Any] = [
-        summary.digest.lanes.astype("<u8").tobytes().hex(),
-        summary.rows.lanes.astype("<u8").tobytes().hex(),
+        summary.digest.to_bytes().hex(),
+        summary.rows.to_bytes().hex(),
         list(summary.sums),
         column.name,
         [label.hex() for label in column.domain],
@@ -254,8 +254,8 @@ def cells_key(
     """
     tables = summary.tables.counts.astype("<i8").tobytes() + summary.tables.sums.astype("<i8").tobytes()
     bound_to: list[Any] = [
-        summary.digest.lanes.astype("<u8").tobytes().hex(),
-        summary.places.lanes.astype("<u8").tobytes().hex(),
+        summary.digest.to_bytes().hex(),
+        summary.places.to_bytes().hex(),
         keyed_hash(secret, b"labeldp tables", tables).hex(),
         column.name,
         [label.hex() for label in column.domain],

@@ -17,6 +17,7 @@ from ..center.cell_partition import LEAST_CELLS
 from ..center.class_center import (
     ClassBudget,
     ClassCellDesign,
+    ClassCenter,
     ReleasedClassCells,
     cell_size,
     noised_class_counts,
@@ -107,8 +108,8 @@ def class_sums_key(summary: MomentSummary, column: LabelColumn, design: LogitDes
     As in `moments_key`, it is bound to the labels and the rows of all records, to the request and to the raw sums.
     """
     bound_to: list[Any] = [
-        _hex(summary.digest), _hex(summary.rows), list(summary.sums), *_request(column), design.epsilon.hex(),
-        design.map.norm,
+        summary.digest.to_bytes().hex(), summary.rows.to_bytes().hex(), list(summary.sums), *_request(column),
+        design.epsilon.hex(), design.map.norm,
     ]  # fmt: skip
     return keyed_hash(secret, b"labeldp classes", json.dumps(["class sums", *bound_to]).encode())
 
@@ -180,6 +181,19 @@ def release_class_cells(
     return ReleasedClassCells.fit(design, linear, noised_class_counts(summary.counts, design.epsilon, key))
 
 
+def release_classes(
+    summary: ClassCellSummary | None,
+    column: LabelColumn,
+    counts: ClassCounts,
+    linear: LinearClasses,
+    design: ClassCellDesign | None,
+    secret: bytes,
+) -> ClassCenter:
+    """Releases the center from what was released before and the raw counts of cells, if there are any."""
+    cells = None if summary is None or design is None else release_class_cells(summary, column, linear, design, secret)
+    return ClassCenter(counts.parts, counts.counts, linear, cells)
+
+
 def class_cells_key(
     summary: ClassCellSummary, column: LabelColumn, linear: LinearClasses, design: ClassCellDesign, secret: bytes
 ) -> bytes:
@@ -189,8 +203,8 @@ def class_cells_key(
     """
     counts = keyed_hash(secret, b"labeldp tables", summary.counts.astype("<i8").tobytes()).hex()
     bound_to: list[Any] = [
-        _hex(summary.digest), _hex(summary.places), counts, *_request(column), design.epsilon.hex(),
-        [list(each) for each in linear.sums],
+        summary.digest.to_bytes().hex(), summary.places.to_bytes().hex(), counts, *_request(column),
+        design.epsilon.hex(), [list(each) for each in linear.sums],
     ]  # fmt: skip
     return keyed_hash(secret, b"labeldp classes", json.dumps(["cells", *bound_to]).encode())
 
@@ -200,10 +214,6 @@ def _request(column: LabelColumn) -> list[Any]:
     assert column.classes is not None
     unit: UnitBound | None = column.unit
     return [column.name, column.classes.request, None if unit is None else unit.request]
-
-
-def _hex(sums: RawSums) -> str:
-    return sums.lanes.astype("<u8").tobytes().hex()
 
 
 def center_randomizer(classes: int) -> Randomizer:

@@ -719,7 +719,7 @@ def _unit_of(request: MemoryRequest, mechanism: MechanismFile) -> UnitBound | No
 
 
 def _missing_of(request: MemoryRequest, mechanism: MechanismFile) -> float | None:
-    """What a missing label counts as, of classes a place: as in the mechanism's histogram."""
+    """Label that a missing one counts as, of classes a place: that of the mechanism's histogram."""
     if request.column.missing_label != mechanism.missing_label:
         raise ValueError("missing_label is not that of fit: fit again")
     return mechanism.missing

@@ -24,9 +24,9 @@ from ...mechanisms.release.class_release import (
     ClassCounts,
     add_class_cells,
     count_class_cells,
-    release_class_cells,
     release_class_counts,
     release_class_sums,
+    release_classes,
     sum_class_rows,
 )
 from ...mechanisms.release.label_records import LabelRecords
@@ -57,12 +57,10 @@ def fit_classes(
     moments = add_moments(sum_class_rows(own, design.map.rows(found), secret) for own, found in blocks())
     linear = release_class_sums(moments, column, design, secret)
     cells = design_class_cells(sample, linear, counts.counts, counts.parts)
-    if cells is None:
-        return counts, ClassCenter(counts.parts, counts.counts, linear, None)
-    summary = add_class_cells(count_class_cells(own, found, linear, cells, secret) for own, found in blocks())
-    assert summary is not None
-    released = release_class_cells(summary, column, linear, cells, secret)
-    return counts, ClassCenter(counts.parts, counts.counts, linear, released)
+    summary = None
+    if cells is not None:
+        summary = add_class_cells(count_class_cells(own, found, linear, cells, secret) for own, found in blocks())
+    return counts, release_classes(summary, column, counts, linear, cells, secret)
 
 
 def _blocks(labels: LabelRecords, kept: FeatureFrame, row_map: RowMap) -> Iterator[tuple[LabelRecords, MappedColumns]]:

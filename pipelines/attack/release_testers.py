@@ -152,7 +152,7 @@ def observed(release: WholeRelease, rows: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def _separation(samples: Samples) -> float:
-    """How far the numbers of the whole releases of two neighbors are apart: their squared differences in variances."""
+    """Distance of the numbers of the whole releases of two neighbors: squared differences, in variances."""
     first, second = samples.parts[WHOLE]
     variances = first.var(axis=0) + second.var(axis=0)
     squares = (first.mean(axis=0) - second.mean(axis=0)) ** 2

@@ -76,12 +76,12 @@ class CellPredictions:
         """Bounds on the sums of the leaves of records whose codes are between two bounds, shape (d, n)."""
         least, most = (np.zeros(low.shape[1], np.int64) for _ in range(2))
         for (columns, cuts), leaves in zip(self._splits, self._leaves, strict=True):
-            first = _leaf(low, columns, cuts)
+            first = leaf_of(low, columns, cuts)
             if low is high:
                 least += leaves[first]
                 continue
             # Where both ends agree on a level, so do all codes between them.
-            free = first ^ _leaf(high, columns, cuts)
+            free = first ^ leaf_of(high, columns, cuts)
             reached = [
                 np.where(flipped & ~free, leaves[first], leaves[first ^ flipped]) for flipped in range(1 << DEPTH)
             ]
@@ -168,7 +168,8 @@ class SampledRecords:
         return int(np.maximum(self._open, 0).sum()) <= others + self._uncertain
 
 
-def _leaf(codes: np.ndarray, columns: Sequence[int], cuts: Sequence[int]) -> np.ndarray:
+def leaf_of(codes: np.ndarray, columns: Sequence[int], cuts: Sequence[int]) -> np.ndarray:
+    """Leaf of an oblivious tree for each record, shape (n,), uint8, from its codes, shape (d, n)."""
     leaf = np.zeros(codes.shape[1], np.uint8)
     for column, cut in zip(columns, cuts, strict=True):
         leaf = 2 * leaf + (codes[column] >= np.uint8(cut))

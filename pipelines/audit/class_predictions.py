@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .cell_document import DEPTH
-from .cell_predictions import CellCounts, SampledRecords
+from .cell_predictions import CellCounts, SampledRecords, leaf_of
 from .center_rows import CenterRows
 from .class_center_document import COARSE, ClassCells, read_class_center
 from .class_logits import LOGIT_UNIT, released_shares, softmax
@@ -202,12 +202,12 @@ class _Cells:
         """Bounds on the sums of the leaves of records whose codes are between two bounds, shape (n, K)."""
         least, most = (np.zeros((low.shape[1], self._leaves.shape[2]), np.int64) for _ in range(2))
         for (columns, cuts), leaves in zip(self._cells.splits, self._leaves, strict=True):
-            first = _leaf(low, columns, cuts)
+            first = leaf_of(low, columns, cuts)
             if low is high:
                 least += leaves[first]
                 continue
             # Where both ends agree on a level, so do all codes between them.
-            free = first ^ _leaf(high, columns, cuts)
+            free = first ^ leaf_of(high, columns, cuts)
             exact = leaves[first]
             least += exact
             most += exact
@@ -244,13 +244,6 @@ class _Cells:
 def _coarse(rows: np.ndarray) -> np.ndarray:
     """Rows as samples have them, shape (n, m + 1), int8."""
     return np.clip((rows + COARSE // 2) // COARSE, -_MOST_COARSE, _MOST_COARSE).astype(np.int8)
-
-
-def _leaf(codes: np.ndarray, columns: list[int], cuts: list[int]) -> np.ndarray:
-    leaf = np.zeros(codes.shape[1], np.uint8)
-    for column, cut in zip(columns, cuts, strict=True):
-        leaf = 2 * leaf + (codes[column] >= np.uint8(cut))
-    return leaf
 
 
 def coded_probabilities(logits: np.ndarray) -> np.ndarray:

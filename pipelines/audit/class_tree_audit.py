@@ -106,7 +106,7 @@ def _follows(place: int, gains: list[np.ndarray], slacks: list[float]) -> bool:
 
 
 def _significance(gains: list[np.ndarray], place: int) -> float:
-    """What the total gain of a number of trees exceeds its limit by; significant above 0."""
+    """Total gain of a number of trees, less its limit; significant above 0."""
     own = gains[place] - gains[0]
     return float(own.sum()) - _SIGNIFICANT * math.sqrt(float(((own - own.mean()) ** 2).sum()))
 

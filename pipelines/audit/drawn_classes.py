@@ -141,6 +141,6 @@ def _bins(chances: np.ndarray) -> np.ndarray:
 
 
 def _bound(variance: float, largest: float, limit: float) -> float:
-    """What a sum of independent terms exceeds with a probability of exp(-limit) at most."""
+    """Number that a sum of independent terms exceeds with a probability of exp(-limit) at most."""
     third = largest * limit / 3
     return third + math.sqrt(third**2 + 2 * max(variance, 0.0) * limit)

@@ -98,7 +98,7 @@ def check_result(path: str) -> None:
 
 
 def _of_label(facts: ReleasedFacts, command: str) -> dict[str, Any]:
-    """What a label is for; of `fit`, which releases none yet, the mechanism alone."""
+    """Mechanism and verdict of a label; of `fit`, which releases none yet, the mechanism alone."""
     if command == "fit":
         return {"mechanism": facts.randomizer.mechanism}
     found = verdict(facts)

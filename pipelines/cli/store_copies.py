@@ -18,11 +18,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import UsageError
+from ..spec.label_folders import SIGNATURE_NAME
 from .exit_codes import run_command
 
 _URL = re.compile(r"(s3|gs)://")
 _DOCUMENTS = ("release.json", "mechanism.json", "center.json")
-_SIGNATURE = "signature.json"
 _READ_BYTES = 1 << 20
 _OF_LABEL = re.compile(r"labels/[^/.]+/(release|mechanism|center)\.json")
 # A folder of one of several labels, whose shards are in the release.
@@ -158,7 +158,7 @@ def fetch(url: str, flag: str, data: bool, folder: Path, digests: dict[str, tupl
     target.mkdir()
     for path, source in found.items():
         copy, most = None, None
-        if path in (*_DOCUMENTS, _SIGNATURE) or _VALIDATION.fullmatch(path) or _OF_LABEL.fullmatch(path):
+        if path in (*_DOCUMENTS, SIGNATURE_NAME) or _VALIDATION.fullmatch(path) or _OF_LABEL.fullmatch(path):
             copy, most = target / path, _MOST_BYTES
         elif _SHARD.fullmatch(path) or (data and _LETTERS.fullmatch(path)):
             copy, most = target / path, None if data else 0

@@ -42,16 +42,20 @@ from ...transforms.validation.tensorflow_libraries import (
 )
 from ...transforms.validation.validate_examples import ValidateExamples, Validation
 from ..errors import one_line
-from ..publish.output_folder import DATA_NAME, VALIDATION_NAME, Staging
+from ..publish.output_folder import (
+    ANOMALIES_NAME,
+    DATA_NAME,
+    FEATURE_STATISTICS_NAME,
+    OUTPUT_STATISTICS_NAME,
+    SCHEMA_NAME,
+    VALIDATION_FILES,
+    VALIDATION_NAME,
+    Staging,
+)
 from ..publish.request import Request
 from ..spec.mechanism_file import MechanismFile
 from ..spec.release import Release
 from .run_pipeline import run_pipeline, run_single_threaded
-
-FEATURE_STATISTICS_NAME = "feature_stats.pb"
-OUTPUT_STATISTICS_NAME = "output_stats.pb"
-SCHEMA_NAME = "schema.pbtxt"
-ANOMALIES_NAME = "anomalies.pbtxt"
 
 _ANOMALIES_SHOWN = 5
 _LONGEST_DESCRIPTION = 200
@@ -116,7 +120,7 @@ def check_output(
     run_single_threaded(options, wire)
     _check_anomalies(folder, "the privatized records", "nothing is released")
     if staging.release != staging.work:
-        for name in (FEATURE_STATISTICS_NAME, OUTPUT_STATISTICS_NAME, SCHEMA_NAME, ANOMALIES_NAME):
+        for name in VALIDATION_FILES:
             path = FileSystems.join(staging.release, VALIDATION_NAME, name)
             with (
                 named_file("writing", path),

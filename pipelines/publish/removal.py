@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +42,7 @@ from .named_records import (
 )
 from .output_folder import (
     DATA_NAME,
+    VALIDATION_FILES,
     VALIDATION_NAME,
     Staging,
     publish_folder,
@@ -55,7 +55,6 @@ from .signals import signals_ignored
 from .signature import sign_release
 
 _BY_PLACE = "file and row"
-_VALIDATION = re.compile(r"(feature_stats|output_stats)\.pb|(schema|anomalies)\.pbtxt")
 
 
 @dataclass(frozen=True)
@@ -119,8 +118,8 @@ def read_before(folder: str, local: Path, validated: bool = True) -> Before:
     validation = local / VALIDATION_NAME
     if validated and validation.is_dir():
         # Whatever else is there is not of the release.
-        found = sorted(entry.name for entry in os.scandir(validation) if entry.is_file(follow_symlinks=False))
-        others += [f"{VALIDATION_NAME}/{name}" for name in found if _VALIDATION.fullmatch(name)]
+        found = [entry.name for entry in os.scandir(validation) if entry.is_file(follow_symlinks=False)]
+        others += [f"{VALIDATION_NAME}/{name}" for name in sorted({*found} & {*VALIDATION_FILES})]
     letters = manifests[labels[0]].get("dead_letters")
     if letters is None:
         # Of an earlier version.

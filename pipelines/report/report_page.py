@@ -121,7 +121,7 @@ def tiny_of(facts: ReleasedFacts) -> float:
 
 
 def _numbers(facts: ReleasedFacts) -> dict[str, Any]:
-    """What the page has for labels that are numbers alone."""
+    """Values of the page for labels that are numbers alone."""
     randomizer, prior, moments = facts.randomizer, facts.prior, facts.utility
     return {
         "utility": moments,

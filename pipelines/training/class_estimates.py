@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 
 from .class_arrays import class_place, class_probabilities
-from .intervals import Estimate, check_choices
+from .intervals import Estimate, check_choices, top_weights
 from .release import Release
 
 CLASS_METRICS = ("log_loss", "accuracy", "brier_score", "calibration_slope", "lift", "share", "forward_loss")
@@ -278,13 +278,7 @@ def _slope(records: ClassRecords, f: np.ndarray, place: int, target: str) -> Est
 
 
 def _lift(records: ClassRecords, f: np.ndarray, place: int, fraction: float, target: str) -> Estimate:
-    size = len(f)
-    if not 0 < fraction < 1:
-        raise ValueError(f"fraction must be above 0 and below 1, not {fraction!r}")
-    count = max(round(fraction * size), 1)
-    top = np.zeros(size)
-    # Of equal predictions, those of earlier records are taken.
-    top[np.argsort(-f, kind="stable")[:count]] = 1 / count
+    size, top = len(f), top_weights(f, fraction)
     indicators = records.targets()[:, place]
     mean, best = float(indicators.mean()), float(top @ indicators)
     if not mean > 0:

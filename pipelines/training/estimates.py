@@ -44,7 +44,7 @@ from typing import Any
 import numpy as np
 
 from .class_estimates import CLASS_COMPARED, class_compare, class_estimate
-from .intervals import Estimate, check_choices
+from .intervals import Estimate, check_choices, top_weights
 from .release import Release, numbers
 
 METRICS = ("mean_squared_error", "mean_absolute_error", "calibration_slope", "lift", "mean")
@@ -366,13 +366,7 @@ def _squared(moments: _Moments, places: np.ndarray, f: np.ndarray, g: np.ndarray
 def _lift(
     moments: _Moments, places: np.ndarray, f: np.ndarray, labels: np.ndarray, fraction: float, target: str
 ) -> Estimate:
-    size = len(places)
-    if not 0 < fraction < 1:
-        raise ValueError(f"fraction must be above 0 and below 1, not {fraction!r}")
-    count = max(round(fraction * size), 1)
-    top = np.zeros(size)
-    # Of equal predictions, those of earlier records are taken.
-    top[np.argsort(-f, kind="stable")[:count]] = 1 / count
+    size, top = len(places), top_weights(f, fraction)
     mean, best = float(labels.mean()), float(top @ labels)
     if not mean > 0:
         raise ValueError("the estimated mean of the labels is not above 0: lift is not defined")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from statistics import NormalDist
 from typing import NamedTuple
 
+import numpy as np
+
 TARGETS = ("records", "population")
 CLIPPINGS = ("ends", "average")
 
@@ -43,3 +45,24 @@ def check_choices(target: str, clipping: str = CLIPPINGS[0]) -> None:
     for name, value, known in (("target", target, TARGETS), ("clipping", clipping, CLIPPINGS)):
         if value not in known:
             raise ValueError(f"{name} must be one of {', '.join(known)}, not {value!r}")
+
+
+def top_weights(predictions: np.ndarray, fraction: float) -> np.ndarray:
+    """Weights of the mean over the records of the largest predictions, for lift.
+
+    Args:
+      predictions: Shape (n,).
+      fraction: Share of the records, in (0, 1). Of equal predictions, those of earlier records are taken.
+
+    Returns:
+      Weights that add up to 1, shape (n,).
+
+    Raises:
+      ValueError: If the fraction is out of range.
+    """
+    if not 0 < fraction < 1:
+        raise ValueError(f"fraction must be above 0 and below 1, not {fraction!r}")
+    count = max(round(fraction * len(predictions)), 1)
+    weights = np.zeros(len(predictions))
+    weights[np.argsort(-predictions, kind="stable")[:count]] = 1 / count
+    return weights

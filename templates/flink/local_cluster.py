@@ -13,16 +13,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shlex
-import signal
 import subprocess
-import sys
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from labeldp.templates.local_processes import LocalProcesses, children, end, free_ports, listens, run_until_interrupted
+from labeldp.templates.local_processes import LocalProcesses, children, end, run_until_interrupted
 
 FLINK_JAR = Path(__file__).resolve().parents[2] / ".flink" / "flink.jar"
 """Jar whose class path lists all of Flink and Beam's job server. Also the value for --flink_job_server_jar.
@@ -110,7 +107,6 @@ class FlinkCluster(LocalProcesses):
       jar: Jar of all Java processes.
       job_manager: Process of the JobManager; None until started.
       task_managers: Processes of the TaskManagers.
-      job_server: Process of Beam's job server; None until started.
     """
 
     def __init__(
@@ -130,13 +126,12 @@ class FlinkCluster(LocalProcesses):
         if not FLINK_JAR.is_file():
             raise FileNotFoundError(f"{FLINK_JAR} is missing: run `make flink`")
         self.jar = FLINK_JAR
-        super().__init__(folder, _JAVA_OPTIONS, environment)
-        self._rpc_port, self._rest_port, self._job_port = free_ports(3)
+        super().__init__(folder, _JAVA_OPTIONS, environment, ports=2)
+        self._rpc_port, self._rest_port = self.ports
         self._count, self._slots = task_managers, slots
         self._started = 0
         self.job_manager: subprocess.Popen[bytes] | None = None
         self.task_managers: list[subprocess.Popen[bytes]] = []
-        self.job_server: subprocess.Popen[bytes] | None = None
 
     @property
     def master(self) -> str:
@@ -144,9 +139,9 @@ class FlinkCluster(LocalProcesses):
         return f"localhost:{self._rest_port}"
 
     @property
-    def job_endpoint(self) -> str:
-        """Address of Beam's job server, for --job_endpoint."""
-        return f"localhost:{self._job_port}"
+    def web(self) -> str:
+        """Address of Flink's web interface."""
+        return f"http://{self.master}"
 
     @property
     def flags(self) -> list[str]:
@@ -203,13 +198,10 @@ class FlinkCluster(LocalProcesses):
 
     def start_job_server(self) -> None:
         """Starts Beam's job server, which translates pipelines and submits them."""
-        command = [
-            "java", "-Xmx512m", *self._log_options("job-server"), "-jar", str(FLINK_JAR),
-            f"--flink-master={self.master}", f"--flink-conf-dir={self.conf}", f"--job-port={self._job_port}",
-            "--artifact-port=0", "--expansion-port=0", f"--artifacts-dir={self.temporary}/artifacts",
-        ]  # fmt: skip
-        self.job_server = self.popen("job-server", command)
-        self.wait(self.job_server, "job-server", lambda: listens(self._job_port))
+        java_options = ["-Xmx512m", *self._log_options("job-server")]
+        self.popen_job_server(
+            FLINK_JAR, java_options, [f"--flink-master={self.master}", f"--flink-conf-dir={self.conf}"]
+        )
 
     def rest(self, path: str) -> Any:
         """Reads from Flink's REST interface.
@@ -220,7 +212,7 @@ class FlinkCluster(LocalProcesses):
         Returns:
           The decoded JSON answer.
         """
-        with urllib.request.urlopen(f"http://{self.master}{path}", timeout=10) as answer:
+        with urllib.request.urlopen(f"{self.web}{path}", timeout=10) as answer:
             return json.load(answer)
 
     def running_jobs(self) -> list[str]:
@@ -252,22 +244,12 @@ class FlinkCluster(LocalProcesses):
         return [f"-Dlog.file={self.logs}/{name}.log", f"-Dlog4j.configurationFile={self.conf}/log4j.properties"]
 
 
-def _run(args: argparse.Namespace, folder: Path) -> None:
-    with FlinkCluster(folder, args.task_managers, args.slots) as cluster:
-        warning = "Beam's services listen on all network interfaces without authentication: use a trusted network"
-        print(warning, file=sys.stderr)
-        print(f"web interface  http://{cluster.master}")
-        print(f"logs           {cluster.logs}")
-        print(f"flags          {shlex.join(cluster.flags)}", flush=True)
-        signal.pause()
-
-
 def main() -> None:
     """Runs a cluster until Ctrl-C or SIGTERM."""
     parser = argparse.ArgumentParser(description="Runs a Flink session cluster on this machine until Ctrl-C.")
     parser.add_argument("--task_managers", type=int, default=2, metavar="N", help="number of TaskManagers; default 2")
     parser.add_argument("--slots", type=int, default=2, metavar="N", help="task slots of each TaskManager; default 2")
-    run_until_interrupted(parser, _run)
+    run_until_interrupted(parser, lambda args, folder: FlinkCluster(folder, args.task_managers, args.slots))
 
 
 if __name__ == "__main__":

@@ -14,16 +14,13 @@ import argparse
 import contextlib
 import json
 import os
-import shlex
-import signal
 import subprocess
-import sys
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from labeldp.templates.local_processes import LocalProcesses, children, end, free_ports, listens, run_until_interrupted
+from labeldp.templates.local_processes import LocalProcesses, children, end, run_until_interrupted
 
 SPARK_HOME = Path(__file__).resolve().parents[2] / ".spark"
 SPARK_JAR = SPARK_HOME / "jars" / "spark.jar"
@@ -87,7 +84,6 @@ class SparkCluster(LocalProcesses):
       jar: Jar of all Java processes.
       master: Process of the master; None until started.
       worker: Process of the worker, which starts executors for each job; None until started.
-      job_server: Process of Beam's job server; None until started.
     """
 
     def __init__(self, folder: Path, executors: int = 2, environment: Mapping[str, str] = os.environ):
@@ -107,12 +103,11 @@ class SparkCluster(LocalProcesses):
         # Without the first two, Spark's web interfaces would listen on all network interfaces.
         loopback = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_PUBLIC_DNS": "localhost"}
         home = {"SPARK_HOME": str(SPARK_HOME), "SPARK_SCALA_VERSION": "2.12", "SPARK_LOCAL_DIRS": f"{folder}/tmp"}
-        super().__init__(folder, _JAVA_OPTIONS, {**environment, **loopback, **home})
-        self._port, self._web_port, self._worker_port, self._job_port = free_ports(4)
+        super().__init__(folder, _JAVA_OPTIONS, {**environment, **loopback, **home}, ports=3)
+        self._port, self._web_port, self._worker_port = self.ports
         self._executors = executors
         self.master: subprocess.Popen[bytes] | None = None
         self.worker: subprocess.Popen[bytes] | None = None
-        self.job_server: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
@@ -123,11 +118,6 @@ class SparkCluster(LocalProcesses):
     def web(self) -> str:
         """Address of the master's web interface."""
         return f"http://localhost:{self._web_port}"
-
-    @property
-    def job_endpoint(self) -> str:
-        """Address of Beam's job server, for --job_endpoint."""
-        return f"localhost:{self._job_port}"
 
     @property
     def flags(self) -> list[str]:
@@ -169,13 +159,7 @@ class SparkCluster(LocalProcesses):
 
     def start_job_server(self) -> None:
         """Starts Beam's job server, which is the driver of the jobs."""
-        command = [
-            "java", "-Xmx1g", *self.java_properties, "-jar", str(SPARK_JAR), f"--spark-master-url={self.url}",
-            f"--job-port={self._job_port}", "--artifact-port=0", "--expansion-port=0",
-            f"--artifacts-dir={self.temporary}/artifacts",
-        ]  # fmt: skip
-        self.job_server = self.popen("job-server", command)
-        self.wait(self.job_server, "job-server", lambda: listens(self._job_port))
+        self.popen_job_server(SPARK_JAR, ["-Xmx1g", *self.java_properties], [f"--spark-master-url={self.url}"])
 
     def state(self) -> Any:
         """Reads the state of the cluster from the master.
@@ -238,21 +222,11 @@ class SparkCluster(LocalProcesses):
         return self.popen(name, ["java", "-Xmx256m", logging, "-cp", str(SPARK_JAR), entry, *arguments])
 
 
-def _run(args: argparse.Namespace, folder: Path) -> None:
-    with SparkCluster(folder, args.executors) as cluster:
-        warning = "Beam's services listen on all network interfaces without authentication: use a trusted network"
-        print(warning, file=sys.stderr)
-        print(f"web interface  {cluster.web}")
-        print(f"logs           {cluster.logs}")
-        print(f"flags          {shlex.join(cluster.flags)}", flush=True)
-        signal.pause()
-
-
 def main() -> None:
     """Runs a cluster until Ctrl-C or SIGTERM."""
     parser = argparse.ArgumentParser(description="Runs a standalone Spark cluster on this machine until Ctrl-C.")
     parser.add_argument("--executors", type=int, default=2, metavar="N", help="executors of one core; default 2")
-    run_until_interrupted(parser, _run)
+    run_until_interrupted(parser, lambda args, folder: SparkCluster(folder, args.executors))
 
 
 if __name__ == "__main__":

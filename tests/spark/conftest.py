@@ -16,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "engines"))
 
 from cluster_fixtures import *  # noqa: F403
 from cluster_fixtures import load
+from labeldp.templates.local_processes import free_ports
 
 collect_ignore_glob = [] if os.environ.get("LABELDP_SPARK") else ["test_*.py"]
 
@@ -42,6 +43,6 @@ def on_spark(cluster: Any) -> list[str]:
 @pytest.fixture
 def in_the_job_server(local_cluster: ModuleType) -> list[str]:
     """Flags of a job without a cluster: Spark runs in a job server that the command starts."""
-    jar, [port] = local_cluster.SPARK_JAR, local_cluster.free_ports(1)
+    jar, [port] = local_cluster.SPARK_JAR, free_ports(1)
     runner = ["--runner=SparkRunner", f"--spark_job_server_jar={jar}", f"--job_port={port}"]
     return [*runner, "--spark_master_url=local[2]", "--environment_cache_millis=20000"]

@@ -15,12 +15,19 @@ import pytest
 from labeldp.mechanisms.center.cell_center import CellCenter, CellDesign
 from labeldp.mechanisms.center.linear_center import LinearCenter
 from labeldp.mechanisms.release import center_release
-from labeldp.mechanisms.release.center_release import CellSummary, CenterFeatures, cells_key, release_cells, sum_cells
+from labeldp.mechanisms.release.center_release import (
+    CellSummary,
+    CenterFeatures,
+    add_cells,
+    cells_key,
+    release_cells,
+    sum_cells,
+)
 from labeldp.transforms import LabelColumn
 from labeldp.transforms.center import fit_center
 from labeldp.transforms.center.feature_columns import center_columns
 from labeldp.transforms.center.feature_sample import SampleFeatures
-from labeldp.transforms.center.fit_center import DesignCells, DesignCenter, FitCells, FitLinearCenter, MergeCells
+from labeldp.transforms.center.fit_center import DesignCells, DesignCenter, FitCells, FitLinearCenter, MergeSummaries
 from labeldp.transforms.label_summary import usable_records
 
 DOMAIN = tuple(float(label) for label in range(21))
@@ -170,7 +177,7 @@ def test_cells_do_not_depend_on_batches_or_their_order(
 def test_summaries_merge_in_any_order(labelled: Any, recut: Any, made: dict[str, Any], secret: bytes) -> None:
     batch = labelled(columns_of())
     parts = [summarized(each, made, secret) for each in recut(batch, 3, 100, 1999)]
-    whole, merge = summarized(batch, made, secret), MergeCells()
+    whole, merge = summarized(batch, made, secret), MergeSummaries(add_cells)
     for order in itertools.permutations(range(4)):
         first = merge.merge_accumulators([parts[place] for place in order[:2]])
         found = merge.merge_accumulators([merge.create_accumulator(), first, *(parts[place] for place in order[2:])])

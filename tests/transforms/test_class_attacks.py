@@ -21,6 +21,7 @@ from labeldp.mechanisms.release.bound_noise import NoiseBinding
 from labeldp.mechanisms.release.center_release import CenterFeatures
 from labeldp.mechanisms.release.class_release import (
     ClassCounts,
+    add_class_cells,
     class_cells_key,
     class_sums_key,
     count_class_cells,
@@ -35,12 +36,12 @@ from labeldp.transforms import draw_classes as draw_classes_stage
 from labeldp.transforms.center import fit_classes
 from labeldp.transforms.center.feature_columns import center_columns
 from labeldp.transforms.center.feature_sample import SampleFeatures
+from labeldp.transforms.center.fit_center import MergeSummaries
 from labeldp.transforms.center.fit_classes import (
     DesignClassCells,
     DesignClasses,
     FitClassCells,
     FitClassSums,
-    MergeClassCells,
     ReleaseClassCounts,
 )
 from labeldp.transforms.draw_classes import DrawClasses
@@ -229,7 +230,7 @@ def test_a_center_does_not_depend_on_batches_or_their_order(
 def test_summaries_merge_in_any_order(labelled: Any, recut: Any, made: dict[str, Any], secret: bytes) -> None:
     batch = labelled(columns_of())
     parts = [cells_of(each, made, secret) for each in recut(batch, 3, 100, 1999)]
-    whole, merge = cells_of(batch, made, secret), MergeClassCells()
+    whole, merge = cells_of(batch, made, secret), MergeSummaries(add_class_cells)
     for order in itertools.permutations(range(4)):
         first = merge.merge_accumulators([parts[place] for place in order[:2]])
         found = merge.merge_accumulators([merge.create_accumulator(), first, *(parts[place] for place in order[2:])])
@@ -325,7 +326,7 @@ def fail_with_labels(*args: Any, **kwargs: Any) -> Any:
         ("release_class_sums", "noising the center"),
         ("design_class_cells", "designing the center"),
         ("count_class_cells", "counting cells"),
-        ("release_class_cells", "noising the center"),
+        ("release_classes", "noising the center"),
     ],
 )
 def test_a_failing_stage_shows_no_label(

@@ -17,6 +17,7 @@ from labeldp.mechanisms.release.center_release import (
     CenterFeatures,
     FeatureSample,
     MomentSummary,
+    add_moments,
     moments_key,
     smallest,
 )
@@ -27,7 +28,7 @@ from labeldp.transforms.center.feature_sample import MergeSamples, SampleFeature
 from labeldp.transforms.center.fit_center import (
     DesignCenter,
     FitLinearCenter,
-    MergeMoments,
+    MergeSummaries,
     append_center,
     summarize_moments,
 )
@@ -226,7 +227,7 @@ def test_moments_merge_in_any_order(labelled, recut, secret) -> None:
     batch = labelled({"x": np.linspace(-1, 1, ROWS), "y": np.arange(ROWS) % 11.0})
     parts = [summarize_moments(each, COLUMN, DESIGN, secret) for each in recut(batch, 3, 100, 1999)]
     parts.append(summarize_moments(labelled({"x": [1.0], "y": [None]}), COLUMN, DESIGN, secret))
-    merge = MergeMoments()
+    merge = MergeSummaries(add_moments)
     whole = summarize_moments(batch, COLUMN, DESIGN, secret)
     for order in itertools.permutations(range(5)):
         first = merge.merge_accumulators([parts[place] for place in order[:3]])
@@ -264,7 +265,7 @@ def test_sums_have_one_size_and_come_back(labelled, secret) -> None:
     stored = [pickle.dumps(MomentSummary(each, 5, 0, one.digest, one.rows)) for each in sums]
     assert len({len(each) for each in stored}) == 1
     assert [pickle.loads(each).sums for each in stored] == sums
-    assert pickle.loads(pickle.dumps(MergeMoments().create_accumulator())).sums == ()
+    assert pickle.loads(pickle.dumps(MergeSummaries(add_moments).create_accumulator())).sums == ()
 
 
 def test_representations_show_no_sum(labelled, secret) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,19 +37,26 @@ from ..tfrecord.example_encoder import encode_examples
 from .feature_columns import center_columns
 
 
-class MergeMoments(beam.CombineFn):
-    """Adds moment summaries."""
+class MergeSummaries(beam.CombineFn):
+    """Adds raw summaries.
 
-    def create_accumulator(self) -> MomentSummary:
-        return add_moments([])
+    `add` is a function (summaries of disjoint sets of records) -> their sum; of none of them, it may be None.
+    """
 
-    def add_input(self, accumulator: MomentSummary, element: MomentSummary) -> MomentSummary:
+    def __init__(self, add: Callable[[Iterable[Any]], Any]):
+        super().__init__()
+        self._add = add
+
+    def create_accumulator(self) -> Any:
+        return self._add([])
+
+    def add_input(self, accumulator: Any, element: Any) -> Any:
         return self.merge_accumulators([accumulator, element])
 
-    def merge_accumulators(self, accumulators: Iterable[MomentSummary]) -> MomentSummary:
-        return add_moments(accumulators)
+    def merge_accumulators(self, accumulators: Iterable[Any]) -> Any:
+        return self._add(each for each in accumulators if each is not None)
 
-    def extract_output(self, accumulator: MomentSummary) -> MomentSummary:
+    def extract_output(self, accumulator: Any) -> Any:
         return accumulator
 
 
@@ -126,7 +133,7 @@ class FitLinearCenter(beam.PTransform):
             batches
             | "SumMoments"
             >> beam.ParDo(_SumMoments(self.column, self.key), as_argument(self.design)).with_output_types(MomentSummary)
-            | "AddMoments" >> beam.CombineGlobally(MergeMoments())
+            | "AddMoments" >> beam.CombineGlobally(MergeSummaries(add_moments))
             | "AddNoise"
             >> beam.ParDo(
                 _ReleaseCenter(self.column, self.key, self.threshold),
@@ -163,22 +170,6 @@ class DesignCells(beam.PTransform):
         )
 
 
-class MergeCells(beam.CombineFn):
-    """Adds cell summaries."""
-
-    def create_accumulator(self) -> CellSummary | None:
-        return None
-
-    def add_input(self, accumulator: CellSummary | None, element: CellSummary) -> CellSummary | None:
-        return self.merge_accumulators([accumulator, element])
-
-    def merge_accumulators(self, accumulators: Iterable[CellSummary | None]) -> CellSummary | None:
-        return add_cells(each for each in accumulators if each is not None)
-
-    def extract_output(self, accumulator: CellSummary | None) -> CellSummary | None:
-        return accumulator
-
-
 @dataclass
 class FitCells(beam.PTransform):
     """Releases the cells of a center under label DP, if they are worth their price.
@@ -208,7 +199,7 @@ class FitCells(beam.PTransform):
         return (
             batches
             | "SumCells" >> beam.ParDo(_SumCells(self.column, self.key), *carried).with_output_types(CellSummary)
-            | "AddCells" >> beam.CombineGlobally(MergeCells())
+            | "AddCells" >> beam.CombineGlobally(MergeSummaries(add_cells))
             | "AddNoise"
             >> beam.ParDo(
                 _ReleaseCells(self.column, self.key, self.threshold),
@@ -237,28 +228,31 @@ class _DesignCells(beam.DoFn):
         yield design_cells(sample.columns, center, max(sample.records, 1), self._epsilon)
 
 
-class _Summing(beam.DoFn):
-    """Sums over the records of batches."""
+class KeyedFn(beam.DoFn):
+    """Stage of a pass that needs the label column and the secret key."""
 
     def __init__(self, column: LabelColumn, key: NoiseKeyFile):
         self._column = column
         self._key = key
+
+
+class SummingFn(KeyedFn):
+    """Sums over the records of batches."""
 
     def setup(self) -> None:
         self._secret = self._key.load()
         self._progress = Progress("summed")
 
 
-class _Releasing(beam.DoFn):
+class _Releasing(KeyedFn):
     """Adds noise to sums over all records."""
 
     def __init__(self, column: LabelColumn, key: NoiseKeyFile, threshold: Threshold):
-        self._column = column
-        self._key = key
+        super().__init__(column, key)
         self._threshold = threshold
 
 
-class _SumMoments(_Summing):
+class _SumMoments(SummingFn):
     @redact_errors("summing features")
     def process(self, batch: LabelledBatch, design: Any) -> Iterator[MomentSummary]:
         yield summarize_moments(batch, self._column, batch.resolve(design), self._secret)
@@ -274,7 +268,7 @@ class _ReleaseCenter(_Releasing):
         yield center
 
 
-class _SumCells(_Summing):
+class _SumCells(SummingFn):
     @redact_errors("summing residuals")
     def process(self, batch: LabelledBatch, linear: Any, design: Any) -> Iterator[CellSummary]:
         linear, design = batch.resolve(linear), batch.resolve(design)

@@ -6,7 +6,7 @@ pass computes the probabilities of each record from its features and draws a cla
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,15 +20,15 @@ from ...mechanisms.center.class_center import (
     design_classes,
 )
 from ...mechanisms.center.class_logit import LinearClasses, LogitDesign
-from ...mechanisms.release.center_release import FeatureSample, MomentSummary
+from ...mechanisms.release.center_release import FeatureSample, MomentSummary, add_moments
 from ...mechanisms.release.class_release import (
     ClassCellSummary,
     ClassCounts,
     add_class_cells,
     count_class_cells,
-    release_class_cells,
     release_class_counts,
     release_class_sums,
+    release_classes,
     sum_class_rows,
 )
 from ...mechanisms.release.label_column import LabelColumn
@@ -39,9 +39,9 @@ from ..errors import InputError, redact_errors
 from ..label_summary import SummarizeLabels, usable_records
 from ..noise_binding import ID_GROUPS, Threshold, after_unique_ids
 from ..noise_key_file import NoiseKeyFile
-from ..progress_log import LOGGER, Progress
+from ..progress_log import LOGGER
 from .feature_columns import NO_FEATURES, center_columns
-from .fit_center import MergeMoments, check_features
+from .fit_center import KeyedFn, MergeSummaries, SummingFn, check_features
 
 
 @dataclass
@@ -81,11 +81,10 @@ class ReleaseClassCounts(beam.PTransform):
         )
 
 
-class _ReleaseCounts(beam.DoFn):
+class _ReleaseCounts(KeyedFn):
     def __init__(self, column: LabelColumn, epsilon: float, key: NoiseKeyFile, threshold: Threshold):
-        self._column = column
+        super().__init__(column, key)
         self._epsilon = epsilon
-        self._key = key
         self._threshold = threshold
 
     @redact_errors("noising the counts")
@@ -151,7 +150,7 @@ class FitClassSums(beam.PTransform):
             batches
             | "SumRows"
             >> beam.ParDo(_SumRows(self.column, self.key), as_argument(self.design)).with_output_types(MomentSummary)
-            | "AddSums" >> beam.CombineGlobally(MergeMoments())
+            | "AddSums" >> beam.CombineGlobally(MergeSummaries(add_moments))
             | "AddNoise"
             >> beam.ParDo(_ReleaseSums(self.column, self.key), as_side_input(self.design)).with_output_types(
                 LinearClasses
@@ -160,19 +159,7 @@ class FitClassSums(beam.PTransform):
         )
 
 
-class _Pass(beam.DoFn):
-    """Pass over the records of batches."""
-
-    def __init__(self, column: LabelColumn, key: NoiseKeyFile):
-        self._column = column
-        self._key = key
-
-    def setup(self) -> None:
-        self._secret = self._key.load()
-        self._progress = Progress("summed")
-
-
-class _SumRows(_Pass):
+class _SumRows(SummingFn):
     @redact_errors("summing features")
     def process(self, batch: LabelledBatch, design: Any) -> Iterator[MomentSummary]:
         design = batch.resolve(design)
@@ -183,11 +170,7 @@ class _SumRows(_Pass):
         self._progress.add(batch.batch.num_rows)
 
 
-class _ReleaseSums(beam.DoFn):
-    def __init__(self, column: LabelColumn, key: NoiseKeyFile):
-        self._column = column
-        self._key = key
-
+class _ReleaseSums(KeyedFn):
     @redact_errors("noising the center")
     def process(self, summary: MomentSummary, design: LogitDesign) -> Iterator[LinearClasses]:
         yield release_class_sums(summary, self._column, design, self._key.load())
@@ -225,22 +208,6 @@ class _DesignCells(beam.DoFn):
         yield design_class_cells(sample.columns, linear, counts.counts, counts.parts)
 
 
-class MergeClassCells(beam.CombineFn):
-    """Adds summaries of cells."""
-
-    def create_accumulator(self) -> ClassCellSummary | None:
-        return None
-
-    def add_input(self, accumulator: ClassCellSummary | None, element: ClassCellSummary) -> ClassCellSummary | None:
-        return self.merge_accumulators([accumulator, element])
-
-    def merge_accumulators(self, accumulators: Iterable[ClassCellSummary | None]) -> ClassCellSummary | None:
-        return add_class_cells(each for each in accumulators if each is not None)
-
-    def extract_output(self, accumulator: ClassCellSummary | None) -> ClassCellSummary | None:
-        return accumulator
-
-
 @dataclass
 class FitClassCells(beam.PTransform):
     """Releases the counts of cells under label DP, and with them the center.
@@ -271,13 +238,13 @@ class FitClassCells(beam.PTransform):
             batches
             | "CountCells"
             >> beam.ParDo(_CountCells(self.column, self.key), *carried).with_output_types(ClassCellSummary)
-            | "AddCells" >> beam.CombineGlobally(MergeClassCells())
+            | "AddCells" >> beam.CombineGlobally(MergeSummaries(add_class_cells))
             | "AddNoise" >> beam.ParDo(_ReleaseCells(self.column, self.key), *sides).with_output_types(ClassCenter)
             | "Checkpoint" >> beam.Reshuffle()
         )
 
 
-class _CountCells(_Pass):
+class _CountCells(SummingFn):
     @redact_errors("counting cells")
     def process(self, batch: LabelledBatch, linear: Any, design: Any) -> Iterator[ClassCellSummary]:
         linear, design = batch.resolve(linear), batch.resolve(design)
@@ -288,11 +255,7 @@ class _CountCells(_Pass):
         self._progress.add(batch.batch.num_rows)
 
 
-class _ReleaseCells(beam.DoFn):
-    def __init__(self, column: LabelColumn, key: NoiseKeyFile):
-        self._column = column
-        self._key = key
-
+class _ReleaseCells(KeyedFn):
     @redact_errors("noising the center")
     def process(
         self,
@@ -301,18 +264,5 @@ class _ReleaseCells(beam.DoFn):
         linear: LinearClasses,
         design: ClassCellDesign | None,
     ) -> Iterator[ClassCenter]:
-        yield released_classes(summary, self._column, counts, linear, design, self._key.load())
+        yield release_classes(summary, self._column, counts, linear, design, self._key.load())
         LOGGER.info("computed the center")
-
-
-def released_classes(
-    summary: ClassCellSummary | None,
-    column: LabelColumn,
-    counts: ClassCounts,
-    linear: LinearClasses,
-    design: ClassCellDesign | None,
-    secret: bytes,
-) -> ClassCenter:
-    """Releases the center from what was released before and the raw counts of cells, if there are any."""
-    cells = None if summary is None or design is None else release_class_cells(summary, column, linear, design, secret)
-    return ClassCenter(counts.parts, counts.counts, linear, cells)
