@@ -31,12 +31,12 @@ from apache_beam.options.pipeline_options import (
     StandardOptions,
 )
 from apache_beam.runners.portability.flink_runner import MAGIC_HOST_NAMES
-from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.transforms import core
 
 from ...transforms.errors import InputError, StageError, describe
 from ..errors import UsageError
 from ..publish.signals import run_in_thread, signals_as_interrupts
+from .local_runner import LocalRunner
 from .runner_options import find_job_server, forbid_ports, forbid_sampling, runs_here, warn_of_ports
 from .submitted_job import cancel_flink_jobs, submitted_job, wait_until_accepted
 
@@ -107,7 +107,7 @@ def make_pipeline(options: PipelineOptions) -> beam.Pipeline:
         # Beam would run `pip freeze`, in 0.8 s, show the packages installed here to workers, and leave the list behind.
         options.view_as(DebugOptions).add_experiment("disable_logging_submission_environment")
     try:
-        return beam.Pipeline(runner=FnApiRunner() if local else None, options=options)
+        return beam.Pipeline(runner=LocalRunner() if local else None, options=options)
     except (ValueError, ImportError, AttributeError) as error:
         raise UsageError(f"--runner: {error}") from None
 

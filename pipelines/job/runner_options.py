@@ -52,7 +52,7 @@ def runner_options(flags: Sequence[str], input_format: str, file_size: float) ->
 def runs_here(options: PipelineOptions) -> bool:
     """Tells whether the job runs in this process: true for local runners, false for Prism and clusters.
 
-    FnApiRunner, which opens no port, then replaces the named runner.
+    LocalRunner, which opens no port, then replaces the named runner.
     """
     return runner_name(options).endswith(("directrunner", "fnapirunner"))
 
