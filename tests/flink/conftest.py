@@ -6,7 +6,7 @@ LABELDP_FLINK_REPEAT is the number of repetitions of each fault.
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -31,12 +31,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def local_cluster() -> ModuleType:
     """Module that starts a cluster."""
     return load("templates/flink/local_cluster.py")
-
-
-@pytest.fixture(scope="session")
-def children(local_cluster: ModuleType) -> Callable[[int], list[int]]:
-    """Function (process id) -> the ids of its child processes."""
-    return local_cluster.children
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from labeldp.templates.local_processes import children
 
 
 @pytest.fixture
@@ -25,7 +26,7 @@ def finish(environment: dict[str, str]) -> Any:
 
 
 def test_the_command_is_killed(
-    start: Any, on_flink: list[str], cluster: Any, finish: Any, children: Any, undisturbed: Any, tree: Any, charges: Any
+    start: Any, on_flink: list[str], cluster: Any, finish: Any, undisturbed: Any, tree: Any, charges: Any
 ) -> None:
     """Its job server goes on, and so does the job."""
     cluster.wait_for_task_managers(2)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from labeldp.templates.local_processes import children, free_ports
 
 
 @pytest.fixture(scope="module")
@@ -16,12 +17,10 @@ def prism(root: Path) -> Path:
     return path.resolve()
 
 
-def test_same_bytes(
-    start: Any, undisturbed: Any, tree: Any, prism: Path, small_log: Path, children: Any, local_cluster: Any
-) -> None:
+def test_same_bytes(start: Any, undisturbed: Any, tree: Any, prism: Path, small_log: Path) -> None:
     flags = {"input": small_log, "input_format": "csv"}
     runner = ["--runner=PrismRunner", f"--prism_location={prism}"]
-    running = start([*runner, *(f"--job_port={port}" for port in local_cluster.free_ports(1))], **flags)
+    running = start([*runner, *(f"--job_port={port}" for port in free_ports(1))], **flags)
 
     def runs() -> bool:
         return any(os.path.realpath(f"/proc/{child}/exe") == str(prism) for child in children(running.process.pid))

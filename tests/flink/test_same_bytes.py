@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from labeldp.templates.local_processes import free_ports
 
 
 @pytest.fixture(params=["parquet", "tfrecord"])
@@ -81,13 +82,13 @@ def downloads(cluster: Any) -> int:
 
 
 def test_with_the_job_server_that_the_runner_starts(
-    cluster: Any, local_cluster: Any, uploaded_jar: Path, start: Any, undisturbed: Any, tree: Any, small_log: Path
+    cluster: Any, uploaded_jar: Path, start: Any, undisturbed: Any, tree: Any, small_log: Path
 ) -> None:
     """--runner FlinkRunner, which uploads Beam's jars, as a user would submit a job to any cluster."""
     flags = {"input": small_log, "input_format": "csv"}
     others = [flag for flag in cluster.flags if not flag.startswith(("--runner=", "--job_endpoint="))]
     runner = ["--runner=FlinkRunner", f"--flink_job_server_jar={uploaded_jar}", "--parallelism=2", *others]
-    runner += [f"--job_port={port}" for port in local_cluster.free_ports(1)]
+    runner += [f"--job_port={port}" for port in free_ports(1)]
     before = downloads(cluster)
     running = start(runner, **flags)
     whole = undisturbed(**flags)

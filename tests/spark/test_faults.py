@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from labeldp.templates.local_processes import children
 
 SECONDS_TO_END = 30.0
 
@@ -60,14 +61,14 @@ def test_workers_killed(
 
 
 def test_key_not_found(
-    flags: dict[str, Any], start: Any, local_cluster: Any, in_the_job_server: list[str], tmp_path: Path, secret: bytes
+    flags: dict[str, Any], start: Any, in_the_job_server: list[str], tmp_path: Path, secret: bytes
 ) -> None:
     """Workers that do not find the key file end the job with one line, and nothing is released."""
     key = tmp_path / "noise.key"
     key.write_bytes(secret)
     key.chmod(0o600)
     running = start(in_the_job_server, noise_key_file=key, **flags)
-    running.wait_until(lambda: bool(local_cluster.children(running.process.pid)), "it started the job server")
+    running.wait_until(lambda: bool(children(running.process.pid)), "it started the job server")
     key.unlink()
     outcome = running.finish()
 
