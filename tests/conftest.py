@@ -92,6 +92,17 @@ def pytest_runtest_protocol() -> Generator[None, object, object]:
 
 
 @pytest.fixture(scope="session")
+def data_sets(pytestconfig: pytest.Config) -> Path:
+    """Folder of the data sets of docs/results: LABELDP_DATA, or shared/data beside the checkout. Skips without it."""
+    named = os.environ.get("LABELDP_DATA")
+    folder = Path(named or pytestconfig.rootpath / ".." / "shared" / "data").resolve()
+    if not named and not folder.is_dir():
+        pytest.skip("no data sets: name the folder of those of docs/results/README.md in LABELDP_DATA")
+    assert folder.is_dir(), f"LABELDP_DATA: {folder} is missing"
+    return folder
+
+
+@pytest.fixture(scope="session")
 def loggers_restored() -> Callable[[], AbstractContextManager[None]]:
     """The function of that name in restored_loggers.py."""
     return _loggers_restored

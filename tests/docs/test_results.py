@@ -1,7 +1,6 @@
 """Scripts behind docs/results: data sets are as described, the command accepts the flags, tables are current."""
 
 import importlib
-import os
 import re
 import shutil
 import sys
@@ -27,13 +26,10 @@ def _module(name: str) -> ModuleType:
 
 
 @pytest.fixture(scope="module")
-def prepared(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def prepared(data_sets: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Working folder with the data sets."""
-    data = Path(os.environ.get("LABELDP_DATA") or pytestconfig.rootpath / ".." / "shared" / "data")
-    if not data.is_dir():
-        pytest.fail(f"{data} is missing: put the data sets there, or name their folder in LABELDP_DATA")
     work = tmp_path_factory.mktemp("work")
-    _module("prepare").prepare(str(data), str(work / "data"))
+    _module("prepare").prepare(str(data_sets), str(work / "data"))
     # The package that has these is not in the lock.
     for name in _module("prepare").FURTHER:
         pd.DataFrame({"x": [0.5, 1.5], _labels()[name]: [1.0, 2.0]}).to_csv(work / "data" / f"{name}.csv", index=False)

@@ -331,13 +331,11 @@ def after_job(
 
 
 @pytest.fixture(scope="session")
-def census(pytestconfig: pytest.Config) -> Path:
+def census(data_sets: Path) -> Path:
     """Path of census_weeks.csv; its label is `work`, in 0..52."""
-    folder = Path(os.environ.get("LABELDP_DATA") or pytestconfig.rootpath / ".." / "shared" / "data")
-    path = folder / "census_weeks.csv"
-    if not path.is_file():
-        pytest.fail(f"{path} is missing: put it there, or name its folder in the environment variable LABELDP_DATA")
-    return path.resolve()
+    path = data_sets / "census_weeks.csv"
+    assert path.is_file(), f"{path} is missing"
+    return path
 
 
 @pytest.fixture(scope="session")
