@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 import urllib.error
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,7 +30,7 @@ _SECONDS_TO_STOP = 10.0
 _PR_SET_PDEATHSIG = 1
 
 
-class LocalProcesses:
+class LocalProcesses(ABC):
     """Java processes with their folders. As a context manager, it starts them and ends them all with the block.
 
     Attributes:
@@ -72,22 +73,14 @@ class LocalProcesses:
         return f"localhost:{self._job_port}"
 
     @property
+    @abstractmethod
     def web(self) -> str:
-        """Address of the web interface.
-
-        Raises:
-          NotImplementedError: Always, in this base class.
-        """
-        raise NotImplementedError
+        """Address of the web interface."""
 
     @property
+    @abstractmethod
     def flags(self) -> list[str]:
-        """Beam flags of a job on this cluster.
-
-        Raises:
-          NotImplementedError: Always, in this base class.
-        """
-        raise NotImplementedError
+        """Beam flags of a job on this cluster."""
 
     def __enter__(self) -> Self:
         try:
@@ -100,21 +93,13 @@ class LocalProcesses:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
+    @abstractmethod
     def start(self) -> None:
-        """Starts all processes and waits until they answer.
+        """Starts all processes and waits until they answer."""
 
-        Raises:
-          NotImplementedError: Always, in this base class.
-        """
-        raise NotImplementedError
-
+    @abstractmethod
     def stop(self) -> None:
-        """Ends all processes.
-
-        Raises:
-          NotImplementedError: Always, in this base class.
-        """
-        raise NotImplementedError
+        """Ends all processes."""
 
     def popen(self, name: str, command: Sequence[str]) -> subprocess.Popen[bytes]:
         """Starts a process that ends with this one.

@@ -91,6 +91,16 @@ class LabelClasses:
         return None if set(found) != {False, True} or len(found) != 2 else tuple(map(bool, found))
 
 
+def stated_label(label: float, classes: LabelClasses | None) -> float | str:
+    """A label of the domain as files state it: a number, or the class at this place."""
+    return label if classes is None else classes.values[int(label)]
+
+
+def domain_label(label: float | str, classes: LabelClasses | None) -> float:
+    """The label of the domain that `stated_label` states. Raises ValueError if it is none of the classes."""
+    return float(label if classes is None else classes.values.index(str(label)))
+
+
 def _integer(text: str) -> int | None:
     if not text.removeprefix("-").isdecimal() or len(text) > 20:
         return None

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..center.group_ranges import LabelGroups
 from ..core.budget import BudgetSplit
-from ..core.label_classes import LabelClasses
+from ..core.label_classes import LabelClasses, stated_label
 from ..core.label_grid import NEAREST, DeclaredGrid
 from ..noise.input_digest import input_digest
 from ..noise.keyed_words import derive_noise_key, keyed_hash
@@ -63,9 +63,7 @@ class NoiseBinding:
     @property
     def missing_label(self) -> float | str | None:
         """Label that a missing one counts as: a number or one of the classes; None if such records were left out."""
-        if self.missing is None or self.classes is None:
-            return self.missing
-        return self.classes.values[int(self.missing)]
+        return None if self.missing is None else stated_label(self.missing, self.classes)
 
     def noise_key(self, secret: bytes) -> bytes:
         """Derives the noise key of this release.

@@ -10,7 +10,7 @@ import numpy as np
 from ..center.group_ranges import LabelGroups
 from ..center.residuals import ResidualDomain, check_even
 from ..core.budget import BudgetSplit
-from ..core.label_classes import LabelClasses
+from ..core.label_classes import LabelClasses, stated_label
 from ..core.label_grid import NEAREST, OUTWARD, ROUNDINGS, DeclaredGrid, LabelRounder, check_domain
 from ..noise.keyed_words import Groups, Identities, Unit, words
 from .unit_bound import UnitBound
@@ -164,9 +164,7 @@ class LabelColumn:
     @property
     def missing_label(self) -> float | str | None:
         """Label that a missing one counts as: a number or one of the classes; None to leave such records out."""
-        if self.missing is None or self.classes is None:
-            return self.missing
-        return self.classes.values[int(self.missing)]
+        return None if self.missing is None else stated_label(self.missing, self.classes)
 
     def request(
         self, budget: BudgetSplit

@@ -103,7 +103,7 @@ def find_leaks(
 def _find_leaks(
     columns: Columns, truth: np.ndarray, guessed: GuessedLabels, seed: int, progress: Callable[[str], object]
 ) -> Leaks:
-    scales, folds = _scales(truth, guessed), _folds(truth, seed)
+    scales, folds = _scales(truth, guessed), np.random.default_rng(seed).permutation(len(truth)) % FOLDS
     matrix = FeatureMatrix.of(columns, len(truth))
     together = cross_fitted(matrix, truth, guessed, seed, lambda step: progress(f"learning from features: {step}"))
     predictions = [cross_fitted_predictions(matrix, scale[truth], together.folds, seed) for scale in scales]
@@ -114,13 +114,12 @@ def _find_leaks(
         for form in _forms(column):
             numbers = None if isinstance(form, Categories) else np.asarray(form)
             predictions = [] if numbers is None else [_monotone(numbers, scale[truth], folds) for scale in scales]
-            beliefs = _beliefs_of_column(form, truth, guessed, seed)
+            beliefs = _beliefs_of_column(form, truth, guessed, folds, seed)
             forms.append(_measure(beliefs, truth, guessed, scales, predictions))
-        # One that cannot be computed counts.
-        found[name] = max(forms, key=lambda form: np.nan_to_num(form.explained, nan=np.inf))
-    order = sorted(found, key=lambda name: (-np.nan_to_num(found[name].explained, nan=np.inf), name))
+        found[name] = max(forms, key=_rank)
+    order = sorted(found, key=lambda name: (-_rank(found[name]), name))
     return Leaks(
-        _measure(_no_beliefs(truth, guessed, seed), truth, guessed, scales, ()),
+        _measure(_no_beliefs(truth, guessed, folds), truth, guessed, scales, ()),
         features,
         {name: found[name] for name in order},
     )
@@ -169,23 +168,23 @@ def label_quantiles(labels: np.ndarray) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def _folds(truth: np.ndarray, seed: int) -> np.ndarray:
-    return np.random.default_rng(seed).permutation(len(truth)) % FOLDS
+def _rank(prediction: Prediction) -> float:
+    """How much it explains; one that cannot be computed comes first."""
+    return math.inf if math.isnan(prediction.explained) else prediction.explained
 
 
-def _no_beliefs(truth: np.ndarray, guessed: GuessedLabels, seed: int) -> Beliefs:
+def _no_beliefs(truth: np.ndarray, guessed: GuessedLabels, folds: np.ndarray) -> Beliefs:
     """Beliefs that are the shares of the labels in the other folds."""
-    folds = _folds(truth, seed)
     shares = [label_shares(truth[folds != fold], len(guessed.labels)) for fold in range(FOLDS)]
     models = tuple(lambda rows, own=own: np.tile(own, (len(rows), 1)) for own in shares)
     return Beliefs(folds, models)
 
 
 def _beliefs_of_column(
-    column: np.ndarray | Categories, truth: np.ndarray, guessed: GuessedLabels, seed: int
+    column: np.ndarray | Categories, truth: np.ndarray, guessed: GuessedLabels, folds: np.ndarray, seed: int
 ) -> Beliefs:
     """Beliefs by the closest values of one column in the other folds."""
-    folds, categories = _folds(truth, seed), isinstance(column, Categories)
+    categories = isinstance(column, Categories)
     numbers = column.codes if isinstance(column, Categories) else column
     separate = categories or len(np.unique(numbers)) <= _FEW_VALUES
     models, size = [], _EQUAL if separate else _CLOSE

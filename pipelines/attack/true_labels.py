@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute
 
 from ...mechanisms.center.feature_rows import Columns
-from ...mechanisms.core.label_classes import LabelClasses
+from ...mechanisms.core.label_classes import LabelClasses, domain_label
 from ...transforms.arrow_values import is_text, single_values
 from ...transforms.batches import LabelledBatch, has_label, label_values
 from ...transforms.errors import InputError
@@ -63,12 +63,10 @@ def true_labels(
             f"{files.manifest.removed:,} records were removed from {files.name} since its release, so that its records "
             "do not have the order of --truth: give --id_column, the only way to match them"
         )
-    classes = files.claim.classes
     format = dataclasses.replace(input.format, classes=files.classes)
     missing = files.manifest.missing
     if missing is not None:
-        value = missing if classes is None else classes.values.index(str(missing))
-        format = dataclasses.replace(format, missing={files.label: float(value)})
+        format = dataclasses.replace(format, missing={files.label: domain_label(missing, files.claim.classes)})
     names = FileReader(format, label_column=files.label).schema(input.parts[0]).names
     for flag, name in (("label", files.label), ("id_column", id_column)):
         if name is not None and name not in names:

@@ -28,6 +28,7 @@ from .class_audit import check_places, class_problems, classes_line, read_classe
 from .class_center_audit import CLASS_CENTER, class_center_lines
 from .documents import (
     RefusedDocument,
+    public_domain,
     read_ascending_floats,
     read_center,
     read_count,
@@ -202,7 +203,7 @@ def audit_document(document: dict[str, Any]) -> Audit:
         problems += center_sum_problems(document)
         problems += _cell_problems(document)
     if "declared_grid" in document:
-        problems += _grid_problems(document, read_center(document)["center.domain"] if "center" in document else labels)
+        problems += _grid_problems(document, public_domain(document, labels))
     if CLASS_CENTER in document and not problems:
         from .class_cell_audit import class_cell_problems
 
@@ -306,7 +307,7 @@ def _missing_problems(document: dict[str, Any], labels: list[float]) -> Iterator
         if missing not in document["classes"]["values"]:
             yield "prior.missing_label is not one of the classes"
     else:
-        domain = read_center(document)["center.domain"] if "center" in document else labels
+        domain = public_domain(document, labels)
         if type(missing) not in (int, float) or not domain[0] <= missing <= domain[-1]:
             yield "prior.missing_label is not a number within the label domain"
     if document["prior"].get("epsilon") == 0 and not {"center", CLASS_CENTER} & document.keys():

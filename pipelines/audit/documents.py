@@ -141,6 +141,11 @@ def read_decimals(texts: list[Any], name: str) -> list[int]:
     return [read_decimal(text, name) for text in texts]
 
 
+def public_domain(mechanism: dict[str, Any], labels: list[float]) -> list[float]:
+    """Labels of the public domain of a mechanism file: those of its center, or without a center its own `labels`."""
+    return read_center(mechanism)["center.domain"] if "center" in mechanism else labels
+
+
 def read_center(mechanism: dict[str, Any]) -> dict[str, Any]:
     """Reads the center of a mechanism file whose labels are residuals around it.
 

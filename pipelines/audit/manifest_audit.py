@@ -24,6 +24,7 @@ from .documents import (
     RefusedDocument,
     load_document,
     printable,
+    public_domain,
     read_center,
     read_count,
     read_floats,
@@ -225,10 +226,7 @@ def statement_problems(release: dict[str, Any], mechanism: dict[str, Any], audit
     domain = {f"release.domain.{key}": value for key, value in read_member(release, "release.domain", dict).items()}
     labels = mechanism["labels"]
     stated = [read_member(domain, f"release.domain.{key}", object) for key in ("min", "max", "labels")]
-    if "center" in mechanism:
-        public, owner = read_center(mechanism)["center.domain"], "center"
-    else:
-        public, owner = labels, "labels"
+    public, owner = public_domain(mechanism, labels), "center" if "center" in mechanism else "labels"
     if stated != [public[0], public[-1], len(public)]:
         yield f"release.domain is not that of the {owner} of mechanism.json"
     if missing:

@@ -18,7 +18,7 @@ import numpy as np
 from ...mechanisms.analysis.automatic import default_mechanism
 from ...mechanisms.center.linear_center import PLACES
 from ...mechanisms.core.budget import decimal_budget, split_budget
-from ...mechanisms.core.label_classes import LabelClasses
+from ...mechanisms.core.label_classes import LabelClasses, domain_label
 from ...mechanisms.core.label_grid import DeclaredGrid, check_domain, label_grid, working_grid
 from ...mechanisms.core.losses import ZERO_ONE, loss_named
 from ...mechanisms.registry import AUTO, CLASS_MECHANISMS, MECHANISMS, default_rounding, mechanism_named
@@ -205,9 +205,8 @@ def missing_label(fields: Fields, column: LabelColumn, fitted: MechanismFile | N
     if column.classes is not None:
         if given not in column.classes.values:
             raise FieldError("{missing_label} {given} is not one of the public classes", given=given)
-        place = column.classes.values.index(str(given))
         _check_missing_label(fields, str(given), fitted)
-        return float(place)
+        return domain_label(given, column.classes)
     try:
         value = float(given)
     except ValueError:
@@ -221,7 +220,7 @@ def missing_label(fields: Fields, column: LabelColumn, fitted: MechanismFile | N
         )
     if fitted is not None and fitted.counted_labels:
         _check_missing_label(fields, value, fitted)
-        return fitted.missing_label if isinstance(fitted.missing_label, float) else value
+        return fitted.missing
     domain = np.array(column.domain) if column.declared is None or fitted is not None else label_domain(fields)
     nearest = float(domain[np.argmin(np.abs(domain - value))])
     if value != nearest:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -20,7 +20,7 @@ from ...mechanisms.center.class_model import ClassModel, center_fingerprint
 from ...mechanisms.center.linear_center import LinearCenter
 from ...mechanisms.composition.unit_composition import optimal_delta
 from ...mechanisms.core.budget import MAX_EPSILON, BudgetSplit, check_epsilon, round_up
-from ...mechanisms.core.label_classes import LabelClasses
+from ...mechanisms.core.label_classes import LabelClasses, domain_label
 from ...mechanisms.core.label_grid import MOST_LABELS, NEAREST, ROUNDINGS, DeclaredGrid
 from ...mechanisms.core.prior import Prior
 from ...mechanisms.core.randomizer import Randomizer
@@ -110,10 +110,7 @@ class MechanismFile:
     @property
     def missing(self) -> float | None:
         """`missing_label` as a label of the domain: of classes the place."""
-        if not isinstance(self.missing_label, str):
-            return self.missing_label
-        assert self.classes is not None
-        return float(self.classes.values.index(self.missing_label))
+        return None if self.missing_label is None else domain_label(self.missing_label, self.classes)
 
     @property
     def center_epsilon(self) -> float:
@@ -242,13 +239,12 @@ def read_mechanism_file(path: str) -> MechanismFile:
                 raise InputError(f"{path} cannot be used: its labels and outputs are not the places of its classes")
         drawn = _stated_class_center(document.get("class_center"), randomizer, classes)
         unit, grid = _stated_unit(document.get("unit"), randomizer), _stated_grid(document.get("declared_grid"))
-        domain = tuple(randomizer.labels.tolist()) if center is None else center.domain
-        missing = parse_missing_label(prior, domain, None if classes is None else classes.values)
-        rest = (label, *unit, grid, classes, drawn, missing)
+        rest = (label, *unit, grid, classes, drawn)
         file = MechanismFile(randomizer, found, epsilon, rounding, name, center, noised, *rest)
+        missing = parse_missing_label(prior, file.domain, None if classes is None else classes.values)
         if missing is not None and not file.counted_labels:
             raise InputError(f"{path} cannot be used: its prior has a missing_label, but no labels were counted")
-        return file
+        return replace(file, missing_label=missing)
     except (KeyError, TypeError):
         raise InputError(f"{path} has no prior: it was not written by fit, solve or privatize") from None
     except (ValueError, OverflowError) as error:

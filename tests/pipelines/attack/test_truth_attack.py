@@ -246,7 +246,7 @@ def test_several_labels_are_attacked_one_by_one(attack: Any, release: Any) -> No
 
 
 def test_a_number_beside_classes_is_attacked(attack: Any, release: Any) -> None:
-    """Of the classes, texts that are not listed count as another one, and a record without one is left out."""
+    """A text that is not one of the classes counts as the first class. A record without a class is left out."""
     path = release(label="y,site", label_classes="site=s0,s1", mechanism=None, epsilon=2)
     outcome = attack(path, "--label=y").ok()
     assert "matched by the order of the records" in outcome.out

@@ -166,7 +166,7 @@ def test_wrong_values_are_refused(run: Run, outputs: Path, flags: dict[str, Any]
 
 
 def test_a_label_of_a_fine_grid(run: Run, outputs: Path, invoke: Any):
-    """Of a grid that is finer than the one of the mechanism, any label may be it; none that is no label of either."""
+    """A missing label may count as any label of the declared grid, also if the mechanism has a coarser one."""
     fine: dict[str, Any] = {"label_max": 1023.5, "label_step": 0.5, "epsilon": 1, "center": "none", "for": "labels"}
     run("out", log_table("weeks", known=False), "csv", **fine, missing_label=0.5).ok()
     assert manifest(outputs / "out")["missing_label"] == 0.5
