@@ -23,6 +23,8 @@ BROWSERS = ("chromium", "google-chrome", "chromium-browser")
 FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
     "--disable-background-networking", "--disable-component-update", "--hide-scrollbars", "--enable-logging=stderr",
+    # Without it, a busy machine may take the picture before everything is painted.
+    "--run-all-compositor-stages-before-draw",
 )  # fmt: skip
 WIDTH, HEIGHT = 1280, 900
 NARROW = 375
