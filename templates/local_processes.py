@@ -220,11 +220,29 @@ def children(parent: int) -> list[int]:
       Process ids of its children.
     """
     found: list[int] = []
-    for each in Path(f"/proc/{parent}/task").glob("*/children"):
-        # A thread may end meanwhile; its children then belong to another thread.
+    # Not the lists of children in /proc/PID/task: a child is missing there while the thread that started it ends.
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        # A process may end meanwhile. Its name, in brackets, may contain anything.
         with contextlib.suppress(OSError):
-            found += map(int, each.read_text().split())
+            if int(stat.read_text(errors="replace").rpartition(")")[2].split()[1]) == parent:
+                found.append(int(stat.parent.name))
     return found
+
+
+def runs(process: int, program: str) -> bool:
+    """Tells whether a process runs a program.
+
+    Args:
+      process: Its process id.
+      program: Path of the program, as it stands in the command line.
+
+    Returns:
+      Whether it does; False once the process has ended.
+    """
+    try:
+        return program.encode() in Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
 
 
 def run_until_interrupted(

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from labeldp.templates.local_processes import LocalProcesses, children, end, run_until_interrupted
+from labeldp.templates.local_processes import LocalProcesses, children, end, run_until_interrupted, runs
 
 SPARK_HOME = Path(__file__).resolve().parents[2] / ".spark"
 SPARK_JAR = SPARK_HOME / "jars" / "spark.jar"
@@ -192,7 +192,8 @@ class SparkCluster(LocalProcesses):
         Returns:
           Their process ids.
         """
-        return [worker for executor in self.executors() for worker in children(executor)]
+        below = [child for executor in self.executors() for child in children(executor)]
+        return [child for child in below if runs(child, str(WORKER))]
 
     def finished_tasks(self, job: str) -> dict[str, int]:
         """Counts the tasks of a job.

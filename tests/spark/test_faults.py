@@ -5,10 +5,11 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
-from labeldp.templates.local_processes import children
+from labeldp.templates.local_processes import children, runs
 
 SECONDS_TO_END = 30.0
 
@@ -24,13 +25,16 @@ def at_work(cluster: Any) -> Callable[[Any], list[int]]:
     """Function (running command) -> the two workers of its job, one in each executor, once each has done a task."""
 
     def wait(running: Any) -> list[int]:
+        workers: list[int] = []
+
         def ready() -> bool:
             jobs = cluster.running_jobs()
             done = cluster.finished_tasks(jobs[0]) if jobs else {}
-            return len(cluster.workers()) == 2 and sum(count > 0 for count in done.values()) == 2
+            workers[:] = cluster.workers()
+            return len(workers) == 2 and sum(count > 0 for count in done.values()) == 2
 
         running.wait_until(ready, "two workers had done a task")
-        return cluster.workers()
+        return workers
 
     return wait
 
@@ -77,18 +81,24 @@ def test_key_not_found(
     assert list(running.outputs.iterdir()) == []
 
 
-def test_told_to_end(flags: dict[str, Any], start: Any, on_spark: list[str], cluster: Any, at_work: Any) -> None:
+def test_told_to_end(
+    flags: dict[str, Any], start: Any, on_spark: list[str], cluster: Any, at_work: Any, local_cluster: ModuleType
+) -> None:
     """Ctrl-C also ends the job on the cluster: nothing looks finished, and no worker continues to write."""
     running = start(on_spark, **flags)
-    at_work(running)
+    workers = at_work(running)
     running.process.send_signal(signal.SIGINT)
     outcome = running.finish()
+
+    def left() -> list[Any]:
+        # Without an executor, nothing starts another worker.
+        still_at_work = [worker for worker in workers if runs(worker, str(local_cluster.WORKER))]
+        return [*cluster.running_jobs(), *cluster.executors(), *still_at_work]
 
     assert outcome.code == 1
     assert "interrupted" in outcome.error
     until = time.monotonic() + SECONDS_TO_END
-    while (cluster.running_jobs() or cluster.workers()) and time.monotonic() < until:
+    while (leftover := left()) and time.monotonic() < until:
         time.sleep(0.2)
-    assert cluster.running_jobs() == []
-    assert cluster.workers() == []
+    assert leftover == []
     assert list(running.outputs.iterdir()) == []

@@ -1,6 +1,8 @@
-"""Local clusters: the choice of ports, made before any process starts. tests/flink and tests/spark run the clusters."""
+"""Local clusters: the choice of ports, child processes. tests/flink and tests/spark run the clusters."""
 
+import os
 import socket
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -28,3 +30,19 @@ def test_ports_in_use_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
         listening.listen()
         with pytest.raises(RuntimeError, match="fewer than 1 ports"):
             local_processes.free_ports(1)
+
+
+def test_child_processes(tmp_path: Path) -> None:
+    """Any name is possible, as of a worker that a user wrote; a process that has ended runs nothing."""
+    program = tmp_path / "a) S 1 1 (b"
+    program.write_text("#!/bin/sh\nread line\n")
+    program.chmod(0o755)
+    with subprocess.Popen([program], stdin=subprocess.PIPE) as child:
+        assert child.pid in local_processes.children(os.getpid())
+        assert child.pid not in local_processes.children(child.pid)
+        assert local_processes.runs(child.pid, str(program))
+        assert not local_processes.runs(child.pid, str(tmp_path))
+        child.kill()
+        child.wait()
+        assert child.pid not in local_processes.children(os.getpid())
+        assert not local_processes.runs(child.pid, str(program))
