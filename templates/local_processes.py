@@ -210,39 +210,39 @@ def listens(port: int) -> bool:
         return True
 
 
-def children(parent: int) -> list[int]:
-    """Lists the child processes of a process.
+def children(*parents: int) -> list[int]:
+    """Lists the child processes of processes.
 
     Args:
-      parent: Its process id.
+      *parents: Their process ids.
 
     Returns:
-      Process ids of its children.
+      Process ids of their children.
     """
     found: list[int] = []
     # Not the lists of children in /proc/PID/task: a child is missing there while the thread that started it ends.
     for stat in Path("/proc").glob("[0-9]*/stat"):
         # A process may end meanwhile. Its name, in brackets, may contain anything.
         with contextlib.suppress(OSError):
-            if int(stat.read_text(errors="replace").rpartition(")")[2].split()[1]) == parent:
+            if int(stat.read_text(errors="replace").rpartition(")")[2].split()[1]) in parents:
                 found.append(int(stat.parent.name))
     return found
 
 
-def runs(process: int, program: str) -> bool:
-    """Tells whether a process runs a program.
+def is_worker(process: int) -> bool:
+    """Tells whether a process is a Python worker.
 
     Args:
       process: Its process id.
-      program: Path of the program, as it stands in the command line.
 
     Returns:
-      Whether it does; False once the process has ended.
+      Whether it runs a file named `worker.py`; False once it has ended.
     """
     try:
-        return program.encode() in Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
+        command = Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
     except OSError:
         return False
+    return any(os.path.basename(argument) == b"worker.py" for argument in command)
 
 
 def run_until_interrupted(

@@ -169,7 +169,7 @@ def label_quantiles(labels: np.ndarray) -> tuple[float, float]:
 
 
 def _rank(prediction: Prediction) -> float:
-    """How much it explains; one that cannot be computed comes first."""
+    """The explained share as a sort key: infinite if it could not be computed."""
     return math.inf if math.isnan(prediction.explained) else prediction.explained
 
 

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from labeldp.templates.local_processes import LocalProcesses, children, end, run_until_interrupted
+from labeldp.templates.local_processes import LocalProcesses, children, end, is_worker, run_until_interrupted
 
 FLINK_JAR = Path(__file__).resolve().parents[2] / ".flink" / "flink.jar"
 """Jar whose class path lists all of Flink and Beam's job server. Also the value for --flink_job_server_jar.
@@ -229,7 +229,7 @@ class FlinkCluster(LocalProcesses):
         Returns:
           Their process ids.
         """
-        return [worker for task_manager in self.task_managers for worker in children(task_manager.pid)]
+        return list(filter(is_worker, children(*(process.pid for process in self.task_managers))))
 
     def stop(self) -> None:
         """Ends all processes."""

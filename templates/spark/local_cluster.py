@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from labeldp.templates.local_processes import LocalProcesses, children, end, run_until_interrupted, runs
+from labeldp.templates.local_processes import LocalProcesses, children, end, is_worker, run_until_interrupted
 
 SPARK_HOME = Path(__file__).resolve().parents[2] / ".spark"
 SPARK_JAR = SPARK_HOME / "jars" / "spark.jar"
@@ -192,8 +192,7 @@ class SparkCluster(LocalProcesses):
         Returns:
           Their process ids.
         """
-        below = [child for executor in self.executors() for child in children(executor)]
-        return [child for child in below if runs(child, str(WORKER))]
+        return list(filter(is_worker, children(*self.executors())))
 
     def finished_tasks(self, job: str) -> dict[str, int]:
         """Counts the tasks of a job.

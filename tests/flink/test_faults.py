@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from labeldp.templates.local_processes import children
 
 SECONDS_TO_GIVE_UP = 120.0
 
@@ -56,9 +57,7 @@ def job(start: Any, on_flink: list[str], undisturbed: Any, cluster: Any, parquet
 def kill_a_task_manager(cluster: Any, watch: Watch) -> None:
     """Kills the TaskManager of a busy worker and starts another, as the supervisor of a cluster would."""
     worker = watch.busy[0]
-    with open(f"/proc/{worker}/stat") as file:
-        parent = int(file.read().rpartition(")")[2].split()[1])
-    [victim] = [process for process in cluster.task_managers if process.pid == parent]
+    [victim] = [process for process in cluster.task_managers if worker in children(process.pid)]
     victim.kill()
     victim.wait()
     cluster.task_managers.remove(victim)

@@ -87,11 +87,9 @@ def open_ports(cluster: Any, leaks: Any) -> Iterator[dict[str, set[str]]]:
     def look() -> None:
         found["flink"] |= leaks.listening(cluster.job_manager.pid)
         for worker in cluster.workers():
-            # A child of a TaskManager has the sockets of the TaskManager until it executes the worker.
             # It may end before it is looked at.
             with contextlib.suppress(OSError):
-                if "worker.py" in Path(f"/proc/{worker}/cmdline").read_text():
-                    found["workers"] |= leaks.listening(worker)
+                found["workers"] |= leaks.listening(worker)
 
     with looking(look):
         yield found

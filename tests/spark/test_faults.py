@@ -5,11 +5,10 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
-from labeldp.templates.local_processes import children, runs
+from labeldp.templates.local_processes import children, is_worker
 
 SECONDS_TO_END = 30.0
 
@@ -81,9 +80,7 @@ def test_key_not_found(
     assert list(running.outputs.iterdir()) == []
 
 
-def test_told_to_end(
-    flags: dict[str, Any], start: Any, on_spark: list[str], cluster: Any, at_work: Any, local_cluster: ModuleType
-) -> None:
+def test_told_to_end(flags: dict[str, Any], start: Any, on_spark: list[str], cluster: Any, at_work: Any) -> None:
     """Ctrl-C also ends the job on the cluster: nothing looks finished, and no worker continues to write."""
     running = start(on_spark, **flags)
     workers = at_work(running)
@@ -92,8 +89,7 @@ def test_told_to_end(
 
     def left() -> list[Any]:
         # Without an executor, nothing starts another worker.
-        still_at_work = [worker for worker in workers if runs(worker, str(local_cluster.WORKER))]
-        return [*cluster.running_jobs(), *cluster.executors(), *still_at_work]
+        return [*cluster.running_jobs(), *cluster.executors(), *filter(is_worker, workers)]
 
     assert outcome.code == 1
     assert "interrupted" in outcome.error

@@ -33,16 +33,16 @@ def test_ports_in_use_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_child_processes(tmp_path: Path) -> None:
-    """Any name is possible, as of a worker that a user wrote; a process that has ended runs nothing."""
-    program = tmp_path / "a) S 1 1 (b"
-    program.write_text("#!/bin/sh\nread line\n")
-    program.chmod(0o755)
-    with subprocess.Popen([program], stdin=subprocess.PIPE) as child:
-        assert child.pid in local_processes.children(os.getpid())
-        assert child.pid not in local_processes.children(child.pid)
-        assert local_processes.runs(child.pid, str(program))
-        assert not local_processes.runs(child.pid, str(tmp_path))
-        child.kill()
-        child.wait()
-        assert child.pid not in local_processes.children(os.getpid())
-        assert not local_processes.runs(child.pid, str(program))
+    """A process may have any name. It is a worker by the file that it runs, until it ends."""
+    for name, worker in {"a) S 1 1 (b": False, "worker.py": True}.items():
+        program = tmp_path / name
+        program.write_text("#!/bin/sh\nread line\n")
+        program.chmod(0o755)
+        with subprocess.Popen([program], stdin=subprocess.PIPE) as child:
+            assert child.pid in local_processes.children(1, os.getpid())
+            assert child.pid not in local_processes.children(child.pid)
+            assert local_processes.is_worker(child.pid) == worker
+            child.kill()
+            child.wait()
+            assert child.pid not in local_processes.children(os.getpid())
+            assert not local_processes.is_worker(child.pid)
