@@ -42,8 +42,16 @@ from ...mechanisms.release.unit_bound import UnitCounts, bounded
 from ...transforms.center.feature_columns import center_columns, feature_columns
 from ..errors import FieldError
 from ..ledger.spent_budget import Caps
-from ..spec.feature_choice import check_center, choose_features, class_features, is_asked_for, makes_center, new_center
-from ..spec.fields import CELL_CENTER, Fields
+from ..spec.feature_choice import (
+    center_kind,
+    check_center,
+    choose_features,
+    class_features,
+    is_asked_for,
+    makes_center,
+    new_center,
+)
+from ..spec.fields import Fields
 from ..spec.label import Label
 from ..spec.mechanism_file import MechanismFile
 from .class_arrays import read_classes
@@ -137,15 +145,16 @@ def with_features(fields: Fields, label: Label, features: FeatureFrame | None) -
         return class_features(fields, label, features.batch.schema, features.source)
     if features is None:
         if is_asked_for(fields):
-            kind = fields.center or "linear"
-            raise FieldError("{center} {kind} is made of features: give features=frame with the labels", kind=kind)
+            raise FieldError(
+                "{center} {kind} is made of features: give features=frame with the labels", kind=center_kind(fields)
+            )
         return label
     if fields.center is None and (fields.center_column is not None or label.mechanism.name != AUTO):
-        fields = dataclasses.replace(fields, center=CELL_CENTER if label.mechanism.name == AUTO else "linear")
+        fields = dataclasses.replace(fields, center=center_kind(fields))
     if not makes_center(fields, label.column, label.mechanism.name):
         return label
-    name, mechanism = new_center(fields), label.mechanism.name
-    chosen = choose_features(fields, label.column, mechanism, features.batch.schema, features.source)
+    name = new_center(fields)
+    chosen = choose_features(fields, label.column, features.batch.schema, features.source)
     if chosen is None:
         return label
     if name in features.names:
@@ -154,7 +163,7 @@ def with_features(fields: Fields, label: Label, features: FeatureFrame | None) -
             "or leave that column out",
             source=features.source,
             name=name,
-            kind=fields.center or CELL_CENTER,
+            kind=center_kind(fields),
         )
     return dataclasses.replace(label, column=dataclasses.replace(label.column, center=name), features=chosen)
 

@@ -24,6 +24,7 @@ from ..errors import UsageError, one_line
 from ..ledger.ledger import Ledger
 from ..publish.protocol import check_caps
 from ..publish.release_steps import earlier_of_release
+from ..spec.fields import LINEAR_CENTER, MODELS_OF_LOG
 from ..spec.label import Label
 from ..spec.release import Release
 from .announcement import counted, describe_classes, describe_features, describe_missing
@@ -53,6 +54,7 @@ def print_dry_run(release: Release, schema: pa.Schema) -> None:
         for line in (
             ("label", _label(label)),
             ("center", _center(label)),
+            *([("recipients", _recipients(label))] if label.features is not None else []),
             ("budget", _budget(label, records)),
             ("mechanism", _mechanism(label)),
             ("expected", _expected(label, earlier, records)),
@@ -152,6 +154,16 @@ def _center(label: Label) -> str:
     if label.features is not None:
         return one_line(describe_features(label))
     return "none" if label.column.center is None else one_line(f"column {label.column.center}")
+
+
+def _recipients(label: Label) -> str:
+    """The question that decides on the kind of center, with what this request answers."""
+    assert label.features is not None
+    question = "do those who train have features that this log lacks? "
+    if not label.features.cells:
+        return f"{question}They can: labels keep most of epsilon. If they have none, consider --for {MODELS_OF_LOG}"
+    other = "none" if label.column.classes is not None else LINEAR_CENTER
+    return f"{question}This release is for those who have none, and says what its features say; else --center {other}"
 
 
 def _split(label: Label, records: int) -> BudgetSplit:

@@ -238,9 +238,10 @@ def _mechanism_flags(parser: CommandParser) -> None:
     else:
         add = parser.flag_group("Mechanism", "The default is right for labels that models are trained on.")
     add("--for", dest="purpose", choices=PURPOSES, metavar="PURPOSE",
-        help="what the labels serve for, instead of --mechanism: models, which is auto, or labels, the least error of "
-        "each label, which is rr_on_bins without a center; of classes, models is rr and labels rr_top_k; default "
-        "models")  # fmt: skip
+        help="what the labels serve for, instead of --mechanism: models, which is auto; log_features, models of those "
+        "who train on the features of this log alone: up to epsilon 2 labels are then drawn around a model that takes "
+        "most of epsilon; or labels, the least error of each label, which is rr_on_bins without a center; of classes, "
+        "models is rr and labels rr_top_k; default models")  # fmt: skip
     add("--mechanism", choices=(AUTO, *MECHANISMS), metavar="NAME",
         help="auto, the mechanism with the least error of a model that is trained on the labels; or a name. For "
         f"{MECHANISM_LIST}; default auto")  # fmt: skip
@@ -256,7 +257,8 @@ def _center_flags(parser: CommandParser) -> None:
     add("--center", choices=CENTERS, metavar="CENTER",
         help="linear: predict labels from the features first, by a linear model with a part of --epsilon; cells: and "
         "where it pays, by trees over cells of the features with more of it; predictions are released as a column; "
-        "none: no center; default: cells for --mechanism auto over an even label domain")  # fmt: skip
+        "none: no center; default: linear for --mechanism auto over an even label domain, with --for log_features "
+        "cells")  # fmt: skip
     add("--center_column", metavar="NAME",
         help="public column with a prediction of the label, from a model that has not seen these labels; needs an even "
         "label domain. With --center cells or linear, name of the new column; default LABEL_center")  # fmt: skip

@@ -17,8 +17,8 @@ from ...transforms.arrow_values import value_type
 from ...transforms.center.feature_columns import is_feature
 from ...transforms.label_summary import is_group_type
 from ..errors import FieldError
-from .feature_choice import check_center, choose_features, makes_center, new_center
-from .fields import CELL_CENTER, Fields
+from .feature_choice import center_kind, check_center, choose_features, makes_center, new_center
+from .fields import Fields
 from .input_spec import first_schema
 from .release import InputSpec
 
@@ -38,14 +38,14 @@ def center_features(
         return None
     found = first_schema(input, column) if schema is None else schema
     where = None if input.where is None else input.where.column
-    features = choose_features(fields, column, mechanism, found, input.paths[0], " in its first records", where)
+    features = choose_features(fields, column, found, input.paths[0], " in its first records", where)
     name = new_center(fields)
     if features is not None and name in found.names:
         raise FieldError(
             "{input} has a column {name!r}: name the new column of centers with {center} {kind} {center_column} NAME, "
             "or use that column as the center with {center_column} {name}",
             name=name,
-            kind=fields.center or CELL_CENTER,
+            kind=center_kind(fields),
         )
     return features
 

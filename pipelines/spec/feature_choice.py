@@ -20,7 +20,7 @@ from ...transforms.center.feature_columns import is_feature
 from ...transforms.io.input_format import listed
 from ...transforms.progress_log import LOGGER
 from ..errors import FieldError, did_you_mean
-from .fields import CELL_CENTER, NO_CENTER, Fields, names_of
+from .fields import CELL_CENTER, LINEAR_CENTER, MODELS_OF_LOG, NO_CENTER, Fields, names_of
 from .label import Label, MechanismChoice
 
 # Largest epsilons at which a center of classes is better than randomized response in most of docs/results: of more than
@@ -48,9 +48,12 @@ def is_asked_for(fields: Fields) -> bool:
     return fields.center not in (None, NO_CENTER) or fields.center_features is not None
 
 
-def may_have_cells(fields: Fields, mechanism: str) -> bool:
-    """Tells whether a linear center may get cells: for the mechanism auto by default."""
-    return fields.center == CELL_CENTER or (fields.center is None and mechanism == AUTO)
+def center_kind(fields: Fields) -> str:
+    """Kind of the center, where one is made: linear by default, which leaves labels most of epsilon.
+
+    With cells, labels say what the features of the log say and nothing else: that is for recipients who have no others.
+    """
+    return fields.center or (CELL_CENTER if fields.purpose == MODELS_OF_LOG else LINEAR_CENTER)
 
 
 def makes_class_center(fields: Fields, column: LabelColumn) -> bool:
@@ -83,7 +86,7 @@ def class_features(
     """Adds the features of a center of classes to a label whose classes have one, and the name of its new column."""
     if not makes_class_center(fields, label.column):
         return label
-    features = choose_features(fields, label.column, AUTO, schema, source, seen, where)
+    features = choose_features(fields, label.column, schema, source, seen, where)
     if features is None:
         return label
     name = fields.center_column or f"{label.name}_probabilities"
@@ -119,7 +122,6 @@ def makes_center(fields: Fields, column: LabelColumn, mechanism: str) -> bool:
 def choose_features(
     fields: Fields,
     column: LabelColumn,
-    mechanism: str,
     schema: pa.Schema,
     source: str,
     seen: str = "",
@@ -133,11 +135,12 @@ def choose_features(
     """
     chosen = _chosen(fields, column, schema, source, seen, where)
     if chosen:
-        return CenterFeatures(chosen, column.id_column, may_have_cells(fields, mechanism))
+        cells = column.classes is not None or center_kind(fields) == CELL_CENTER
+        return CenterFeatures(chosen, column.id_column, cells)
     if is_asked_for(fields):
         raise FieldError(
             "{center} {kind}: {file} has no column of numbers or texts besides the label",
-            kind=fields.center or "linear",
+            kind=center_kind(fields),
             file=source,
         )
     LOGGER.info("no center: %s has no column of numbers or text besides the label", source)

@@ -40,10 +40,12 @@ LOSSES = ("squared", "absolute", "poisson")
 DEFAULT_LOSS = "squared"
 AUTO = "auto"
 CENTERS = ("cells", "linear", "none")
-CELL_CENTER = "cells"
+LINEAR_CENTER, CELL_CENTER = "linear", "cells"
 NO_CENTER = "none"
 """Value of `--center` for labels without a center."""
-PURPOSES = ("models", "labels")
+MODELS_OF_LOG = "log_features"
+"""Purpose of a release for recipients who train on the features of the log alone."""
+PURPOSES = ("models", MODELS_OF_LOG, "labels")
 MODELS = ("linear", "trees", "network")
 
 MECHANISMS_BY_PURPOSE = {

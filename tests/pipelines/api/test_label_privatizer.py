@@ -515,7 +515,7 @@ def test_the_name_of_a_label_is_one_text(secret: bytes) -> None:
         ({"prior_epsilon": 3.0}, "prior_epsilon must be"),
         ({"mechanism": "best"}, "unknown mechanism 'best'"),
         ({"mechanism": "rr", "for_": "labels"}, "give for_ or mechanism"),
-        ({"for_": "fun"}, "^for_: unknown value 'fun'; known: models, labels"),
+        ({"for_": "fun"}, "^for_: unknown value 'fun'; known: models, log_features, labels"),
         ({"mechanism_parameters": {"bias": 0.1}}, "auto finds them itself"),
         (
             {"mechanism": "bias_limited", "mechanism_parameters": {"loss": "squared"}},

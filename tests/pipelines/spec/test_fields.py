@@ -73,7 +73,7 @@ def test_values_of_every_kind(name: str, value: Any, expected: Any) -> None:
         ("ledger", ["postgresql://me:secret@host/db"], "--ledger must be text"),
         ("input", ["a"], "--input must be text, not ['a']"),
         ("validate", "yes", "--validate must be true or false, not 'yes'"),
-        ("purpose", "model", "--for: unknown value 'model'; known: models, labels; did you mean models?"),
+        ("purpose", "model", "--for: unknown value 'model'; known: models, log_features, labels; did you mean models?"),
         ("center", "linaer", "--center: unknown value 'linaer'; known: cells, linear, none; did you mean linear?"),
     ],
 )
