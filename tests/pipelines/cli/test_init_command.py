@@ -93,7 +93,11 @@ def test_a_completed_file_runs(invoke: Any, logs: dict[str, Path], target: Path,
     for name, value in filled.items():
         assert f"\n{name}:\n" in text
         text = text.replace(f"\n{name}:\n", f"\n{name}: {value}\n")
-    target.write_text(text.replace("output: released", f"output: {outputs / 'released'}").replace("# for: log_features", "for: labels"))
+    target.write_text(
+        text.replace("output: released", f"output: {outputs / 'released'}").replace(
+            "# for: log_features", "for: labels"
+        )
+    )
     run = ["privatize", f"--config={target}", f"--noise_key_file={key_file}"]
 
     assert "weeks: 53 labels" in invoke([*run, "--dry_run"]).ok().out
