@@ -244,7 +244,7 @@ class CompareDigests(beam.DoFn):
     @redact_errors("comparing the passes")
     def process(self, drawn: Drawn, randomizer: Any, binding: NoiseBinding) -> Iterator[int | TaggedOutput]:
         column = self._column
-        digest = input_digest(self._key.load(), drawn.sums, *column.request(binding.budget))
+        digest = input_digest(self._key.load(), drawn.sums, column.request(binding.center_epsilons), binding.budget)
         if digest != binding.digest:
             raise InputError(CHANGED_INPUT)
         mechanism = (

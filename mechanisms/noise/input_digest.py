@@ -34,13 +34,12 @@ the index of the pair of center and group, so a record that moves to another gro
 The sums themselves must never leave the job, because they are linear. The sums of two runs that differ in one label
 differ by r d + s e, which has as many trailing zero bits as d and e have in common. From runs over known labels, r and
 s can be computed by solving equations, and from r and s unknown labels. Only `input_digest` is published:
-BLAKE2b(secret; sums, request), where the request holds the name of the label column, the label domain, the rounding,
-the two epsilons, and the name of the center column, the groups, the classes and what a missing label counts as, if
-there are any. This is what the noise is bound to as well, so a digest shows whether two inputs of *one request* are
-equal and nothing else; and anyone who sees their releases sees that anyway, because they have the same noise. Digests
-of different requests are independent random strings, also over equal columns. So inputs that are chosen with knowledge
-of all earlier digests are as good as chosen independently of the secret key, and among q inputs some two have the same
-digest with a probability of at most q^2 / 2^129.
+BLAKE2b(secret; sums, request), where the request holds the epsilons and all fields of `NoiseRequest`. This is what the
+noise is bound to as well, so a digest shows whether two inputs of *one request* are equal and nothing else; and anyone
+who sees their releases sees that anyway, because they have the same noise. Digests of different requests are
+independent random strings, also over equal columns. So inputs that are chosen with knowledge of all earlier digests are
+as good as chosen independently of the secret key, and among q inputs some two have the same digest with a probability
+of at most q^2 / 2^129.
 """
 
 from __future__ import annotations
@@ -51,8 +50,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..core.budget import BudgetSplit
-from ..core.label_classes import LabelClasses
-from .keyed_words import Groups, Identities, Unit, encode_parts, encode_request, keyed_blocks, keyed_hash
+from .keyed_words import Identities, NoiseRequest, encode_parts, keyed_blocks, keyed_hash
 
 LANES = 4
 """Number of independent 64-bit sums in a digest."""
@@ -116,24 +114,11 @@ def add_sums(parts: Iterable[RawSums]) -> RawSums:
     return RawSums(np.asarray(np.sum(lanes, axis=0, dtype=np.uint64)))
 
 
-def input_digest(
-    secret: bytes,
-    sums: RawSums,
-    column: str,
-    labels: np.ndarray,
-    budget: BudgetSplit,
-    rounding: str,
-    center: str | None = None,
-    groups: Groups | None = None,
-    unit: Unit | None = None,
-    classes: LabelClasses | None = None,
-    missing: float | None = None,
-) -> int:
+def input_digest(secret: bytes, sums: RawSums, request: NoiseRequest, budget: BudgetSplit) -> int:
     """Computes the digest that may be published: BLAKE2b(secret; sums, request), indistinguishable from random bits.
 
     It is an integer in [0, 2^256). The secret key (32 bytes), the label column and the center column are those of the
-    sums, which are over all records; the rest is as for `encode_request`.
+    sums, which are over all records.
     """
-    request = encode_request(column, labels, budget, rounding, center, groups, unit, classes, missing)
-    message = encode_parts(sums.to_bytes(), request)
+    message = encode_parts(sums.to_bytes(), request.encode(budget))
     return int.from_bytes(keyed_hash(secret, b"labeldp input", message), "big")

@@ -157,66 +157,79 @@ Groups = tuple[str, tuple[str, ...]]
 Unit = tuple[str, int]
 """Name of the column of privacy units, and the largest number of records of a unit."""
 
+Reading = tuple[tuple[str, str], ...]
+"""Names of options by which labels are read, with their values."""
 
-def encode_request(
-    column: str,
-    labels: np.ndarray,
-    budget: BudgetSplit,
-    rounding: str,
-    center: str | None = None,
-    groups: Groups | None = None,
-    unit: Unit | None = None,
-    classes: LabelClasses | None = None,
-    missing: float | None = None,
-) -> bytes:
-    """Encodes the part of a request that all noise and the input digest are bound to, as JSON.
 
-    Different requests have different encodings. The name of the label column is part of it, so that two columns of
-    equal values get independent noise. `labels` is the declared label domain, shape (k,), `rounding` "nearest" or
-    "randomized", and `center` the name of the center column; None stands for no center, no groups, records as privacy
-    units, and numbers instead of classes. Two lists of classes are two requests: were their noise the same wherever
-    their places are, it would tell exactly that no record has a class in which they differ. `missing` is what a missing
-    label counts as, for the same reason: equal noise for two of them would tell that no label is missing.
+@dataclass(frozen=True, eq=False)
+class NoiseRequest:
+    """Fields of a request that change what a label means, or what is released of it: the one list of them.
+
+    Every noise key and every digest is bound to them. Were the noise of two requests the same that differ in one of
+    them, it would tell exactly that no label has another meaning in the other request: that no label is missing, no
+    record has a class in which two lists differ, no text reads as another number, or two columns are equal.
+
+    Attributes:
+      column: Name of the label column, so that two columns of equal values get independent noise.
+      labels: The label domain, shape (k,).
+      rounding: Rounding of labels to the domain.
+      center: Name of the center column; None for no center.
+      groups: Groups of records; None for no groups.
+      unit: Privacy unit; None for single records.
+      classes: Classes of the label; None for numbers.
+      missing: What a missing label counts as; None to leave such records out.
+      reading: Options of text files by which labels are read, with their values; those of the default are left out.
+      center_epsilons: Epsilons of the parts of a center of classes, on which the budget of a record is spent; None for
+        any other release.
     """
-    bound_to: dict[str, Any] = {
-        "column": column,
-        "labels": [float(label).hex() for label in labels],
-        "epsilons": [float(budget.prior).hex(), float(budget.labels).hex()],
-        "rounding": rounding,
-    }
-    if center is not None:
-        bound_to["center"] = center
-    if groups is not None:
-        bound_to["groups"] = [groups[0], list(groups[1])]
-    if unit is not None:
-        bound_to["unit"] = list(unit)
-    if classes is not None:
-        bound_to["classes"] = classes.request
-    if missing is not None:
-        bound_to["missing"] = float(missing).hex()
-    return json.dumps(bound_to, sort_keys=True).encode()
+
+    column: str
+    labels: Any
+    rounding: str
+    center: str | None = None
+    groups: Groups | None = None
+    unit: Unit | None = None
+    classes: LabelClasses | None = None
+    missing: float | None = None
+    reading: Reading = ()
+    center_epsilons: tuple[float, ...] | None = None
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The fields that not every request has, of those that this one has, as values of JSON."""
+        found = {
+            "center": self.center,
+            "groups": self.groups and [self.groups[0], list(self.groups[1])],
+            "unit": self.unit and list(self.unit),
+            "classes": self.classes and self.classes.request,
+            "missing": None if self.missing is None else float(self.missing).hex(),
+            "reading": [list(each) for each in self.reading] or None,
+            "center_epsilons": self.center_epsilons and [each.hex() for each in self.center_epsilons],
+        }
+        return {name: value for name, value in found.items() if value is not None}
+
+    @property
+    def needed(self) -> dict[str, Any]:
+        """The fields that every request has, as values of JSON."""
+        labels = [float(label).hex() for label in self.labels]
+        return {"column": self.column, "labels": labels, "rounding": self.rounding}
+
+    def encode(self, budget: BudgetSplit) -> bytes:
+        """Encodes the request with its epsilons, of the prior and of the randomizer, as JSON.
+
+        Different requests have different encodings.
+        """
+        epsilons = [float(budget.prior).hex(), float(budget.labels).hex()]
+        return json.dumps({**self.needed, "epsilons": epsilons, **self.given}, sort_keys=True).encode()
 
 
-def derive_noise_key(
-    secret: bytes,
-    digest: int,
-    column: str,
-    labels: np.ndarray,
-    budget: BudgetSplit,
-    rounding: str,
-    center: str | None = None,
-    groups: Groups | None = None,
-    unit: Unit | None = None,
-    classes: LabelClasses | None = None,
-    missing: float | None = None,
-) -> bytes:
+def derive_noise_key(secret: bytes, digest: int, request: NoiseRequest, budget: BudgetSplit) -> bytes:
     """Derives the noise key of one release, 32 bytes, bound to the data and to the request.
 
     It is the same for the same input and request, independent for any other. `digest` is the `input_digest` of all
-    records; the rest is as for `encode_request`. Raises ValueError unless the secret key has 32 bytes.
+    records. Raises ValueError unless the secret key has 32 bytes.
     """
-    request = encode_request(column, labels, budget, rounding, center, groups, unit, classes, missing)
-    message = encode_parts(digest.to_bytes(KEY_BYTES, "big"), request)
+    message = encode_parts(digest.to_bytes(KEY_BYTES, "big"), request.encode(budget))
     return keyed_hash(secret, b"labeldp noise", message)
 
 

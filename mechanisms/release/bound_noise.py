@@ -9,17 +9,18 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from ..center.group_ranges import LabelGroups
 from ..core.budget import BudgetSplit
 from ..core.label_classes import LabelClasses, stated_label
 from ..core.label_grid import NEAREST, DeclaredGrid
 from ..noise.input_digest import input_digest
-from ..noise.keyed_words import derive_noise_key, keyed_hash
+from ..noise.keyed_words import Reading, derive_noise_key, keyed_hash
 from .label_column import LabelColumn
 from .label_records import LabelSummary
 from .unit_bound import UnitBound
+
+_OF_COLUMN = ("rounding", "center", "groups", "unit", "declared", "classes", "missing", "reading")
+"""Attributes of a label column that a binding has under the same names."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,8 @@ class NoiseBinding:
       declared: The declared grid, if `domain` is a coarser one; else None. It does not enter the noise key.
       classes: Classes whose places are the domain; None for numbers.
       missing: Label that a missing one counts as, of classes a place; None if such records were left out.
+      reading: Options of text files by which labels are read, other than the default.
+      center_epsilons: Epsilons of the parts of a center of classes; None for any other release.
     """
 
     digest: int
@@ -59,6 +62,8 @@ class NoiseBinding:
     declared: DeclaredGrid | None = None
     classes: LabelClasses | None = None
     missing: float | None = None
+    reading: Reading = ()
+    center_epsilons: tuple[float, ...] | None = None
 
     @property
     def missing_label(self) -> float | str | None:
@@ -74,33 +79,37 @@ class NoiseBinding:
         Returns:
           32 bytes.
         """
-        domain, groups = np.array(self.domain), None if self.groups is None else self.groups.request
-        unit = None if self.unit is None else self.unit.request
-        request = (self.column, domain, self.budget, self.rounding, self.center, groups, unit, self.classes)
-        return derive_noise_key(secret, self.digest, *request, self.missing)
+        return derive_noise_key(secret, self.digest, self._bound_column.request(self.center_epsilons), self.budget)
+
+    @property
+    def _bound_column(self) -> LabelColumn:
+        """The private column, without what noise is not bound to."""
+        named = {name: getattr(self, name) for name in _OF_COLUMN if name != "declared"}
+        return LabelColumn(self.column, self.domain, **named)
 
 
-def make_binding(summary: LabelSummary, column: LabelColumn, budget: BudgetSplit, secret: bytes) -> NoiseBinding:
+def make_binding(
+    summary: LabelSummary,
+    column: LabelColumn,
+    budget: BudgetSplit,
+    secret: bytes,
+    center_epsilons: tuple[float, ...] | None = None,
+) -> NoiseBinding:
     """Binds the noise of a release to a summary of its whole input.
 
-    The result is the part of the summary that is safe to show: digest and record counts.
+    The result is the part of the summary that is safe to show: digest and record counts. `center_epsilons` are those of
+    the parts of a center of classes; None for any other release.
     """
-    digest = input_digest(secret, summary.sums, *column.request(budget))
     return NoiseBinding(
-        digest=digest,
+        digest=input_digest(secret, summary.sums, column.request(center_epsilons), budget),
         column=column.name,
         domain=column.domain,
         budget=budget,
         records=summary.records,
         unusable=summary.unusable,
-        rounding=column.rounding,
-        center=column.center,
         missing_centers=summary.missing_centers,
-        groups=column.groups,
-        unit=column.unit,
-        declared=column.declared,
-        classes=column.classes,
-        missing=column.missing,
+        center_epsilons=center_epsilons,
+        **{name: getattr(column, name) for name in _OF_COLUMN},
     )
 
 
@@ -133,15 +142,8 @@ class StreamBinding:
         Returns:
           32 bytes.
         """
-        bound_to: list[Any] = [self.release, column.name, [label.hex() for label in column.domain], column.rounding]
-        if column.center is not None:
-            bound_to.append(["center", column.center])
-        if column.groups is not None:
-            bound_to.append(["groups", column.groups.column, list(column.groups.values)])
-        if column.unit is not None:
-            bound_to.append(["unit", *column.unit.request])
-        if column.classes is not None:
-            bound_to.append(["classes", *column.classes.request])
-        if column.missing is not None:
-            bound_to.append(["missing", float(column.missing).hex()])
+        request = column.request()
+        bound_to: list[Any] = [self.release, *request.needed.values()]
+        for name, value in request.given.items():
+            bound_to.append([name, *(value if isinstance(value, list) else [value])])
         return keyed_hash(secret, b"labeldp endless", json.dumps(bound_to).encode())

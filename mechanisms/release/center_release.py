@@ -162,19 +162,20 @@ def moments_key(summary: MomentSummary, column: LabelColumn, design: CenterDesig
     sums stay, equal releases would show that: a change of features leaves the sums as they are if the label of the
     record is the middle one. As a pseudorandom function of rows and sums, the noise is independent for any two inputs.
     """
-    bound_to: list[Any] = [
-        summary.digest.to_bytes().hex(),
-        summary.rows.to_bytes().hex(),
-        list(summary.sums),
-        column.name,
-        [label.hex() for label in column.domain],
-        column.rounding,
-        design.epsilon.hex(),
-        design.map.norm,
-    ]
-    if column.unit is not None:
-        bound_to.append(column.unit.request)
+    bound_to = [
+        summary.digest.to_bytes().hex(), summary.rows.to_bytes().hex(), list(summary.sums),
+        *column.request().needed.values(), design.epsilon.hex(), design.map.norm, *_given(column),
+    ]  # fmt: skip
     return keyed_hash(secret, b"labeldp moments", json.dumps(bound_to).encode())
+
+
+def _given(column: LabelColumn) -> list[Any]:
+    """Further fields of the request that the noise of a center is bound to.
+
+    Sums are of labels and features: the column of centers gets its name after them.
+    """
+    given = column.request().given
+    return [value if name == "unit" else [name, value] for name, value in given.items() if name != "center"]
 
 
 def release_center(summary: MomentSummary, column: LabelColumn, design: CenterDesign, secret: bytes) -> LinearCenter:
@@ -253,19 +254,11 @@ def cells_key(
     As in `moments_key`, it is bound to the labels and cells of all records, to the request and to the raw tables.
     """
     tables = summary.tables.counts.astype("<i8").tobytes() + summary.tables.sums.astype("<i8").tobytes()
-    bound_to: list[Any] = [
-        summary.digest.to_bytes().hex(),
-        summary.places.to_bytes().hex(),
-        keyed_hash(secret, b"labeldp tables", tables).hex(),
-        column.name,
-        [label.hex() for label in column.domain],
-        column.rounding,
-        list(center.coefficients),
-        design.histogram.hex(),
-        design.epsilon.hex(),
-    ]
-    if column.unit is not None:
-        bound_to.append(column.unit.request)
+    bound_to = [
+        summary.digest.to_bytes().hex(), summary.places.to_bytes().hex(),
+        keyed_hash(secret, b"labeldp tables", tables).hex(), *column.request().needed.values(),
+        list(center.coefficients), design.histogram.hex(), design.epsilon.hex(), *_given(column),
+    ]  # fmt: skip
     return keyed_hash(secret, b"labeldp cells", json.dumps(bound_to).encode())
 
 

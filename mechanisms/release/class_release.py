@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -34,7 +34,6 @@ from .center_release import MomentSummary, row_sums
 from .label_column import LabelColumn
 from .label_records import LabelRecords, LabelSummary, label_sums
 from .prior_release import RefusedRelease
-from .unit_bound import UnitBound
 
 DRAWN_BY_CENTER = "class_center"
 """Name of the mechanism of classes that are drawn from the probabilities of their center."""
@@ -69,12 +68,24 @@ def release_class_counts(summary: LabelSummary, column: LabelColumn, epsilon: fl
             f"{summary.records:,} records are too few for a center of {classes} classes at this epsilon: raise "
             "epsilon, or leave out the center (center none), for randomized response"
         )
-    binding = make_binding(summary, column, UNUSED, secret)
-    # The budget of the binding is the same for every epsilon.
-    used = json.dumps(["class counts", parts.counts.hex(), epsilon.hex()]).encode()
-    key = keyed_hash(binding.noise_key(secret), b"labeldp classes", used)
+    binding = bind_classes(summary, column, parts, secret)
+    key = class_counts_key(binding, secret)
     (counts,) = noised_class_counts(summary.counts[None, :], parts.counts, key)
     return ClassCounts(**vars(binding), counts=counts, parts=parts)
+
+
+def bind_classes(summary: LabelSummary, column: LabelColumn, parts: ClassBudget, secret: bytes) -> NoiseBinding:
+    """Binds the noise of a release whose classes are drawn from a center: to the budget that is spent on its parts.
+
+    All noise depends on epsilon by these parts alone, which round it down to less than 1e-7: two epsilons with the same
+    parts are one request, with one digest.
+    """
+    return make_binding(summary, column, UNUSED, secret, astuple(parts))
+
+
+def class_counts_key(binding: NoiseBinding, secret: bytes) -> bytes:
+    """Derives the noise key of the counts of the classes, 32 bytes, from the binding of `bind_classes`."""
+    return keyed_hash(binding.noise_key(secret), b"labeldp classes", b"class counts")
 
 
 def sum_class_rows(records: LabelRecords, rows: np.ndarray, secret: bytes, left_out: int = 0) -> MomentSummary:
@@ -108,7 +119,7 @@ def class_sums_key(summary: MomentSummary, column: LabelColumn, design: LogitDes
     As in `moments_key`, it is bound to the labels and the rows of all records, to the request and to the raw sums.
     """
     bound_to: list[Any] = [
-        summary.digest.to_bytes().hex(), summary.rows.to_bytes().hex(), list(summary.sums), *_request(column),
+        summary.digest.to_bytes().hex(), summary.rows.to_bytes().hex(), list(summary.sums), _request(column),
         design.epsilon.hex(), design.map.norm,
     ]  # fmt: skip
     return keyed_hash(secret, b"labeldp classes", json.dumps(["class sums", *bound_to]).encode())
@@ -203,17 +214,16 @@ def class_cells_key(
     """
     counts = keyed_hash(secret, b"labeldp tables", summary.counts.astype("<i8").tobytes()).hex()
     bound_to: list[Any] = [
-        summary.digest.to_bytes().hex(), summary.places.to_bytes().hex(), counts, *_request(column),
+        summary.digest.to_bytes().hex(), summary.places.to_bytes().hex(), counts, _request(column),
         design.epsilon.hex(), [list(each) for each in linear.sums],
     ]  # fmt: skip
     return keyed_hash(secret, b"labeldp classes", json.dumps(["cells", *bound_to]).encode())
 
 
-def _request(column: LabelColumn) -> list[Any]:
-    """The request as all noise of the center is bound to it."""
-    assert column.classes is not None
-    unit: UnitBound | None = column.unit
-    return [column.name, column.classes.request, None if unit is None else unit.request]
+def _request(column: LabelColumn) -> dict[str, Any]:
+    """The request as all noise of the center is bound to it; its epsilons are those of the designs."""
+    request = column.request()
+    return {**request.needed, **request.given}
 
 
 def center_randomizer(classes: int) -> Randomizer:

@@ -9,10 +9,9 @@ import numpy as np
 
 from ..center.group_ranges import LabelGroups
 from ..center.residuals import ResidualDomain, check_even
-from ..core.budget import BudgetSplit
 from ..core.label_classes import LabelClasses, stated_label
 from ..core.label_grid import NEAREST, OUTWARD, ROUNDINGS, DeclaredGrid, LabelRounder, check_domain
-from ..noise.keyed_words import Groups, Identities, Unit, words
+from ..noise.keyed_words import Identities, NoiseRequest, Reading, words
 from .unit_bound import UnitBound
 
 
@@ -41,6 +40,8 @@ class LabelColumn:
         Noise is bound to `domain` alone: two declared grids with the same working grid are one request.
       missing: Label that a missing one counts as, of classes a place; None to leave such records out. Readers put it in
         (`missing_labels`), so that no stage can tell which labels were missing.
+      reading: Options of text files that decide what a label reads as, with their values, where they are not the
+        default. Noise is bound to them: equal noise for two of them would tell that no label reads otherwise.
     """
 
     name: str
@@ -54,6 +55,7 @@ class LabelColumn:
     declared: DeclaredGrid | None = None
     classes: LabelClasses | None = None
     missing: float | None = None
+    reading: Reading = ()
 
     def __post_init__(self) -> None:
         """Raises ValueError for an invalid domain, a column in two roles, an unknown rounding, or an uneven domain."""
@@ -166,22 +168,20 @@ class LabelColumn:
         """Label that a missing one counts as: a number or one of the classes; None to leave such records out."""
         return None if self.missing is None else stated_label(self.missing, self.classes)
 
-    def request(
-        self, budget: BudgetSplit
-    ) -> tuple[
-        str, np.ndarray, BudgetSplit, str, str | None, Groups | None, Unit | None, LabelClasses | None, float | None
-    ]:
-        """Everything about the column that noise and input digest are bound to, in the order of `input_digest`.
+    def request(self, center_epsilons: tuple[float, ...] | None = None) -> NoiseRequest:
+        """Everything about the column that noise and input digest are bound to.
 
         Args:
-          budget: Epsilon of the prior and of the randomizer.
+          center_epsilons: Epsilons of the parts of a center of classes; None for any other release.
 
         Returns:
-          Name, domain, budget, rounding, center column, groups, unit, classes, and what a missing label counts as.
+          The fields. Of the others, `id_column` is a part of the identities of records, `declared` gives no label
+          another meaning, and `others` leaves out records without a usable label, which is public.
         """
         groups = None if self.groups is None else self.groups.request
         unit = None if self.unit is None else self.unit.request
-        return self.name, self.labels, budget, self.rounding, self.center, groups, unit, self.classes, self.missing
+        named = self.center, groups, unit, self.classes, self.missing, self.reading, center_epsilons
+        return NoiseRequest(self.name, self.labels, self.rounding, *named)
 
     def split(self, bound: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         """Splits indices of pairs of center and group, to which noise is bound.

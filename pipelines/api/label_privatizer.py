@@ -28,7 +28,7 @@ from ...mechanisms.core.randomizer import Randomizer
 from ...mechanisms.noise.keyed_words import KEY_BYTES
 from ...mechanisms.registry import AUTO
 from ...mechanisms.release.bound_noise import NoiseBinding, make_binding
-from ...mechanisms.release.class_release import UNUSED
+from ...mechanisms.release.class_release import bind_classes
 from ...mechanisms.release.label_column import LabelColumn
 from ...mechanisms.release.unit_bound import UnitBound, UnitCounts
 from ...transforms.errors import InputError
@@ -372,7 +372,8 @@ class LabelPrivatizer:
         if mechanism.class_center is not None:
             center = mechanism.class_center.center
             coded = class_probabilities(center, features)
-            binding, centers = make_binding(records.summary(secret), column, UNUSED, secret), as_shares(coded)
+            binding = bind_classes(records.summary(secret), column, center.budget, secret)
+            centers = as_shares(coded)
             drawn = draw_class_labels(records, center, coded, binding, secret)
         else:
             if isinstance(linear, LinearCenter):

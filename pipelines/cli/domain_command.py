@@ -42,7 +42,7 @@ from ..publish.output_folder import publish_file, publishing, staging_folder
 from ..publish.protocol import Charge, charged, check_caps
 from ..publish.signals import signals_as_interrupts
 from ..spec.fields import Fields
-from ..spec.input_spec import check_columns, input_spec, read_schema
+from ..spec.input_spec import check_columns, input_spec, read_as, read_schema
 from ..spec.label import Budget, read_caps, read_unusable_fraction, unit_bound
 from ..spec.machine import check_tfrecord
 from ..spec.mechanism_file import prior_release_name
@@ -98,6 +98,8 @@ class DomainRequest:
         ]  # fmt: skip
         if self.column.unit is not None:
             asked.append(self.column.unit.request)
+        if self.column.reading:
+            asked.append({"reading": self.column.reading})
         return hashlib.blake2b(json.dumps(asked).encode(), digest_size=16).hexdigest()
 
 
@@ -139,9 +141,10 @@ def _parse(args: argparse.Namespace) -> DomainRequest:
     input = input_spec(fields)
     named = {"label": args.label, "id_column": args.id_column, "unit_column": args.unit_column}
     check_columns(named, input, read_schema(input, [args.label]))
+    domain = tuple(log_spaced_labels().tolist())
     return DomainRequest(
         input=input,
-        column=LabelColumn(args.label, tuple(log_spaced_labels().tolist()), args.id_column, OUTWARD, unit=unit),
+        column=read_as(LabelColumn(args.label, domain, args.id_column, OUTWARD, unit=unit), input.format),
         threshold=threshold,
         budget=Budget(args.epsilon, prior_epsilon=args.epsilon),
         caps=caps,

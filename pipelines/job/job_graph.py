@@ -128,7 +128,9 @@ class LabelJob:
         release, column, suffix, fitted = self._release, self.label.column, self._suffix, self.label.mechanism.fitted
         limits = release.threshold, release.input.id_groups
         if fitted is not None and fitted.class_center is not None:
-            self.binding = labels | "BindNoise" >> BindNoise(column, UNUSED, release.key, *limits)
+            self.binding = labels | "BindNoise" >> BindNoise(
+                column, UNUSED, release.key, *limits, dataclasses.astuple(fitted.class_center.center.budget)
+            )
             self._drawing = fitted.class_center.center, Carried(f"binding{suffix}", self.binding)
             return labels.pipeline | "MechanismText" >> beam.Create([fitted.to_text()])
         features, epsilon = self.label.features, self.label.record_budget.epsilon

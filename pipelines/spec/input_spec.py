@@ -6,7 +6,9 @@ Functions raise FieldError if a field is wrong, and InputError, which names the 
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 
 import pyarrow as pa
 
@@ -79,6 +81,18 @@ def input_format(fields: Fields) -> Format:
         return Format(str(fields.input_format), types or None, partitions=partitions, dialect=csv_dialect(fields))
     except ValueError as error:
         raise FieldError.of(error) from None
+
+
+def read_as(column: LabelColumn, format: Format) -> LabelColumn:
+    """The column with the options by which its labels are read from text, other than the default."""
+    if format.name != "csv":
+        return column
+    default, types = asdict(Dialect()), format.csv_types or {}
+    given = {name: value for name, value in asdict(format.dialect).items() if value != default[name]}
+    if column.name in types:
+        given["type"] = types[column.name]
+    reading = tuple((name, value if isinstance(value, str) else json.dumps(value)) for name, value in given.items())
+    return dataclasses.replace(column, reading=reading)
 
 
 def csv_dialect(fields: Fields) -> Dialect:

@@ -217,4 +217,6 @@ def _label_request(release: Release, label: Label) -> str:
         asked.append({"classes": column.classes.request})
     if column.missing is not None:
         asked.append({"missing": column.missing})
+    if column.reading:
+        asked.append({"reading": column.reading})
     return request_hash(asked)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from labeldp.mechanisms.core.budget import BudgetSplit, split_budget
 from labeldp.mechanisms.noise.input_digest import RawSums, add_sums, digest_sums, input_digest
-from labeldp.mechanisms.noise.keyed_words import row_identities, words
+from labeldp.mechanisms.noise.keyed_words import NoiseRequest, row_identities, words
 from labeldp.mechanisms.noise.noisy_histogram import estimated_prior, noisy_prior
 from labeldp.mechanisms.release.label_records import LabelSummary
 from labeldp.transforms import (
@@ -221,7 +221,7 @@ def test_the_release_is_the_noisy_prior_of_the_counts(labelled, release, secret,
     found = release([labelled({"y": values})], prior_epsilon=prior_epsilon, threshold=Threshold(0.1))
     budget = split_budget(2.0, 4, 500, prior_epsilon)
     sums = rows_sums(np.arange(500), values[:-1], secret)
-    digest = input_digest(secret, sums, "y", np.array(DOMAIN), budget, "nearest")
+    digest = input_digest(secret, sums, NoiseRequest("y", np.array(DOMAIN), "nearest"), budget)
     binding = NoiseBinding(digest, "y", DOMAIN, budget, 500, 1)
     assert NoiseBinding(**{name: getattr(found, name) for name in vars(binding)}) == binding
     expected = noisy_prior(np.array(DOMAIN), np.array(counted(values[:-1])), budget.prior, binding.noise_key(secret))
@@ -506,7 +506,7 @@ def test_a_release_holds_no_raw_count(labelled, release):
     assert set(vars(released)) == {
         "digest", "column", "domain", "budget", "records", "unusable", "rounding", "prior", "counts", "center",
         "missing_centers", "missing", "linear", "groups", "group_records", "unit", "unit_epsilon", "declared",
-        "classes",
+        "classes", "reading", "center_epsilons",
     }  # fmt: skip
     noised = np.array(released.counts) - [0, 400, 0, 31]
     assert (noised != 0).any()
@@ -527,7 +527,7 @@ def test_releases_and_bindings_hold_the_keyed_hash_of_the_sums_and_not_the_sums(
     released = release([batch], column)
     (binding,) = run(lambda p: {"out": p | beam.Create([batch]) | BindNoise(column, BudgetSplit(0.5, 0.5), key)})["out"]
     for one in (released, binding):
-        assert one.digest == input_digest(secret, sums, "y", np.array(DOMAIN), one.budget, "nearest")
+        assert one.digest == input_digest(secret, sums, NoiseRequest("y", np.array(DOMAIN), "nearest"), one.budget)
         shown = pickle.dumps(one) + repr(one).encode() + str(vars(one)).encode() + one.digest.to_bytes(32, "little")
         for lane in sums.lanes.tolist():
             for form in (lane.to_bytes(8, "little"), lane.to_bytes(8, "big"), b"%d" % lane, b"%x" % lane):

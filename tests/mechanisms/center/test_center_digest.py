@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from labeldp.mechanisms.core.budget import BudgetSplit
 from labeldp.mechanisms.noise.input_digest import add_sums, digest_sums, input_digest
-from labeldp.mechanisms.noise.keyed_words import derive_noise_key, labelled_words, row_identities
+from labeldp.mechanisms.noise.keyed_words import NoiseRequest, derive_noise_key, labelled_words, row_identities
 
 KEY = bytes(range(32))
 INDICES = st.lists(st.integers(0, 2**20 - 1), min_size=1, max_size=12)
@@ -72,12 +72,12 @@ def test_parts_add_up_and_no_record_adds_nothing():
 
 
 def test_digest_and_noise_key_bind_the_name_of_the_center_column():
-    request = ("y", np.array([0.0, 1.0]), BudgetSplit(0.5, 0.5), "nearest")
+    budget = BudgetSplit(0.5, 0.5)
     raw = digest_sums(KEY, "y", row_identities("/a", np.arange(2)), np.zeros(2), ("c", np.zeros(2, int)))
     names = (None, "c", "d", "")
-    assert len({input_digest(KEY, raw, *request, name) for name in names}) == len(names)
-    assert len({derive_noise_key(KEY, 7, *request, name) for name in names}) == len(names)
-    assert input_digest(KEY, raw, *request) == input_digest(KEY, raw, *request, None)
+    requests = [NoiseRequest("y", np.array([0.0, 1.0]), "nearest", name) for name in names]
+    assert len({input_digest(KEY, raw, request, budget) for request in requests}) == len(names)
+    assert len({derive_noise_key(KEY, 7, request, budget) for request in requests}) == len(names)
     assert sums([1, 2], "c") != sums([1, 2], "d")
 
 

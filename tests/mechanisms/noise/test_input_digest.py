@@ -7,7 +7,6 @@ import hashlib
 import json
 import struct
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,11 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from labeldp.mechanisms.core.budget import BudgetSplit
 from labeldp.mechanisms.noise.input_digest import RawSums, add_sums, digest_sums, input_digest
-from labeldp.mechanisms.noise.keyed_words import integer_identities, packed_identities, row_identities
+from labeldp.mechanisms.noise.keyed_words import NoiseRequest, integer_identities, packed_identities, row_identities
 
 KEY = bytes(range(32))
 Y = "weight \u00e9"
-REQUEST: tuple[Any, ...] = (Y, np.array([0.0, 0.1]), BudgetSplit(0.25, 0.75), "nearest")
+LABELS, BUDGET = np.array([0.0, 0.1]), BudgetSplit(0.25, 0.75)
+REQUEST = NoiseRequest(Y, LABELS, "nearest"), BUDGET
 OTHER_KEY = bytes(range(1, 33))
 WORD = 1 << 64
 
@@ -226,23 +226,24 @@ def test_equal_columns_have_independent_digests():
     }
     for lane in range(4):
         assert len({int(each.lanes[lane]) for each in sums.values()}) == len(sums)
-    digests = {input_digest(KEY, each, column, *REQUEST[1:]) for (column, _), each in sums.items()}
+    digests = {
+        input_digest(KEY, each, NoiseRequest(column, LABELS, "nearest"), BUDGET) for (column, _), each in sums.items()
+    }
     assert len(digests) == len(sums)
     again = digest_sums(KEY, "y", integer_identities("u", numbers), labels)
-    assert input_digest(KEY, again, "y", *REQUEST[1:]) in digests
+    assert input_digest(KEY, again, NoiseRequest("y", LABELS, "nearest"), BUDGET) in digests
 
 
 def test_equal_sums_have_independent_digests_in_another_request():
     """Equal digests at two epsilons would show that no label changed between the two releases."""
-    labels, budget = REQUEST[1], REQUEST[2]
-    requests: list[tuple[Any, ...]] = [
+    requests = [
         REQUEST,
-        ("z", *REQUEST[1:]),
-        (Y, np.array([0.0, 0.2]), budget, "nearest"),
-        (Y, np.array([0.0]), budget, "nearest"),
-        (Y, labels, BudgetSplit(0.25, 0.5), "nearest"),
-        (Y, labels, BudgetSplit(0.5, 0.75), "nearest"),
-        (Y, labels, budget, "randomized"),
+        (NoiseRequest("z", LABELS, "nearest"), BUDGET),
+        (NoiseRequest(Y, np.array([0.0, 0.2]), "nearest"), BUDGET),
+        (NoiseRequest(Y, np.array([0.0]), "nearest"), BUDGET),
+        (NoiseRequest(Y, LABELS, "nearest"), BudgetSplit(0.25, 0.5)),
+        (NoiseRequest(Y, LABELS, "nearest"), BudgetSplit(0.5, 0.75)),
+        (NoiseRequest(Y, LABELS, "randomized"), BUDGET),
     ]
     sums = raw([1, 2, 3, 4])
     digests = [input_digest(KEY, sums, *request) for request in requests]

@@ -20,6 +20,7 @@ from labeldp.mechanisms.core.budget import BudgetSplit
 from labeldp.mechanisms.noise import keyed_words as noise
 from labeldp.mechanisms.noise.keyed_words import (
     Identities,
+    NoiseRequest,
     derive_noise_key,
     integer_identities,
     packed_identities,
@@ -172,7 +173,7 @@ def test_a_key_of_another_size_is_refused(key):
     uses: list[Callable[[], object]] = [
         lambda: noise.words(key, FINGERPRINT, rows(1, 2)),
         lambda: noise.keyed_hash(key, b"use", b""),
-        lambda: derive_noise_key(key, 0, "y", np.zeros(1), BudgetSplit(0.0, 1.0), "nearest"),
+        lambda: derive_noise_key(key, 0, NoiseRequest("y", np.zeros(1), "nearest"), BudgetSplit(0.0, 1.0)),
     ]
     for use in uses:
         with pytest.raises(ValueError, match="32 bytes"):
@@ -195,23 +196,25 @@ def test_noise_key_is_keyed_blake2b_of_digest_and_request():
     parts = (b"".join([bytes(31), b"M"]), document.encode())
     message = b"".join(len(part).to_bytes(8, "little") + part for part in parts)
     expected = hashlib.blake2b(message, key=KEY, digest_size=32, person=b"labeldp noise").digest()
-    assert derive_noise_key(KEY, 77, "weight \u00e9", labels, budget, "nearest") == expected
+    assert derive_noise_key(KEY, 77, NoiseRequest("weight \u00e9", labels, "nearest"), budget) == expected
 
 
 def test_noise_key_is_bound_to_secret_digest_column_domain_budget_and_rounding():
     labels = np.array([0.0, 1.0])
     keys = {
-        derive_noise_key(KEY, 1, "y", labels, BudgetSplit(0.5, 0.5), "nearest"),
-        derive_noise_key(OTHER_KEY, 1, "y", labels, BudgetSplit(0.5, 0.5), "nearest"),
-        derive_noise_key(KEY, 2, "y", labels, BudgetSplit(0.5, 0.5), "nearest"),
-        derive_noise_key(KEY, MODULUS - 1, "y", labels, BudgetSplit(0.5, 0.5), "nearest"),
-        derive_noise_key(KEY, 1, "z", labels, BudgetSplit(0.5, 0.5), "nearest"),
-        derive_noise_key(KEY, 1, "", labels, BudgetSplit(0.5, 0.5), "nearest"),
-        derive_noise_key(KEY, 1, "y", np.array([0.0, np.nextafter(1.0, 2.0)]), BudgetSplit(0.5, 0.5), "nearest"),
-        derive_noise_key(KEY, 1, "y", np.array([0.0]), BudgetSplit(0.5, 0.5), "nearest"),
-        derive_noise_key(KEY, 1, "y", labels, BudgetSplit(0.5, np.nextafter(0.5, 1.0)), "nearest"),
-        derive_noise_key(KEY, 1, "y", labels, BudgetSplit(np.nextafter(0.5, 1.0), 0.5), "nearest"),
-        derive_noise_key(KEY, 1, "y", labels, BudgetSplit(0.5, 0.5), "randomized"),
+        derive_noise_key(KEY, 1, NoiseRequest("y", labels, "nearest"), BudgetSplit(0.5, 0.5)),
+        derive_noise_key(OTHER_KEY, 1, NoiseRequest("y", labels, "nearest"), BudgetSplit(0.5, 0.5)),
+        derive_noise_key(KEY, 2, NoiseRequest("y", labels, "nearest"), BudgetSplit(0.5, 0.5)),
+        derive_noise_key(KEY, MODULUS - 1, NoiseRequest("y", labels, "nearest"), BudgetSplit(0.5, 0.5)),
+        derive_noise_key(KEY, 1, NoiseRequest("z", labels, "nearest"), BudgetSplit(0.5, 0.5)),
+        derive_noise_key(KEY, 1, NoiseRequest("", labels, "nearest"), BudgetSplit(0.5, 0.5)),
+        derive_noise_key(
+            KEY, 1, NoiseRequest("y", np.array([0.0, np.nextafter(1.0, 2.0)]), "nearest"), BudgetSplit(0.5, 0.5)
+        ),
+        derive_noise_key(KEY, 1, NoiseRequest("y", np.array([0.0]), "nearest"), BudgetSplit(0.5, 0.5)),
+        derive_noise_key(KEY, 1, NoiseRequest("y", labels, "nearest"), BudgetSplit(0.5, np.nextafter(0.5, 1.0))),
+        derive_noise_key(KEY, 1, NoiseRequest("y", labels, "nearest"), BudgetSplit(np.nextafter(0.5, 1.0), 0.5)),
+        derive_noise_key(KEY, 1, NoiseRequest("y", labels, "randomized"), BudgetSplit(0.5, 0.5)),
     }
     assert len(keys) == 11
     assert {len(key) for key in keys} == {32}

@@ -12,7 +12,7 @@ from labeldp.mechanisms import BudgetSplit, Prior, Randomizer, solve
 from labeldp.mechanisms.center.group_ranges import GroupRanges
 from labeldp.mechanisms.center.residuals import ResidualDomain
 from labeldp.mechanisms.noise.input_digest import digest_sums, input_digest
-from labeldp.mechanisms.noise.keyed_words import derive_noise_key, integer_identities, keyed_hash, words
+from labeldp.mechanisms.noise.keyed_words import NoiseRequest, derive_noise_key, integer_identities, keyed_hash, words
 from labeldp.mechanisms.noise.noisy_histogram import noisy_counts
 from labeldp.pipelines.attack import release_function
 from labeldp.pipelines.attack.center_checks import around_center, check_changed_centers
@@ -46,7 +46,7 @@ def failed(found: dict[str, Finding]) -> set[str]:
 def of_everything(labels: np.ndarray, ids: np.ndarray, key: bytes, centers: np.ndarray) -> bytes:
     """Noise that is bound to labels and centers, as in a job."""
     sums = digest_sums(key, "y", integer_identities("id", ids), labels, ("c", centers.astype(int)))
-    request = ("y", DOMAIN.labels, BUDGET, "nearest", "c")
+    request = (NoiseRequest("y", DOMAIN.labels, "nearest", "c"), BUDGET)
     return derive_noise_key(key, input_digest(key, sums, *request), *request)
 
 
@@ -69,7 +69,7 @@ def keyed(**changed: Any) -> Callable[..., Any]:
 def of_labels_alone(labels: np.ndarray, ids: np.ndarray, key: bytes, centers: np.ndarray) -> bytes:
     """Noise that does not change if only the centers do."""
     sums = digest_sums(key, "y", integer_identities("id", ids), labels)
-    request = ("y", DOMAIN.labels, BUDGET, "nearest", "c")
+    request = (NoiseRequest("y", DOMAIN.labels, "nearest", "c"), BUDGET)
     return derive_noise_key(key, input_digest(key, sums, *request), *request)
 
 

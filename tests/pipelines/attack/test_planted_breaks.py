@@ -11,7 +11,7 @@ import pytest
 from labeldp.mechanisms import BudgetSplit, Prior, Randomizer, mechanism_named, solve
 from labeldp.mechanisms.core.integer_weights import TOTAL
 from labeldp.mechanisms.noise.input_digest import digest_sums, input_digest
-from labeldp.mechanisms.noise.keyed_words import derive_noise_key, integer_identities, keyed_hash, words
+from labeldp.mechanisms.noise.keyed_words import NoiseRequest, derive_noise_key, integer_identities, keyed_hash, words
 from labeldp.mechanisms.noise.noisy_histogram import noisy_counts
 from labeldp.pipelines.attack.claims import Claim, Finding, Setting
 from labeldp.pipelines.attack.release_function import BlackBox, KeyedRelease
@@ -43,7 +43,7 @@ def keyed(**changed: Any) -> Callable[[np.ndarray, np.ndarray, bytes], Any]:
     def noise_key(labels: np.ndarray, ids: np.ndarray, key: bytes) -> bytes:
         sums, request = (
             digest_sums(key, "label", integer_identities("id", ids), labels),
-            ("label", LABELS, BUDGET, "nearest"),
+            (NoiseRequest("label", LABELS, "nearest"), BUDGET),
         )
         return derive_noise_key(key, input_digest(key, sums, *request), *request)
 

@@ -1,0 +1,314 @@
+"""Every field of a request changes every noise and digest of a release, or there is a reason why it need not.
+
+The labels are the same arrays for all requests: were noise or digests equal then, they would tell exactly that a field
+gives no label of the log another meaning.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.csv as pc
+import pyarrow.parquet as pq
+import pytest
+from labeldp.mechanisms.center.cell_center import design_cells
+from labeldp.mechanisms.center.class_center import design_class_cells, design_classes
+from labeldp.mechanisms.center.class_logit import LinearClasses
+from labeldp.mechanisms.center.linear_center import LinearCenter, design_center
+from labeldp.mechanisms.core.budget import remaining_epsilon
+from labeldp.mechanisms.noise.keyed_words import integer_identities, row_identities, words
+from labeldp.mechanisms.registry import AUTO, mechanism_named
+from labeldp.mechanisms.release.bound_noise import StreamBinding
+from labeldp.mechanisms.release.center_release import cells_key, moments_key, sample_words, sum_cells, sum_moments
+from labeldp.mechanisms.release.class_release import (
+    bind_classes,
+    class_budget,
+    class_cells_key,
+    class_counts_key,
+    class_sums_key,
+    count_class_cells,
+    sum_class_rows,
+)
+from labeldp.mechanisms.release.label_records import LabelRecords, count_labels
+from labeldp.mechanisms.release.prior_release import release_prior, solved
+from labeldp.pipelines.spec.fields import Fields
+from labeldp.pipelines.spec.make_release import make_release
+from labeldp.pipelines.spec.release import Release
+
+RECORDS = 3000
+RANDOM = np.random.default_rng(3)
+FEATURES = {name: RANDOM.normal(size=RECORDS) for name in "fg"}
+PLACES = np.clip(np.rint(FEATURES["f"] + np.sign(FEATURES["f"] * FEATURES["g"]) + 1), 0, 2)
+HEADER = "id,other_id,user,person,y,z,grade,k,f,g,p,q"
+ROWS = [f"{row},{row},{row},{row},{row % 3},{row % 3},low,red,{row / 7},{row % 7},1,1" for row in range(9)]
+
+GRID = {"label": "y", "label_min": 0, "label_max": 4, "label_step": 1, "epsilon": 2.0, "id_column": "id"}
+BASES: dict[str, dict[str, Any]] = {
+    "numbers": {**GRID, "mechanism": "rr", "center": "none"},
+    "column": {**GRID, "mechanism": "rr", "center_column": "p"},
+    "cells": {**GRID, "mechanism": AUTO, "center": "cells", "center_features": "f,g"},
+    "classes": {
+        "label": "grade", "label_classes": "low,mid,high", "epsilon": 2.0, "id_column": "id", "purpose": "models",
+        "center_features": "f,g",
+    },
+}  # fmt: skip
+BASES["response"] = {**BASES["classes"], "center": "none", "center_features": None}
+CLASSES = ("classes", "response")
+NUMBERS, ALL = ("numbers", "column", "cells"), tuple(BASES)
+PUBLIC = "what it selects is public, and so is which records have a usable label"
+OUTPUT = "it says where and how results are written, not what noise is of"
+KEY = "it says where the key is, and who reads it; the key itself is that of all noise"
+LIMIT = "it stops a job, and changes no release"
+PART = "the mechanism is a part of the key of words; the histogram is that of the same labels for any of them"
+AFTER = "sums are of labels and features; what is made of them later changes neither"
+NAMED = "an id names a record, wherever its file lies"
+AROUND = "labels, centers and budgets are those of the other request, whatever features the centers are made of"
+OF_CENTERS = ("digest", "histogram", "words of records", "words of a stream")
+DESIGN = "the budget of the center is the same"
+
+
+@dataclasses.dataclass(frozen=True)
+class Change:
+    """A field's change in requests of some bases, and the reasons why streams do not change; one text is for all."""
+
+    values: dict[str, Any]
+    same: str | dict[str, str] = dataclasses.field(default_factory=dict)
+    bases: tuple[str, ...] = ("numbers",)
+    given: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+UNIT = {"unit_column": "user", "max_records_per_unit": 2}
+SINGLE = {"input": "single.csv", "id_column": None, "num_shards": 1}
+CHANGES: dict[str, list[Change]] = {
+    "label": [Change({"label": "z"}, bases=NUMBERS), Change({"label": "y,z"}), Change({"label": "k"}, bases=CLASSES)],
+    "input": [Change({"input": "copy.csv"}, NAMED, ALL), Change({"input": "copy.csv"}, {}, ALL, {"id_column": None})],
+    "input_format": [Change({"input_format": "parquet", "input": "log.parquet"}, NAMED, ALL)],
+    "csv_types": [
+        Change({"csv_types": "y=float64"}, bases=NUMBERS),
+        Change({"csv_types": "grade=string"}, bases=CLASSES),
+    ],
+    "csv_delimiter": [Change({"csv_delimiter": ";"}, given=SINGLE)],
+    "csv_encoding": [Change({"csv_encoding": "latin-1"}, bases=ALL)],
+    "csv_decimal": [Change({"csv_decimal": ","}, given={"input": "semicolons.csv", "csv_delimiter": ";"}, bases=ALL)],
+    "csv_thousands": [Change({"csv_thousands": "'"}, bases=ALL)],
+    "csv_columns": [
+        Change(
+            {"csv_columns": HEADER.replace("y,z,grade,k", "z,y,k,grade")},
+            given={"input": "bare.csv", "csv_columns": HEADER},
+            bases=ALL,
+        )
+    ],
+    "partitions": [Change({"partitions": "none"}, PUBLIC)],
+    "missing_columns": [
+        Change({"missing_columns": "null"}, PUBLIC, given={"input": "log.parquet", "input_format": "parquet"})
+    ],
+    "where": [Change({"where": "k=red"}, PUBLIC, ALL)],
+    "id_column": [Change({"id_column": "other_id"}, bases=ALL), Change({"id_column": None}, bases=ALL)],
+    "max_unusable_fraction": [Change({"max_unusable_fraction": 0.5}, LIMIT)],
+    "label_min": [Change({"label_min": -1}, bases=NUMBERS)],
+    "label_max": [Change({"label_max": 5}, bases=NUMBERS)],
+    "label_step": [Change({"label_step": 2}, bases=NUMBERS)],
+    "label_values": [Change({"label_values": (0, 1, 2, 4), **dict.fromkeys(("label_min", "label_max", "label_step"))})],
+    "label_classes": [Change({"label_classes": "low,high,mid"}, bases=CLASSES)],
+    "other_class": [Change({"other_class": "mid"}, bases=CLASSES)],
+    "missing_label": [
+        Change({"missing_label": 0}, bases=NUMBERS),
+        Change({"missing_label": 1}, bases=NUMBERS, given={"missing_label": 0}),
+        Change({"missing_label": "low"}, bases=CLASSES),
+    ],
+    "rounding": [Change({"rounding": "randomized"}, bases=NUMBERS, given={"rounding": "nearest"})],
+    "epsilon": [Change({"epsilon": 1.5}, bases=ALL)],
+    "delta": [
+        Change(
+            {"delta": 1e-6},
+            {"histogram": PART, "digest": PART},
+            given={"mechanism": "gaussian", "delta": 1e-5},
+        ),
+        Change({"delta": 1e-6}, {"sums": DESIGN, "cells": DESIGN}, ("cells",), UNIT),
+    ],
+    "prior_epsilon": [Change({"prior_epsilon": 0.25}, {}, NUMBERS)],
+    "ledger": [Change({"ledger": "other.jsonl"}, OUTPUT)],
+    "epsilon_cap": [Change({"epsilon_cap": 9.0}, LIMIT)],
+    "delta_cap": [Change({"delta_cap": 0.1}, LIMIT)],
+    "cap_window": [Change({"cap_window": "30d"}, LIMIT, given={"epsilon_cap": 9.0})],
+    "noise_key_file": [Change({"noise_key_file": "other.key"}, KEY)],
+    "noise_key_mode": [Change({"noise_key_mode": "group"}, KEY)],
+    "unit_column": [Change(UNIT, bases=ALL), Change({"unit_column": "person"}, bases=ALL, given=UNIT)],
+    "max_records_per_unit": [Change({"max_records_per_unit": 3}, bases=ALL, given=UNIT)],
+    "purpose": [Change({"purpose": "labels"}, given={"mechanism": None, "purpose": "models"})],
+    "mechanism": [Change({"mechanism": "laplace"}, {"histogram": PART, "digest": PART}, ("numbers", "column"))],
+    "mechanism_parameters": [
+        Change(
+            {"mechanism_parameters": "bias=0.3"},
+            {"histogram": PART, "digest": PART},
+            given={"mechanism": "bias_limited", "mechanism_parameters": "bias=0.2"},
+        )
+    ],
+    "loss": [Change({"loss": "absolute"}, {"histogram": PART, "digest": PART}, given={"mechanism": "rr_on_bins"})],
+    "mechanism_file": [],
+    "center": [
+        Change({"center": "linear"}, dict.fromkeys(("sums", *OF_CENTERS), AFTER), ("cells",)),
+        Change({"center": "none", "center_features": None}, bases=("classes",)),
+    ],
+    "center_column": [
+        Change({"center_column": "q"}, bases=("column",)),
+        Change({"center_column": "c"}, {"sums": AFTER, "cells": AFTER}, ("cells",)),
+    ],
+    "center_features": [
+        Change({"center_features": "f"}, dict.fromkeys(OF_CENTERS, AROUND), ("cells",)),
+        Change({"center_features": "f"}, dict.fromkeys(("digest", "class counts"), AROUND), ("classes",)),
+    ],
+    "center_groups": [Change({"center_groups": "k=red"}, bases=("column",))],
+    "output": [Change({"output": "elsewhere"}, OUTPUT)],
+    "output_table": [],
+    "sign": [],
+    "output_format": [Change({"output_format": "tfrecord"}, OUTPUT)],
+    "num_shards": [Change({"num_shards": 2}, OUTPUT)],
+    "partition_output": [],
+    "compression": [Change({"compression": "gzip"}, OUTPUT)],
+    "validate": [],
+    "schema": [],
+    "dry_run": [Change({"dry_run": True}, OUTPUT)],
+}
+WITHOUT_RUN = {
+    "mechanism_file": "with `apply`, the column has the domain, classes, rounding, center and unit of the file, and "
+    "the budget that of its randomizer, as where it was fitted",
+    "output_table": OUTPUT,
+    "sign": OUTPUT,
+    "partition_output": OUTPUT,
+    "validate": OUTPUT,
+    "schema": OUTPUT,
+}
+"""Reasons of fields that need a table, a key or a package."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("bound")
+    lines = [HEADER, *ROWS]
+    for name in ("log.csv", "copy.csv"):
+        (root / name).write_text("\n".join(lines) + "\n")
+    (root / "semicolons.csv").write_text("\n".join(lines).replace(",", ";") + "\n")
+    (root / "bare.csv").write_text("\n".join(ROWS) + "\n")
+    (root / "single.csv").write_text("y\n" + "1\n2\n" * 5)
+    pq.write_table(pc.read_csv(root / "log.csv"), root / "log.parquet")
+    for name in ("noise.key", "other.key"):
+        (root / name).write_bytes(bytes(range(32)))
+        (root / name).chmod(0o600)
+    return root
+
+
+@pytest.fixture(scope="module")
+def streams_of(folder: Path) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """Function (fields) -> noise keys, words and digest of the release of those fields, each made once."""
+    known: dict[str, dict[str, Any]] = {}
+    paths = ("input", "output", "ledger", "noise_key_file")
+
+    def streams(fields: dict[str, Any]) -> dict[str, Any]:
+        own = {"input": "log.csv", "input_format": "csv", "output": "out", "noise_key_file": "noise.key", **fields}
+        named = {name: str(folder / value) if name in paths else value for name, value in own.items()}
+        if repr(named) not in known:
+            release = make_release("privatize", Fields.of(named))
+            known[repr(named)] = dict(_streams(release, bytes(range(32))))
+        return known[repr(named)]
+
+    return streams
+
+
+def _streams(release: Release, secret: bytes) -> Iterator[tuple[str, Any]]:
+    label = release.labels[0]
+    column, epsilon = label.column, label.record_budget.epsilon
+    numbers = np.arange(RECORDS)
+    if column.id_column is None:
+        identities = row_identities(release.input.paths[0], numbers)
+    else:
+        identities = integer_identities(column.id_column, numbers)
+    records = LabelRecords(column, PLACES, identities)
+    yield "words of rounding", words(secret, f"rounding {column.name}".encode(), identities)[0]
+    yield "words of the sample", sample_words(secret, identities)[0]
+    stream = StreamBinding("stream").noise_key(secret, column)
+    if column.classes is not None and column.center is not None:
+        yield from _of_classes(release, records, secret)
+        return
+    prior_epsilon, linear = label.record_budget.prior_epsilon, None
+    if label.features is not None:
+        own = remaining_epsilon(epsilon, prior_epsilon or 0.0)
+        sample = {name: FEATURES[name] for name in label.features.names}
+        design = design_center(sample, RECORDS, own)
+        moments = sum_moments(records, design.map.rows(sample), secret)
+        assert design.epsilon
+        yield "sums", moments_key(moments, column, design, secret)
+        linear = LinearCenter.fit(design, len(column.domain), moments.sums)
+        if label.features.cells:
+            cells = design_cells(sample, linear, RECORDS, own)
+            assert cells is not None
+            yield "cells", cells_key(sum_cells(records, sample, linear, cells, secret), column, linear, cells, secret)
+    if column.center is not None:
+        centers = np.full(RECORDS, 1) * (1 if column.groups is None else column.groups.size)
+        records = dataclasses.replace(records, centers=centers)
+    summary, name = count_labels(records, secret), label.mechanism.name
+    found = release_prior(summary, column, epsilon, prior_epsilon, secret, name, linear)
+    key = found.noise_key(secret)
+    # The choice of `auto` takes long; its epsilon stands for it.
+    fingerprint = str(found.budget.labels).encode()
+    if name != AUTO:
+        fingerprint = solved(found, mechanism_named(name, **label.mechanism.parameters)).fingerprint
+    yield "digest", found.digest
+    yield "histogram", key
+    yield "words of records", words(key, fingerprint, identities)[0]
+    yield "words of a stream", words(stream, fingerprint, identities)[0]
+
+
+def _of_classes(release: Release, records: LabelRecords, secret: bytes) -> Iterator[tuple[str, Any]]:
+    label, column = release.labels[0], records.column
+    assert label.features is not None
+    parts, summary = class_budget(label.record_budget.epsilon), count_labels(records, secret)
+    binding = bind_classes(summary, column, parts, secret)
+    sample = {name: FEATURES[name] for name in label.features.names}
+    design = design_classes(sample, summary.counts, parts)
+    assert design is not None
+    moments = sum_class_rows(records, design.map.rows(sample), secret)
+    assert design.epsilon
+    raw = np.array(moments.sums, object).reshape(design.map.size, design.classes)
+    linear = LinearClasses.fit(design, tuple(map(tuple, raw.tolist())))
+    cells = design_class_cells(sample, linear, summary.counts, parts)
+    assert cells is not None
+    counted = count_class_cells(records, sample, linear, cells, secret)
+    # That of the center covers its features.
+    fingerprint = repr(label.features.names).encode()
+    yield "digest", binding.digest
+    yield "class counts", class_counts_key(binding, secret)
+    yield "class sums", class_sums_key(moments, column, design, secret)
+    yield "class cells", class_cells_key(counted, column, linear, cells, secret)
+    yield "words of records", words(binding.noise_key(secret), fingerprint, records.identities)[0]
+
+
+UNBOUND = {
+    "words of rounding": "for any coins, a release is private: they need no binding but the name of the label and ids",
+    "words of the sample": "which records are sampled is public, and so are their features",
+}
+
+
+def test_every_field_has_an_entry() -> None:
+    assert {field.name for field in dataclasses.fields(Fields)} == set(CHANGES)
+    assert {name for name, changes in CHANGES.items() if not changes} == set(WITHOUT_RUN)
+
+
+CASES = [
+    pytest.param(name, base, change, id=f"{name}, {base}, {place}")
+    for name, changes in CHANGES.items()
+    for place, change in enumerate(changes)
+    for base in change.bases
+]
+
+
+@pytest.mark.parametrize(("name", "base", "change"), CASES)
+def test_each_stream_changes_or_need_not(name: str, base: str, change: Change, streams_of: Any) -> None:
+    fields = {**BASES[base], **change.given}
+    before, after = streams_of(fields), streams_of({**fields, **change.values})
+    common = before.keys() & after.keys() - UNBOUND.keys()
+    assert common
+    same = {stream for stream in common if before[stream] == after[stream]}
+    assert same == (common if isinstance(change.same, str) else change.same.keys())
