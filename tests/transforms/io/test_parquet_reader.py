@@ -242,7 +242,7 @@ def test_a_flipped_byte_in_a_page_with_a_checksum(tmp_path, read_all):
     content = bytearray(path.read_bytes())
     content[content.index(np.float64(500).tobytes())] ^= 1
     path.write_bytes(content)
-    with pytest.raises(InputError, match="a.parquet: the Parquet file is corrupt"):
+    with pytest.raises(InputError, match=r"a\.parquet: the Parquet file is corrupt"):
         read_all(str(path), "parquet")
 
 
