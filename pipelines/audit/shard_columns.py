@@ -134,7 +134,7 @@ class ShardReader:
         center = None if self.center in folders else self.center
         try:
             with path.open("rb") as file:
-                parquet = pq.ParquetFile(file, pre_buffer=False)
+                parquet = pq.ParquetFile(file, pre_buffer=False, page_checksum_verification=True)
                 known = parquet.schema_arrow.names
                 if not folders.keys().isdisjoint(known):
                     raise RefusedDocument("has a column of the name of its folder")

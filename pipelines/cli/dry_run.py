@@ -18,6 +18,7 @@ from ...mechanisms.registry import AUTO, Mechanism, mechanism_named
 from ...mechanisms.release.class_release import DRAWN_BY_CENTER, class_budget
 from ...mechanisms.release.prior_release import EarlierMechanism, RefusedRelease, check_records, histogram_shares
 from ...transforms.io.filesystems import is_remote
+from ...transforms.io.input_format import listed
 from ...transforms.readers.orc_reader import orc_schema
 from ...transforms.readers.parquet_reader import parquet_schema
 from ..errors import UsageError, one_line
@@ -110,7 +111,8 @@ def _columns(release: Release, schema: pa.Schema) -> str:
     shown = [field for field in schema if field.name in roles] + others[:_MOST_COLUMNS]
     texts = [f"{field.name} ({roles.get(field.name, _type(field.type))})" for field in shown]
     more = f" and {counted(len(others) - _MOST_COLUMNS, 'other')}" if len(others) > _MOST_COLUMNS else ""
-    return one_line(", ".join(texts) + more) if texts else "none: the files have no record"
+    left = f"; left out: the pandas index {listed(release.input.left_out)}" if release.input.left_out else ""
+    return one_line(", ".join(texts) + more + left) if texts else "none: the files have no record"
 
 
 def _type(kind: pa.DataType) -> str:

@@ -13,27 +13,35 @@ from dataclasses import asdict
 import pyarrow as pa
 
 from ...mechanisms.release.label_column import LabelColumn
-from ...transforms.arrow_values import value_type
+from ...transforms.arrow_values import index_levels, value_type
 from ...transforms.csv_input.csv_columns import are_names, delimiter_advice, missing_column, spaced_names
 from ...transforms.errors import InputError
 from ...transforms.io.csv_dialect import Dialect
 from ...transforms.io.filesystems import absolute, match
 from ...transforms.io.input_format import Equals, Format, file_parts, listed
+from ...transforms.io.table_columns import TableColumns
 from ...transforms.progress_log import LOGGER
 from ...transforms.readers.file_reader import FileReader
-from ...transforms.readers.parquet_reader import int96_columns
+from ...transforms.readers.orc_reader import orc_schema
+from ...transforms.readers.parquet_reader import int96_columns, parquet_index_levels
 from ...transforms.readers.table_snapshot import is_table
 from ..errors import FieldError, as_flag, did_you_mean, one_line
 from .fields import NULL_COLUMNS, PARTITIONS, Fields, names_of, pairs_of
 from .release import InputSpec
 from .table_input import check_no_table, check_not_ordered, table_spec, union_columns
 
+_COLUMNS = (
+    "label", "id_column", "unit_column", "center_column", "center_features", "center_groups",
+    "where",
+)  # fmt: skip
+"""Fields that name columns of the input."""
+
 
 def input_spec(fields: Fields) -> InputSpec:
     """Finds the input files; at least one must match, and none of their folders may name the label or the id."""
     format, where = input_format(fields), where_filter(fields.where, fields.label)
     if is_table(fields.input or ""):
-        found = table_spec(fields, format, where)
+        found = _without_index(fields, table_spec(fields, format, where))
         check_no_folder(found, "label", str(fields.label))
         return found
     try:
@@ -50,10 +58,46 @@ def input_spec(fields: Fields) -> InputSpec:
             path.encode()
         except UnicodeEncodeError:
             raise FieldError("{input} {path!a}: the file name is not UTF-8; rename the file", path=path) from None
-    found = InputSpec(pattern, parts, sum(sizes.values()) / len(sizes), format, where)
+    found = _without_index(fields, InputSpec(pattern, parts, sum(sizes.values()) / len(sizes), format, where))
     check_no_folder(found, "label", str(fields.label))
     check_no_folder(found, "id_column", fields.id_column)
     return found
+
+
+def _without_index(fields: Fields, input: InputSpec) -> InputSpec:
+    """Leaves out the levels of a pandas index that no field names: they are often copies of columns, also of the label.
+
+    Raises FieldError if one has the name of a label. Names alone decide, never values.
+    """
+    format = input.format
+    if format.table is not None:
+        levels = index_levels(format.table.schema)
+    elif format.name == "parquet":
+        levels = parquet_index_levels(input.paths[0])
+    elif format.name == "orc":
+        levels = index_levels(orc_schema(input.paths[0])[0])
+    else:
+        return input
+    labels = names_of(fields.label)
+    for column, level in levels.items():
+        if level in labels and column not in labels:
+            raise FieldError(
+                "{input} {path}: column {column!r} is a pandas index with the name of the label, {level}: it may hold "
+                "the true labels, and would be released as it is. Write the file without it: to_parquet(index=False)",
+                path=input.paths[0],
+                column=column,
+                level=level,
+            )
+    named = {name.partition("=")[0] for field in _COLUMNS for name in names_of(getattr(fields, field))}
+    left = tuple(column for column in levels if column not in named)
+    if not left:
+        return input
+    if format.table is not None:
+        kept = tuple(column for column in format.table.columns if column.name not in left)
+        format = dataclasses.replace(format, table=TableColumns(kept))
+    else:
+        format = dataclasses.replace(format, hidden=left)
+    return dataclasses.replace(input, format=format, left_out=left)
 
 
 def check_no_folder(input: InputSpec, field: str, name: str | None) -> None:

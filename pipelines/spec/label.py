@@ -159,7 +159,8 @@ def label_classes(fields: Fields) -> LabelClasses | None:
         raise FieldError("{label_classes} and {other_class} have names of labels only if there are several")
     path = f" {given}" if isinstance(given, str) and "," not in given else ""
     try:
-        return LabelClasses.of(_class_list(given), other)
+        classes = _class_list(given)
+        return LabelClasses.of(classes, None if other is None else _spelled(other, classes))
     except ValueError as error:
         if other is not None and str(error).endswith("is not listed"):
             raise FieldError("{other_class} {other} is not one of {label_classes}", other=other) from None
@@ -185,6 +186,13 @@ def _class_list(given: str | Sequence[str]) -> Sequence[str]:
     return text.removeprefix("\ufeff").splitlines()
 
 
+def _spelled(text: str, classes: Sequence[str]) -> str:
+    """A class as the list has it: of the classes false and true, also in other letters, as Python has them."""
+    if text in classes or sorted(name.lower() for name in classes) != ["false", "true"]:
+        return text
+    return next((name for name in classes if name.lower() == text.lower()), text)
+
+
 def missing_label(fields: Fields, column: LabelColumn, fitted: MechanismFile | None = None) -> float | None:
     """Reads the label that a missing one counts as, of classes a place; None where such records are left out.
 
@@ -203,10 +211,11 @@ def missing_label(fields: Fields, column: LabelColumn, fitted: MechanismFile | N
     if column.others:
         raise FieldError("{missing_label} takes one label: with several, records that lack one are left out")
     if column.classes is not None:
-        if given not in column.classes.values:
+        name = _spelled(str(given), column.classes.values)
+        if name not in column.classes.values:
             raise FieldError("{missing_label} {given} is not one of the public classes", given=given)
-        _check_missing_label(fields, str(given), fitted)
-        return domain_label(given, column.classes)
+        _check_missing_label(fields, name, fitted)
+        return domain_label(name, column.classes)
     try:
         value = float(given)
     except ValueError:

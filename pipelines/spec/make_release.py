@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from ...mechanisms.analysis.automatic import CANDIDATES, default_mechanism
 from ...mechanisms.analysis.planning import label_shares, split_exactly
+from ...mechanisms.core.label_classes import LabelClasses
 from ...mechanisms.registry import AUTO, Mechanism, mechanism_named
 from ...mechanisms.release.label_column import LabelColumn
 from ...transforms.arrow_values import value_type
@@ -27,8 +28,9 @@ from ...transforms.io.filesystems import absolute, read_text
 from ...transforms.io.hive_partitions import OutputPartitions, folder_of
 from ...transforms.io.input_format import listed
 from ...transforms.noise_binding import Threshold
+from ...transforms.progress_log import LOGGER
 from ...transforms.validation.tensorflow_libraries import without_features
-from ..errors import FieldError, did_you_mean
+from ..errors import FieldError, did_you_mean, one_line
 from .center_fields import center_features, unused_columns, with_groups
 from .feature_choice import check_center, class_features, is_asked_for, makes_class_center, new_center
 from .fields import DEFAULT_LOSS, Fields, names_of, shown
@@ -87,6 +89,14 @@ def make_release(command: str, fields: Fields, new_key: bool = False, may_exist:
     input = _with_labels(input_spec(parts[0]) if input is None else input, labels)
     labels = [dataclasses.replace(label, column=read_as(label.column, input.format)) for label in labels]
     schema = read_schema(input, names) if schema is None else schema
+    labels = [_with_plain_booleans(label, schema) for label in labels]
+    input = _with_labels(input, labels)
+    if input.left_out:
+        LOGGER.warning(
+            "warning: the pandas index %s is left out, neither released nor a feature: name it with a flag, such as "
+            "--id_column, to keep it",
+            one_line(listed(input.left_out)),
+        )
     for part, label in zip(parts, labels, strict=True):
         check_columns(_named_columns(part, label), input, schema)
         _check_classes(label.column, input, schema, command != "fit" and output_format(fields) == "tfrecord")
@@ -163,6 +173,21 @@ def _with_labels(input: InputSpec, labels: Sequence[Label]) -> InputSpec:
     return dataclasses.replace(
         input, format=dataclasses.replace(input.format, classes=classes or None, missing=missing or None)
     )
+
+
+def _with_plain_booleans(label: Label, schema: pa.Schema) -> Label:
+    """The label with the classes false and true, if they are given in other letters, as Python has them.
+
+    Only for a column of booleans: in text, True is another class than true.
+    """
+    classes, place = label.column.classes, schema.get_field_index(label.name)
+    if classes is None or place < 0 or not pa.types.is_boolean(value_type(schema.field(place).type)):
+        return label
+    plain = tuple(value.lower() for value in classes.values)
+    if {*plain} != {"false", "true"}:
+        return label
+    column = dataclasses.replace(label.column, classes=LabelClasses(plain, classes.other))
+    return dataclasses.replace(label, column=column)
 
 
 def _check_classes(column: LabelColumn, input: InputSpec, schema: pa.Schema, examples: bool) -> None:

@@ -39,6 +39,7 @@ class InputSpec:
       format: File format.
       where: Filter by a public feature; None keeps all records.
       table: Snapshot of the table that the files are of; None for plain files.
+      left_out: Columns of the files that are neither read nor released: levels of a pandas index.
     """
 
     pattern: str
@@ -47,6 +48,7 @@ class InputSpec:
     format: Format
     where: Equals | None
     table: TableSnapshot | None = None
+    left_out: tuple[str, ...] = ()
 
     @property
     def source(self) -> str | TableSnapshot:

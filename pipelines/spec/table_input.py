@@ -126,7 +126,7 @@ def check_no_table(pattern: str, paths: Sequence[str]) -> None:
 
     One file that is named without a wildcard is meant.
     """
-    if not any(character in pattern for character in _WILDCARDS):
+    if list(paths) == [pattern] or not any(character in pattern for character in _WILDCARDS):
         return
     for folder in _folders(pattern, paths):
         kind = _table_at(folder)

@@ -18,7 +18,7 @@ import numpy as np
 
 from ..errors import InputError, unreadable
 from .csv_dialect import COMMA, Dialect
-from .filesystems import GZIP_MAGIC, GZIP_WITHOUT_NAME, open_input
+from .filesystems import GZIP_MAGIC, GZIP_WITHOUT_NAME, archive_problem, open_input
 
 # Bytes read at a time.
 _CSV_BLOCK = 8 << 20
@@ -110,7 +110,12 @@ def _chunks(file: BinaryIO, path: str, dialect: Dialect, size: int) -> Iterator[
     for magic, problem in _OTHER_FORMATS.items():
         # A column may be named PAR1 or ORC, but no text has a zero byte.
         if chunk.startswith(magic) and (magic not in (_PARQUET_MAGIC, _ORC_MAGIC) or 0 in chunk):
-            raise InputError(f"{path}: {problem}")
+            raise InputError(
+                f"{path}: {archive_problem(chunk) or problem}" if magic == GZIP_MAGIC else f"{path}: {problem}"
+            )
+    problem = archive_problem(chunk)
+    if problem is not None:
+        raise InputError(f"{path}: {problem}")
     if dialect.encoding == "utf-8":
         for mark, name in _OTHER_MARKS.items():
             if chunk.startswith(mark):

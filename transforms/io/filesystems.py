@@ -18,6 +18,7 @@ import shutil
 import stat
 import sys
 import uuid
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -59,6 +60,9 @@ GZIP_WITHOUT_NAME = (
 )
 """Error of a file that is gzip where records should be."""
 
+_ARCHIVE = "is {} archive: unpack it, and give a glob of the files that were in it"
+# Bytes of the first header of a tar archive.
+_TAR_HEADER = 512
 # Bytes decompressed at a time.
 _GZIP_BYTES = 1 << 18
 # A disk syncs several files at once in the time that one takes.
@@ -129,7 +133,10 @@ def match(pattern: str) -> dict[str, int]:
     if pattern.startswith(("iceberg://", "delta://")):
         raise InputError(f"{pattern}: tables are read by privatize, fit, apply, domain and plan; name files here")
     try:
-        if is_store(pattern):
+        if not is_remote(pattern) and os.path.isfile(pattern):
+            # Its name may have brackets.
+            found = {pattern: os.path.getsize(pattern)}
+        elif is_store(pattern):
             found = {info.path: info.size for info in _matching_objects(pattern)}
         else:
             files = FileSystems.match([pattern])[0].metadata_list
@@ -140,7 +147,10 @@ def match(pattern: str) -> dict[str, int]:
         reason = system_text(error) if is_store(pattern) else describe(error)
         raise InputError(f"--input {pattern} cannot be listed ({reason}): check the path") from None
     if not found:
-        raise InputError(f"--input {pattern} matches no file: check the path and quote the glob")
+        brackets = (
+            "; [...] stands for one of the characters in it: write [[] for a [ in a name" if "[" in pattern else ""
+        )
+        raise InputError(f"--input {pattern} matches no file: check the path and quote the glob{brackets}")
     shown = {path: size for path, size in found.items() if not _is_hidden(path, pattern)}
     if not shown:
         raise InputError(
@@ -165,9 +175,10 @@ def _matching_objects(pattern: str) -> list[ObjectInfo]:
     store = store_of(pattern)
     literal = re.match(r"[^*?\[]*", pattern)
     prefix = literal[0] if literal else ""
-    if prefix == pattern and not pattern.endswith("/"):
+    if (prefix == pattern or "[" in pattern) and not pattern.endswith("/"):
         info = store.head(pattern)
-        return [] if info is None else [info]
+        if info is not None or prefix == pattern:
+            return [] if info is None else [info]
     matches = re.compile(FileSystem.translate_pattern(pattern if prefix != pattern else f"{pattern}*"))
     # Consoles make folders as empty objects whose names end with a slash.
     found = [info for info in store.list(prefix) if matches.match(info.path) and not info.path.endswith("/")]
@@ -208,6 +219,22 @@ def open_input(path: str) -> BinaryIO:
         raise
     except Exception as error:
         raise not_opened(path, error) from None
+
+
+def archive_problem(start: bytes) -> str | None:
+    """Says that a file is a tar or ZIP archive, compressed or not, by its first 512 bytes; None if it is none."""
+    if start.startswith(GZIP_MAGIC):
+        with contextlib.suppress(zlib.error):
+            start = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(start, _TAR_HEADER)
+    if start[257:262] == b"ustar":
+        return _ARCHIVE.format("a tar")
+    return _ARCHIVE.format("a ZIP") if start.startswith(b"PK\x03\x04") else None
+
+
+def archive_in(file: Any) -> str | None:
+    """Text of `archive_problem` for an open file, whose place changes."""
+    file.seek(0)
+    return archive_problem(file.read(_TAR_HEADER))
 
 
 def not_opened(path: str, error: Exception) -> InputError:

@@ -62,6 +62,7 @@ class Format:
       classes: Classes of private columns by name, as which they are read.
       missing: Labels that missing ones of private columns count as, by name; of classes their places.
       table: Columns as which Parquet files are read that may have others; None if all files need the same.
+      hidden: Columns of Parquet and ORC files without a `table` that are read as if they were not there.
     """
 
     name: str
@@ -72,6 +73,7 @@ class Format:
     classes: Mapping[str, LabelClasses] | None = None
     missing: Mapping[str, float] | None = None
     table: TableColumns | None = None
+    hidden: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Checks the names. Raises ValueError if the format or a type is unknown."""

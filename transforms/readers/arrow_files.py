@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -48,22 +48,33 @@ class PlainLayout:
 
     @classmethod
     def of(
-        cls, columns: Sequence[str] | None, schema: pa.Schema, part: FilePart, schema_of: Callable[[str], pa.Schema]
+        cls,
+        columns: Sequence[str] | None,
+        schema: pa.Schema,
+        part: FilePart,
+        schema_of: Callable[[str], pa.Schema],
+        hidden: Sequence[str] = (),
     ) -> PlainLayout:
-        """Compares the schema of a file with that of the first one, which `schema_of` reads.
+        """Compares the schema of a file with that of the first one, which `schema_of` reads; neither has `hidden` ones.
+
+        Columns are found by name: their order is that of the first file.
 
         Raises InputError if the file has other columns, types that do not hold the same values, or lacks one of
         `columns`.
         """
-        own = leading = read_schema(schema, part.files)
+        own = leading = without_columns(read_schema(schema, part.files), hidden)
         if part.first != part.path:
-            leading = _common_schema(own, read_schema(schema_of(part.first), part.files), part)
+            first = without_columns(read_schema(schema_of(part.first), part.files), hidden)
+            leading = _common_schema(own, first, part)
         _check_columns(own.names, columns or (), part.path)
+        if columns is None and len(own) < len(schema):
+            columns = own.names
         return cls(columns, leading)
 
     def batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch with types of the first file, whatever those of its own: one schema for all batches."""
-        fields = [self.leading.field(name) for name in batch.schema.names]
+        fields = [field for field in self.leading if field.name in batch.schema.names]
+        batch = batch.select([field.name for field in fields])
         batch = plain_batch(batch.columns, plain_schema(batch.schema))
         columns = [converted(column, field.type) for column, field in zip(batch.columns, fields, strict=True)]
         return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
@@ -90,6 +101,11 @@ def read_schema(schema: pa.Schema, files: int) -> pa.Schema:
     return pa.schema([field.with_type(read_type(field.type, files)) for field in plain_schema(schema)])
 
 
+def without_columns(schema: pa.Schema, names: Collection[str]) -> pa.Schema:
+    """The schema without some columns, if it has them."""
+    return pa.schema([field for field in schema if field.name not in names])
+
+
 def _common_schema(schema: pa.Schema, first: pa.Schema, part: FilePart) -> pa.Schema:
     """Schema with which a file is read: that of the first file, with nulls where this file allows them.
 
@@ -97,11 +113,16 @@ def _common_schema(schema: pa.Schema, first: pa.Schema, part: FilePart) -> pa.Sc
     """
     if schema.equals(first):
         return first
+    for name in schema.names:
+        if name not in first.names:
+            raise InputError(f"{part.path}: column {name!r} is not in {part.first}: all files need one schema")
     fields = []
-    for field in schema:
-        if first.get_field_index(field.name) < 0:
-            raise InputError(f"{part.path}: column {field.name!r} is not in {part.first}: all files need one schema")
-        leading = first.field(field.name)
+    for leading in first:
+        if leading.name not in schema.names:
+            raise InputError(
+                f"{part.path}: column {leading.name!r} of {part.first} is missing: all files need the same columns"
+            )
+        field = schema.field(leading.name)
         kind = common_type(field.type, leading.type)
         if kind is None:
             raise InputError(
@@ -109,8 +130,4 @@ def _common_schema(schema: pa.Schema, first: pa.Schema, part: FilePart) -> pa.Sc
                 "all files need one schema"
             )
         fields.append(leading.with_type(kind).with_nullable(field.nullable))
-    if schema.names != first.names:
-        raise InputError(
-            f"{part.path}: the schema is not that of {part.first}: all files need the same columns in the same order"
-        )
     return pa.schema(fields)

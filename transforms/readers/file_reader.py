@@ -29,6 +29,7 @@ from ..io.hive_partitions import Partition, check_no_clash
 from ..io.input_format import BATCH_ROWS, ENOUGH_FILES, Equals, FilePart, Format, file_parts
 from ..missing_labels import filled, with_columns, with_fields
 from ..tfrecord.encoded_batches import EncodedRecords
+from .arrow_files import without_columns
 from .orc_reader import ORCReader, orc_schema
 from .parquet_reader import ParquetReader, parquet_schema, split_parquet
 from .table_snapshot import TableSnapshot
@@ -241,9 +242,9 @@ class FileReader:
         if columns is not None and where is not None and where.column not in columns:
             columns.append(where.column)
         if self.format.name == "parquet":
-            return ParquetReader(columns or None, self.format.table, self._labels)
+            return ParquetReader(columns or None, self.format.table, self._labels, self.format.hidden)
         if self.format.name == "orc":
-            return ORCReader(columns or None)
+            return ORCReader(columns or None, self.format.hidden)
         return CSVReader(columns or None, self._labels, self.format.csv_types, self.format.dialect, self.format.classes)
 
     @property
@@ -277,9 +278,9 @@ class FileReader:
         if self.format.table is not None:
             return self.format.table.schema
         if self.format.name == "parquet":
-            return parquet_schema(part.path)[0]
+            return without_columns(parquet_schema(part.path)[0], self.format.hidden)
         if self.format.name == "orc":
-            return orc_schema(part.path)[0]
+            return without_columns(orc_schema(part.path)[0], self.format.hidden)
         if self.format.name == "csv":
             return csv_schema(part, self._labels, self.format.csv_types, self.format.dialect)
         return tfrecord_schema(part.path, self._labels)
@@ -335,11 +336,13 @@ class FileReader:
                 yield LabelledBatch(part.source, start, stop, start + found.rows, coded, encoded=encoded)
                 start = stop
             return
-        for batch in _regular(reader.read(part), self._labels):
+        # Places of classes are short, however long the texts of the file are.
+        pieces = (self._coded(piece, part.path) for piece in reader.read(part))
+        for batch in _regular(pieces, self._labels):
             whole = with_partitions(batch, only)
             if dropped:
                 whole = whole.select([partition.name for partition in only])
-            labelled = LabelledBatch.whole(part.source, start, self._coded(whole, part.path))
+            labelled = LabelledBatch.whole(part.source, start, whole)
             start = labelled.stop
             yield labelled if where is None else labelled.keep(_matches(batch, where))
 

@@ -7,7 +7,9 @@ would choose its code, or the store and the credentials that it uses, are refuse
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +18,7 @@ from ..arrow_values import plain_schema
 from ..errors import InputError, describe
 from ..io.table_columns import TableColumn, TableColumns, inner_fields
 from .table_snapshot import (
+    MOST_FILES,
     TableFile,
     TableSnapshot,
     TableUrl,
@@ -133,14 +136,80 @@ def _folder(metadata_location: str, what: str) -> str:
 def _entries(table: Any, snapshot: Any, folder: str, what: str) -> Iterator[Any]:
     """Entries of the live data files of a snapshot. Raises InputError if files of it delete records of others."""
     name_in_table(local_path(snapshot.manifest_list), folder, what)
+    _check_expanded(table.io.new_input(snapshot.manifest_list), _MOST_MANIFESTS, what)
     manifests = snapshot.manifests(table.io)
-    if len(manifests) > _MOST_MANIFESTS or any(each.manifest_length > _LARGEST_MANIFEST for each in manifests):
-        raise InputError(f"{what} has too many manifests, or too large ones: compact the table (rewrite_manifests)")
     for manifest in manifests:
         name_in_table(local_path(manifest.manifest_path), folder, what)
+        _check_expanded(table.io.new_input(manifest.manifest_path), MOST_FILES, what)
         for entry in manifest.fetch_manifest_entry(table.io):
             _check_file(entry.data_file, what)
             yield entry.data_file
+
+
+def _check_expanded(file: Any, most: int, what: str) -> None:
+    """Checks the sizes of an Avro file, as it is and expanded, and its number of records, before any is made of it.
+
+    Raises InputError, which names the file.
+    """
+    from pyiceberg.avro.codecs import KNOWN_CODECS
+    from pyiceberg.avro.file import SYNC_SIZE, AvroFile
+
+    large = InputError(
+        f"{what}: {file.location} has more than {most:,} entries, or {_LARGEST_MANIFEST >> 20} MiB when expanded: "
+        "compact the table (rewrite_manifests)"
+    )
+    if len(file) > _LARGEST_MANIFEST:
+        raise large
+    with AvroFile(file) as avro:
+        names: dict[Any, str] = {codec: name for name, codec in KNOWN_CODECS.items()}
+        expand, expanded, records = _PARTS[names[avro.header.compression_codec()]], 0, 0
+        while True:
+            try:
+                records += avro.decoder.read_int()
+                block = avro.decoder.read_bytes()
+            except EOFError:
+                return
+            for size in expand(block):
+                expanded += size
+                if expanded > _LARGEST_MANIFEST:
+                    raise large
+            if records > most:
+                raise large
+            avro.decoder.skip(SYNC_SIZE)
+
+
+def _deflated(block: bytes) -> Iterator[int]:
+    decompressor = zlib.decompressobj(-zlib.MAX_WBITS)
+    while block:
+        yield len(decompressor.decompress(block, _PART))
+        block = decompressor.unconsumed_tail
+
+
+def _streamed(codec: str, block: bytes) -> Iterator[int]:
+    with pa.CompressedInputStream(pa.BufferReader(block), codec) as stream:
+        while part := stream.read(_PART):
+            yield len(part)
+
+
+def _snappy(block: bytes) -> Iterator[int]:
+    """The length with which a block begins, in groups of 7 bits."""
+    length = 0
+    for place, byte in enumerate(block[:5]):
+        length |= (byte & 127) << 7 * place
+        if byte < 128:
+            break
+    yield length
+
+
+_PART = 1 << 20
+_PARTS: dict[str, Callable[[bytes], Iterator[int]]] = {
+    "null": lambda block: iter([len(block)]),
+    "deflate": _deflated,
+    "zstandard": partial(_streamed, "zstd"),
+    "bzip2": partial(_streamed, "bz2"),
+    "snappy": _snappy,
+}
+"""By codec of Avro, the lengths of the parts of a block, expanded one after the other."""
 
 
 def _check_file(file: Any, what: str) -> None:

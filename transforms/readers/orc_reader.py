@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from ..errors import InputError, unreadable
+from ..io.filesystems import archive_in
 from ..io.hive_partitions import check_no_clash
 from ..io.input_format import BATCH_ROWS, FilePart, check_unique_columns
 from .arrow_files import PlainLayout, open_arrow_file, open_part, pieces, read_schema
@@ -26,9 +27,9 @@ _CHECKED_TIMES = 25
 class ORCReader:
     """Reads ORC files, one after the other."""
 
-    def __init__(self, columns: Sequence[str] | None):
-        """Prepares for a set of columns; None reads all."""
-        self._columns = columns
+    def __init__(self, columns: Sequence[str] | None, hidden: Sequence[str] = ()):
+        """Prepares for a set of columns; None reads all but those that are hidden."""
+        self._columns, self._hidden = columns, hidden
 
     def first_row(self, part: FilePart) -> int:
         """Row of the file at which a part begins: a file has one part."""
@@ -45,11 +46,11 @@ class ORCReader:
             schema = orc.schema
             check_unique_columns(schema.names, part.path)
             check_no_clash(part.partitions, schema.names, part.path)
-            layout = PlainLayout.of(self._columns, schema, part, _arrow_schema)
+            layout = PlainLayout.of(self._columns, schema, part, _arrow_schema, self._hidden)
             rows = 0
             try:
                 for number in range(orc.nstripes):
-                    stripe = _stripe(orc, number, self._columns)
+                    stripe = _stripe(orc, number, layout.columns)
                     rows += stripe.num_rows
                     for start in range(0, stripe.num_rows, BATCH_ROWS):
                         yield from pieces(layout, stripe.slice(start, BATCH_ROWS))
@@ -92,7 +93,7 @@ def _open_orc_file(file: pa.NativeFile, path: str) -> Any:
         opened = orc.ORCFile(file)
         schema = opened.schema
     except (pa.ArrowException, UnicodeDecodeError, OSError, ValueError) as error:
-        raise unreadable(path, error, _DAMAGED) from None
+        raise unreadable(path, error, archive_in(file) or _DAMAGED) from None
     for field in schema:
         if pa.types.is_union(field.type):
             raise InputError(f"{path}: column {field.name!r} is a union, which labeldp does not read: split it")

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from ..arrow_values import index_levels, is_text, plain_values
 from ..batches import slice_rows
 from ..errors import InputError, redact_errors, unreadable
+from ..io.filesystems import archive_in
 from ..io.hive_partitions import check_no_clash
-from ..io.input_format import BATCH_ROWS, FilePart, check_unique_columns
+from ..io.input_format import BATCH_ROWS, FilePart, check_unique_columns, listed
 from ..io.table_columns import TableColumns
 from .arrow_files import PlainLayout, open_arrow_file, open_part, pieces, read_schema
 from .table_layout import TableLayout
@@ -27,22 +31,33 @@ _PART_VALUES = 4 << 20
 _MOST_PARTS = 64
 _DAMAGED = "not a Parquet file, or damaged"
 _CORRUPT = "the Parquet file is corrupt"
+_NOT_KNOWN = "it has a type, an encoding or a compression that pyarrow does not read: write the file anew without it"
 _ENCRYPTED = "the Parquet file is encrypted, and labeldp takes no keys of columns: decrypt it first"
 # Arrow's own words, which are not shown.
 _NO_KEYS = ("Could not read encrypted metadata", "Cannot decrypt ColumnMetadata")
 # Nanoseconds reach from 1677 to 2262, and Arrow lets other years overflow.
 _INT96_UNIT = "us"
+# Bytes that are expanded at once, about, and those that one record may have.
+_READ_BYTES, _LARGEST_ROW = 64 << 20, 1 << 30
+# Records of a row group that show how long texts are which have no dictionary, and bytes that are read at a time.
+_SHOWN_ROWS, _PAGE_BYTES = 64, 1 << 16
 
 
 class ParquetReader:
     """Reads Parquet files, one after the other."""
 
-    def __init__(self, columns: Sequence[str] | None, table: TableColumns | None = None, private: Sequence[str] = ()):
-        """Prepares for a set of columns; None reads all.
+    def __init__(
+        self,
+        columns: Sequence[str] | None,
+        table: TableColumns | None = None,
+        private: Sequence[str] = (),
+        hidden: Sequence[str] = (),
+    ):
+        """Prepares for a set of columns; None reads all but those that are hidden.
 
         `table` has the columns of the files, if these may have others; `private` are the labels.
         """
-        self._columns, self._table, self._private = columns, table, private
+        self._columns, self._table, self._private, self._hidden = columns, table, private, hidden
 
     def first_row(self, part: FilePart) -> int:
         """Row of the file at which a part begins. Raises InputError if the file cannot be opened or is not Parquet."""
@@ -76,7 +91,8 @@ class ParquetReader:
                     if groups:
                         if times:
                             _check_int96(file, parquet.metadata, groups, times, part.path)
-                        batches = parquet.iter_batches(BATCH_ROWS, row_groups=groups, columns=columns)
+                        size = _rows_at_once(file, parquet.metadata, groups, columns, part.path)
+                        batches = parquet.iter_batches(size, row_groups=groups, columns=columns)
                         found = _within(batches, starts[groups.start], starts[groups.stop], rows, part.path)
                         for batch in found:
                             yield from pieces(layout, batch)
@@ -86,7 +102,7 @@ class ParquetReader:
     def _layout(self, schema: pa.Schema, part: FilePart) -> PlainLayout | TableLayout:
         if self._table is not None:
             return TableLayout.of(self._table, self._columns, schema, self._private, part)
-        return PlainLayout.of(self._columns, schema, part, _arrow_schema)
+        return PlainLayout.of(self._columns, schema, part, _arrow_schema, self._hidden)
 
 
 def _arrow_schema(path: str) -> pa.Schema:
@@ -103,6 +119,14 @@ def parquet_schema(path: str) -> tuple[pa.Schema, int]:
     with open_arrow_file(path) as file:
         parquet = _open_parquet_file(file, path)
         return read_schema(parquet.schema_arrow, 1), parquet.metadata.num_rows
+
+
+def parquet_index_levels(path: str) -> dict[str, str]:
+    """Finds the columns of a file that are levels of a pandas index (`index_levels`).
+
+    Raises InputError if the file cannot be opened or is not Parquet.
+    """
+    return index_levels(_arrow_schema(path))
 
 
 def int96_columns(path: str) -> list[str]:
@@ -166,16 +190,47 @@ def _within(batches: Iterator[pa.RecordBatch], row: int, end: int, rows: range, 
 
 def _open_parquet_file(file: pa.NativeFile, path: str) -> pq.ParquetFile:
     try:
-        # Arrow would read all row groups of a part ahead, so memory would grow with the file.
-        parquet = pq.ParquetFile(file, pre_buffer=False, coerce_int96_timestamp_unit=_INT96_UNIT)
+        parquet = _parquet_file(file)
+    except pa.ArrowNotImplementedError as error:
+        raise InputError(f"{path}: {_reason(error, _unread_type(file, error))}") from None
     # A column's name may be no text in a damaged file.
     except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
-        raise unreadable(path, error, _reason(error, _DAMAGED)) from None
+        raise unreadable(path, error, _reason(error, archive_in(file) or _DAMAGED)) from None
     # A damaged footer may lack row groups, and Arrow would read the others as the whole file.
     starts = _group_starts(parquet.metadata)
     if starts[-1] != parquet.metadata.num_rows or np.any(np.diff(starts) < 0):
         raise InputError(f"{path}: {_DAMAGED}")
     return parquet
+
+
+def _parquet_file(file: pa.NativeFile, unit: str = _INT96_UNIT, **options: Any) -> pq.ParquetFile:
+    # Arrow would read all row groups of a part ahead, so memory would grow with the file.
+    return pq.ParquetFile(
+        file, pre_buffer=False, coerce_int96_timestamp_unit=unit, page_checksum_verification=True, **options
+    )
+
+
+def _unread_type(file: pa.NativeFile, error: Exception) -> str:
+    """Names the columns of a file whose types, as Arrow's own schema in it says, pyarrow does not know.
+
+    Parquet has these as bytes of a fixed length, which mean nothing without that schema. No value is read.
+    """
+    size = file.size()
+    file.seek(max(size - 8, 0))
+    length = int.from_bytes(file.read(4), "little")
+    file.seek(max(size - 8 - length, 0))
+    footer = file.read(length + 8).replace(b"ARROW:schema", b"without_that")
+    try:
+        schema = pq.read_schema(pa.BufferReader(b"PAR1" + footer))
+    except (pa.ArrowException, UnicodeDecodeError, OSError):
+        return _NOT_KNOWN
+    found = [f"{field.name!r} ({field.type})" for field in schema if pa.types.is_fixed_size_binary(field.type)]
+    if not found:
+        return _NOT_KNOWN
+    return (
+        f"a type of these columns cannot be read: {listed(found)}. pyarrow says: {error}. Write integers "
+        "of 128 bits, such as Int128 of polars, as Int64, as a decimal or as text"
+    )
 
 
 def _with_wide_indices(parquet: pq.ParquetFile, file: pa.NativeFile) -> pq.ParquetFile:
@@ -184,13 +239,66 @@ def _with_wide_indices(parquet: pq.ParquetFile, file: pa.NativeFile) -> pq.Parqu
     short = [name for name, kind in kinds.items() if pa.types.is_dictionary(kind) and kind.index_type != pa.int32()]
     if not short:
         return parquet
-    return pq.ParquetFile(
-        file,
-        metadata=parquet.metadata,
-        pre_buffer=False,
-        coerce_int96_timestamp_unit=_INT96_UNIT,
-        read_dictionary=short,
-    )
+    return _parquet_file(file, metadata=parquet.metadata, read_dictionary=short)
+
+
+def _rows_at_once(
+    file: pa.NativeFile, metadata: pq.FileMetaData, groups: Sequence[int], columns: Sequence[str] | None, path: str
+) -> int:
+    """Number of records that are read at once: fewer where they have long texts or lists, which a file may repeat.
+
+    The sizes that a footer states are those of a dictionary and of indices into it, so texts are bounded by the longest
+    one of each dictionary.
+    """
+    leaves = [(number, metadata.schema.column(number)) for number in range(metadata.num_columns)]
+    leaves = [
+        (number, leaf)
+        for number, leaf in leaves
+        if (leaf.max_repetition_level or leaf.physical_type in ("BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY"))
+        and (columns is None or any(leaf.path == name or leaf.path.startswith(f"{name}.") for name in columns))
+    ]
+    most = 0
+    for group in groups if leaves else ():
+        described, size = metadata.row_group(group), 0
+        for number, leaf in leaves:
+            chunk = described.column(number)
+            values = -(-chunk.num_values // max(described.num_rows, 1))
+            stated = chunk.total_uncompressed_size
+            width = max(leaf.length, 8)
+            if leaf.physical_type == "BYTE_ARRAY":
+                width = max(-(-stated // max(chunk.num_values, 1)), 1)
+                if min(described.num_rows, BATCH_ROWS) * values * stated > _READ_BYTES:
+                    width = max(width, _longest_text(file, metadata, group, number, leaf.path))
+            size += values * width
+        most = max(most, size)
+    if most > _LARGEST_ROW:
+        raise InputError(
+            f"{path}: a record may have {most:,} bytes when it is read, more than {_LARGEST_ROW:,}: write the file "
+            "with shorter texts and lists, or without the column"
+        )
+    return max(min(BATCH_ROWS, _READ_BYTES // max(most, 1)), 1)
+
+
+def _longest_text(file: pa.NativeFile, metadata: pq.FileMetaData, group: int, number: int, path: str) -> int:
+    """Bytes of the longest text of a dictionary, or where there is none, of the first values of a row group."""
+    # In pages, without the rest of the column.
+    parquet = _parquet_file(file, metadata=metadata, read_dictionary=[path], buffer_size=_PAGE_BYTES)
+    rows = iter(parquet.iter_batches(_SHOWN_ROWS, row_groups=[group], columns=[path]))
+    return max((_text_bytes(column) for column in next(rows).columns), default=0)
+
+
+def _text_bytes(column: pa.Array) -> int:
+    """Bytes of the longest text of a column, or within it."""
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary
+    if is_text(column.type):
+        longest: Any = pc.max(pc.binary_length(plain_values(column)))  # type: ignore[attr-defined]
+        return longest.as_py() or 0
+    if pa.types.is_struct(column.type):
+        return max((_text_bytes(part) for part in column.flatten()), default=0)
+    if pa.types.is_map(column.type):
+        return max(_text_bytes(column.keys), _text_bytes(column.items))
+    return _text_bytes(column.values) if hasattr(column, "values") else 0
 
 
 def _check_int96(
@@ -198,9 +306,7 @@ def _check_int96(
 ) -> None:
     """Refuses times that microseconds cannot hold. INT96 has nanoseconds, and years that no other type reaches."""
     units = [
-        pq.ParquetFile(file, metadata=metadata, pre_buffer=False, coerce_int96_timestamp_unit=unit).iter_batches(
-            BATCH_ROWS, row_groups=groups, columns=columns
-        )
+        _parquet_file(file, unit, metadata=metadata).iter_batches(BATCH_ROWS, row_groups=groups, columns=columns)
         for unit in (_INT96_UNIT, "ns", "s")
     ]
     for batches in zip(*units, strict=True):
@@ -231,4 +337,6 @@ def _are_exact(micros: pa.Array, nanos: pa.Array, seconds: pa.Array) -> bool:
 
 
 def _reason(error: BaseException, otherwise: str) -> str:
-    return _ENCRYPTED if str(error).startswith(_NO_KEYS) else otherwise
+    if str(error).startswith(_NO_KEYS):
+        return _ENCRYPTED
+    return _NOT_KNOWN if isinstance(error, pa.ArrowNotImplementedError) and otherwise == _CORRUPT else otherwise

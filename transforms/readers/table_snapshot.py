@@ -10,6 +10,7 @@ writing. Statistics of columns in it, such as the largest label, are never read.
 
 from __future__ import annotations
 
+import os
 import posixpath
 import re
 from collections.abc import Iterable
@@ -143,13 +144,18 @@ def name_in_table(path: str, folder: str, what: str) -> str:
     """Path of a data file below the folder of its table.
 
     `path` is absolute or a URL as the folder is. Raises InputError, which begins with `what`, if the file does not lie
-    there, or its path has another way of writing.
+    there, also by a link, or its path has another way of writing.
     """
     name = path[len(folder) + 1 :] if path.startswith(f"{folder}/") else ""
     if not name or any(part in ("", ".", "..") for part in name.split("/")):
         raise InputError(
             f"{what} names the file {path}, which does not lie below the table's folder {folder}: such a path may "
             "lead to any file, so it is not read. Copy the data into the table, or export it to Parquet files"
+        )
+    if not is_remote(folder) and not os.path.realpath(path).startswith(f"{os.path.realpath(folder)}/"):
+        raise InputError(
+            f"{what} names the file {path}, which is a link out of the table's folder {folder}, so it is not read. "
+            "Replace the link by a copy of the file"
         )
     return name
 

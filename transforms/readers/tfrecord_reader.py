@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from ..batches import filter_batch
 from ..errors import InputError, redact_errors
-from ..io.filesystems import GZIP_MAGIC, GZIP_WITHOUT_NAME, not_opened, open_input
+from ..io.filesystems import GZIP_MAGIC, GZIP_WITHOUT_NAME, archive_problem, not_opened, open_input
 from ..io.input_format import BATCH_ROWS, FilePart, bounds_of_part, split_by_rows
 from ..tfrecord.encoded_batches import EncodedRecords
 from ..tfrecord.framing import ALL_ROWS, Frames, batch_offsets, read_records, skip_records
@@ -176,6 +176,9 @@ def _read_frames(
     except InputError:
         # Only then: a TFRecord may begin with the same bytes.
         start = _first_bytes(path) if first else b""
+        archive = archive_problem(start)
+        if archive is not None:
+            raise InputError(f"{path}: {archive}") from None
         if start.startswith(GZIP_MAGIC):
             raise InputError(f"{path}: {GZIP_WITHOUT_NAME}") from None
         if _is_zlib(start):

@@ -161,7 +161,7 @@ def _kept(first: int, rows: int, dropped: np.ndarray) -> np.ndarray:
 
 def _parquet_file(file: BinaryIO, path: str) -> pq.ParquetFile:
     try:
-        return pq.ParquetFile(pa.PythonFile(file, "r"), pre_buffer=False)
+        return pq.ParquetFile(pa.PythonFile(file, "r"), pre_buffer=False, page_checksum_verification=True)
     except (pa.ArrowException, OSError) as error:
         raise _damaged(path, error) from None
 

@@ -318,7 +318,8 @@ def _batches(segment: Segment) -> Iterator[pa.RecordBatch]:
     """The records of a segment, in pieces of any size."""
     with open_segment_file(segment) as file:
         if segment.final:
-            yield from pq.ParquetFile(pa.PythonFile(file, "r"), pre_buffer=False).iter_batches()
+            source = pa.PythonFile(file, "r")
+            yield from pq.ParquetFile(source, pre_buffer=False, page_checksum_verification=True).iter_batches()
             return
         source = pa.PythonFile(file, "r")
         while True:

@@ -4,6 +4,7 @@ import copy
 import json
 import random
 import shutil
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -194,3 +195,37 @@ def test_changed_metadata_of_an_iceberg_table_is_an_error_or_the_same_records(ic
         except InputError:
             continue
         assert len(found) == FIRST.num_rows
+
+
+def test_a_data_file_that_is_a_link_out_of_the_table_is_refused(delta, tmp_path, snapshot):
+    (part,) = snapshot(f"delta://{delta(FIRST)}").parts()
+    shutil.move(part.path, tmp_path / "elsewhere.parquet")
+    Path(part.path).symlink_to(tmp_path / "elsewhere.parquet")
+    with pytest.raises(InputError, match=f"{part.path}, which is a link out of the table's folder"):
+        snapshot(f"delta://{tmp_path}/events")
+
+
+def test_a_manifest_that_expands_to_more_is_refused(iceberg, monkeypatch, snapshot):
+    table = iceberg.create_table("n.t", FIRST.schema)
+    table.append(FIRST)
+    from labeldp.transforms.readers import iceberg_table
+
+    assert snapshot("iceberg://cat/n.t").files
+    (manifest,) = table.current_snapshot().manifests(table.io)
+    block = zlib.compress(bytes(10 * manifest.manifest_length))[2:-4]
+    path = Path(manifest.manifest_path.removeprefix("file://"))
+    content = path.read_bytes()
+    sync = content[-16:]
+    head = content[: content.index(sync) + 16]
+    monkeypatch.setattr(iceberg_table, "_LARGEST_MANIFEST", len(content) + 1000)
+    path.write_bytes(head + b"\x02" + _zigzag(len(block)) + block + sync)
+    with pytest.raises(InputError, match=r"n\.t: .*\.avro has more than .* when expanded"):
+        snapshot("iceberg://cat/n.t")
+
+
+def _zigzag(number: int) -> bytes:
+    found, number = bytearray(), 2 * number
+    while number >= 128:
+        found.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*found, number])
