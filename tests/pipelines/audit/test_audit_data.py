@@ -13,6 +13,8 @@ import pytest
 from labeldp.pipelines.audit.audit_release import audit_path
 from labeldp.pipelines.cli.commands import main
 
+from tests.pipelines.audit.written_files import write_document, write_shard
+
 RECORDS = 20_000
 FORMATS = {
     "tfrecord": {"output_format": "tfrecord"},
@@ -93,7 +95,7 @@ def change_labels(folder, change):
             labels = change(table["y"].to_numpy())
             table = table.slice(0, len(labels))
             place = table.schema.get_field_index("y")
-            pq.write_table(table.set_column(place, "y", pa.array(labels, pa.float64())), path)
+            write_shard(table.set_column(place, "y", pa.array(labels, pa.float64())), path)
             continue
         records = read_records(path)
         labels = change(
@@ -219,7 +221,7 @@ def test_lists_of_one_float_are_compared_as_float32(released, tmp_path):
     for path in shards(folder):
         labels = pq.read_table(path)["y"].to_numpy().astype(np.float32)
         column = pa.LargeListArray.from_arrays(pa.array(np.arange(len(labels) + 1)), pa.array(labels))
-        pq.write_table(pa.table({"y": column}), path)
+        write_shard(pa.table({"y": column}), path)
     assert problems(folder) == ()
 
 
@@ -252,7 +254,7 @@ def test_a_public_prior_says_nothing_about_the_records(released, tmp_path):
     warnings = documents["release.json"]["warnings"]
     documents["release.json"]["warnings"] = [name for name in warnings if not name.endswith("_end")]
     for name, document in documents.items():
-        (folder / name).write_text(json.dumps(document))
+        write_document(folder / name, document)
     audit = audit_path(str(folder), data=True)
     assert audit.problems == ()
     assert audit.data_lines[-1].startswith("distribution not checked: the prior is public")

@@ -23,6 +23,8 @@ from labeldp.pipelines.audit.class_labels import ClassLabels
 from labeldp.pipelines.audit.documents import RefusedDocument
 from labeldp.pipelines.audit.manifest_audit import warning_problems
 
+from tests.pipelines.audit.written_files import write_document, write_shard
+
 RECORDS = 12_000
 TEXTS = ("none", "cold", "flu", "covid, severe", "rare")
 SHARES = (0.5, 0.25, 0.15, 0.09, 0.01)
@@ -155,7 +157,7 @@ def test_labels_of_a_mechanism_file(
     for name in ("mechanism.json", "release.json"):
         document = read(tmp_path / "applied", name)
         document["classes"]["other"] = 1
-        (tmp_path / "applied" / name).write_text(json.dumps(document))
+        write_document(tmp_path / "applied" / name, document)
     audit = audit_path(str(tmp_path / "applied"), data=True)
     assert audit.problems == ()
     assert audit.data_lines[-1].startswith("distribution not checked: the prior was counted from other records")
@@ -167,8 +169,8 @@ def test_labels_of_a_mechanism_file(
 def changed_documents(folder: Path, change: Callable[[dict[str, Any], dict[str, Any]], None]) -> None:
     mechanism, release = (read(folder, name) for name in ("mechanism.json", "release.json"))
     change(mechanism, release)
-    (folder / "mechanism.json").write_text(json.dumps(mechanism))
-    (folder / "release.json").write_text(json.dumps(release))
+    write_document(folder / "mechanism.json", mechanism)
+    write_document(folder / "release.json", release)
 
 
 @pytest.mark.parametrize(
@@ -358,7 +360,7 @@ def change_column(folder: Path, label: str, change: Callable[[pa.Array], pa.Arra
     path = shards(folder)[only]
     table = pq.read_table(path)
     column = change(table[label].combine_chunks())
-    pq.write_table(table.set_column(table.schema.get_field_index(label), label, column), path)
+    write_shard(table.set_column(table.schema.get_field_index(label), label, column), path)
 
 
 def one(value: Any) -> Callable[[pa.Array], pa.Array]:
