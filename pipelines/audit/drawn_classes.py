@@ -133,8 +133,8 @@ class DrawnClasses:
         found, parts = self._run_of_cells() if with_cells else (0.0, 0)
         if found > 1:
             yield (
-                f"the classes of a run of records follow the noised counts of the cells, as true classes do: of {parts} "
-                f"runs, one is {found:.2f} times its bound; {_ALARM}"
+                "the classes of a run of records follow the noised counts of the cells, as true classes do: of "
+                f"{parts} runs, one is {found:.2f} times its bound; {_ALARM}"
             )
 
     def _run_of_cells(self) -> tuple[float, int]:
@@ -181,7 +181,7 @@ class DrawnClasses:
         sets = len(list(self._sets()))
         yield f"draws        classes agree with their probabilities in {sets} sets by class and probability; {_ALARM}"
         found, _, parts = self.parts.largest(FALSE_ALARM / 4)
-        yield f"             and in {parts} sums over runs of records, shards and values: at most {found:.2f} times the bound"
+        yield f"             and in {parts} sums over runs, shards and values: at most {found:.2f} times the bound"
         draws = self.cell_draws() if with_cells else None
         if draws is None:
             yield "not shown    that draws are independent of true classes: where the center is right, these agree, too"

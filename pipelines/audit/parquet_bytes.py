@@ -5,8 +5,8 @@ to the footer, row groups must have the lengths that the manifest states, and me
 not use are refused: metadata, bloom filters, encryption, indexes, sorting columns, other statistics.
 
 What remains is how values are encoded, such as the order of a dictionary or the cut of runs and pages. So the records
-are written again with pyarrow, row group by row group, and every byte is compared. Where the file was written by another
-version of pyarrow, statistics and encodings are compared instead, and the report says so.
+are written again with pyarrow, row group by row group, and every byte is compared. Where the file was written by
+another version of pyarrow, statistics and encodings are compared instead, and the report says so.
 """
 
 from __future__ import annotations
@@ -36,24 +36,30 @@ _SAMPLED = 1 << 10
 
 # Members of the structures of Parquet's Thrift definition that the writer uses: number and structure, {} for a value.
 _Members = dict[int, Any]
-_STATISTICS: _Members = dict.fromkeys((1, 2, 3, 5, 6, 7, 8), {})
+
+
+def _values(*numbers: int) -> _Members:
+    return {number: {} for number in numbers}
+
+
+_STATISTICS: _Members = _values(1, 2, 3, 5, 6, 7, 8)
 _UNIT: _Members = {1: {}, 2: {}, 3: {}}
 _TIME: _Members = {1: {}, 2: _UNIT}
-_LOGICAL: _Members = dict.fromkeys((1, 2, 3, 4, 6, 11, 12, 13, 14, 15), {}) | {
+_LOGICAL: _Members = _values(1, 2, 3, 4, 6, 11, 12, 13, 14, 15) | {
     5: {1: {}, 2: {}},
     7: _TIME,
     8: _TIME,
     10: {1: {}, 2: {}},
 }
-_ELEMENT: _Members = dict.fromkeys((1, 2, 3, 4, 5, 6, 7, 8), {}) | {10: _LOGICAL}
-_COLUMN: _Members = dict.fromkeys((1, 2, 3, 4, 5, 6, 7, 9, 11), {}) | {
+_ELEMENT: _Members = _values(1, 2, 3, 4, 5, 6, 7, 8) | {10: _LOGICAL}
+_COLUMN: _Members = _values(1, 2, 3, 4, 5, 6, 7, 9, 11) | {
     12: _STATISTICS,
     13: {1: {}, 2: {}, 3: {}},
     16: {1: {}, 2: {}, 3: {}},
 }
 _GROUP: _Members = {1: {2: {}, 3: _COLUMN}, 2: {}, 3: {}, 5: {}, 6: {}, 7: {}}
 _FOOTER: _Members = {1: {}, 2: _ELEMENT, 3: {}, 4: _GROUP, 5: {1: {}, 2: {}}, 6: {}, 7: {1: {}}}
-_PAGE: _Members = {1: {}, 2: {}, 3: {}, 5: dict.fromkeys((1, 2, 3, 4), {}) | {5: _STATISTICS}, 7: {1: {}, 2: {}, 3: {}}}
+_PAGE: _Members = {1: {}, 2: {}, 3: {}, 5: _values(1, 2, 3, 4) | {5: _STATISTICS}, 7: {1: {}, 2: {}, 3: {}}}
 
 
 class ParquetBytes:
@@ -145,12 +151,11 @@ def _writer(first: pa.Table, output: OutputStatement, sink: Any, collected: list
 def _repeated(field: pa.Field, column: pa.ChunkedArray) -> Iterator[str]:
     """Paths of the Parquet columns of a column whose values get dictionaries."""
     kind, is_list = field.type, pa.types.is_list
-    if any(test(kind) for test in (is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)):
-        if not pa.types.is_nested(kind.value_type):
-            flat = pc.list_flatten(column)  # type: ignore[attr-defined]
-            yield from [f"{field.name}.list.element"] if _pays(flat) else []
-            return
-    if pa.types.is_nested(kind):
+    listed = any(test(kind) for test in (is_list, pa.types.is_large_list, pa.types.is_fixed_size_list))
+    if listed and not pa.types.is_nested(kind.value_type):
+        flat = pc.list_flatten(column)  # type: ignore[attr-defined]
+        yield from [f"{field.name}.list.element"] if _pays(flat) else []
+    elif pa.types.is_nested(kind):
         yield from _leaves(field.name, kind)
     elif _pays(column):
         yield field.name

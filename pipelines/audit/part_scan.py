@@ -1,9 +1,9 @@
 """Scan of parts of the records: does any run of them, any shard or any value of a feature deviate from its expectation?
 
-For each record there are some numbers whose sums are known: given what is public, each is independent of those of other
-records, its expectation is 0 or less, its variance has a bound, and it is at most M above its expectation. By
-Bernstein's inequality the sum over any part exceeds x with a probability of at most exp(-x^2 / (2 (V + M x / 3))), where
-V is the sum of the variances. Parts are chosen by features and places alone, so a union bound over all of them holds.
+Each record has some numbers. Given what is public, they are independent of those of other records, have an expectation
+of 0 or less and a variance below a bound, and are at most M above their expectation. By Bernstein's inequality, the sum
+over a part exceeds x with a probability of at most exp(-x^2 / (2 (V + M x / 3))), where V is the sum of the variances.
+Parts are chosen by features and places alone, so a union bound over all of them holds.
 
 Runs of records are those of consecutive blocks, 64 to 128 of equal length. Values are those of columns that have at
 most 64.

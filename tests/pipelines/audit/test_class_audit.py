@@ -22,6 +22,7 @@ from labeldp.pipelines.audit.class_audit import class_statement_problems
 from labeldp.pipelines.audit.class_labels import ClassLabels
 from labeldp.pipelines.audit.documents import RefusedDocument
 from labeldp.pipelines.audit.manifest_audit import warning_problems
+from labeldp.transforms.shards.shard_formats import compressed_file
 
 from tests.pipelines.audit.written_files import write_document, write_shard
 
@@ -136,9 +137,8 @@ def test_several_labels_some_of_classes(
     assert [bool(part.classes_line) for _, part in audit.parts] == [True, False]
     table = pq.read_table(shards(tmp_path / "both")[0])
     place = table.schema.get_field_index("ill")
-    pq.write_table(
-        table.set_column(place, "ill", pa.array(["none ", *table["ill"].to_pylist()[1:]])), shards(tmp_path / "both")[0]
-    )
+    changed = table.set_column(place, "ill", pa.array(["none ", *table["ill"].to_pylist()[1:]]))
+    write_shard(changed, shards(tmp_path / "both")[0])
     (problem,) = problems(tmp_path / "both", data=True)
     assert problem.startswith("label ill: data/part-00000-of-00001.parquet has 1 labels that are no class")
 
@@ -449,7 +449,8 @@ def change_record(folder: Path, change: Callable[[bytes], bytes]) -> None:
     framed = b"".join(
         length + masked(length) + record + masked(record) for length, record in zip(lengths, records, strict=True)
     )
-    path.write_bytes(gzip.compress(framed) if zipped else framed)
+    with path.open("wb") as file, compressed_file(file) if zipped else file as written:
+        written.write(framed)
 
 
 def feature_of(kind: int, content: bytes) -> bytes:
