@@ -32,7 +32,15 @@ from ..errors import FieldError, did_you_mean
 from .center_fields import center_features, unused_columns, with_groups
 from .feature_choice import check_center, class_features, is_asked_for, makes_class_center, new_center
 from .fields import DEFAULT_LOSS, Fields, names_of, shown
-from .input_spec import check_columns, check_no_folder, first_schema, input_spec, read_schema, unsure_columns
+from .input_spec import (
+    check_columns,
+    check_no_folder,
+    check_twins,
+    first_schema,
+    input_spec,
+    read_schema,
+    unsure_columns,
+)
 from .label import GRID, Label, check_split, make_label, read_caps, read_unusable_fraction, working_domain
 from .machine import check_extra, check_tfrecord
 from .mechanism_file import MechanismFile, read_mechanism_file
@@ -80,6 +88,7 @@ def make_release(command: str, fields: Fields, new_key: bool = False, may_exist:
     schema = read_schema(input, names) if schema is None else schema
     for part, label in zip(parts, labels, strict=True):
         check_columns(_named_columns(part, label), input, schema)
+        check_twins(label.name, input, schema)
         _check_classes(label.column, input, schema, command != "fit" and output_format(fields) == "tfrecord")
     output = _output(fields, target, input)
     sign = resolve_signing_key(fields.sign, target, fields.noise_key_mode)
