@@ -56,11 +56,12 @@ def test_a_column_of_nearly_the_name_of_the_label_is_refused_before_the_job(
     tmp_path: Path, invoke: Any, command: Any, write_csv: Any, key_file: Path
 ) -> None:
     flags = {"input_format": "csv", "label": "y", "label_min": 0, "label_max": 1, "label_step": 1, "epsilon": 1}
-    for name in ("Y", " y", "y\u00a0"):
+    for name in ("Y", "y "):
         log = write_csv(tmp_path / "log.csv", ["0,1"] * 9, f"{name},y")
         more = {"input": log, "output": tmp_path / "out", "noise_key_file": key_file}
         outcome = invoke(command("privatize", flags | more))
-        assert (outcome.code, name in outcome.err) == (2, not name.endswith("\u00a0")), outcome.err
+        assert outcome.code == 2
+        assert "drop or rename it" in outcome.err
 
 
 @pytest.mark.parametrize("form", FORMS)
