@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
@@ -28,10 +28,14 @@ from .class_center_audit import CLASS_CENTER
 from .class_labels import ClassLabels
 from .class_predictions import ClassPredictions
 from .documents import RefusedDocument, printable, read_center, residual_cells
+from .drawn_outputs import DrawnOutputs
 from .output_distribution import FALSE_ALARM, check_distribution
+from .output_statement import read_output
+from .parquet_bytes import ParquetBytes
 from .release_files import folder_values, letter_problems
 from .removal_statement import removed_records
 from .shard_columns import Column, ShardReader
+from .tfrecord_examples import check_gzip
 from .weight_runs import dense_weights
 
 _WRONG_SETS_SHOWN = 3
@@ -73,10 +77,12 @@ def audit_data(data: Path, release: dict[str, Any], mechanism: dict[str, Any]) -
     predictions = _predictions(mechanism, not next(iter(shards)).endswith(".parquet"))
     if predictions is not None:
         reader = dataclasses.replace(reader, numbers=predictions.numbers, categories=predictions.categories)
+    drawn_labels = isinstance(predictions, ClassPredictions) or release.get("unit", {}).get("over_limit") == "constant"
+    parts = None if drawn_labels else DrawnOutputs(mechanism, outputs.groups())
     problems: list[str] = []
     for name, records in shards.items():
         try:
-            problems += _shard_problems(outputs, predictions, units, reader, data, name, records)
+            problems += _shard_problems(outputs, predictions, units, parts, reader, data, name, records)
         except RefusedDocument as refused:
             problems.append(f"data/{printable(name)} {refused}")
     if units is not None:
@@ -110,12 +116,54 @@ def audit_data(data: Path, release: dict[str, Any], mechanism: dict[str, Any]) -
         letters = release["dead_letters"]
         files = "1 file" if len(letters) == 1 else f"{len(letters)} files"
         lines.append(f"dead letters {sum(letters.values())} in {files}, as in the manifest: places, and no labels")
-    if drawn:
-        return DataAudit((), tuple(lines))
-    if reason:
-        return DataAudit((), (*lines, f"distribution not checked: {reason}"))
-    problem, line = _distribution(outputs, release, mechanism)
-    return DataAudit((problem,) if problem else (), (*lines, *([line] if line else [])))
+    if not drawn:
+        problem, line = ("", f"distribution not checked: {reason}") if reason else ("", "")
+        if not reason:
+            problem, line = _distribution(outputs, release, mechanism)
+        problems += [problem] if problem else [] if parts is None else parts.problems()
+        lines += [*([] if parts is None else parts.lines()), *([line] if line else [])]
+    written = _Written(release)
+    problems += [] if problems else written.problems(data, shards)
+    return DataAudit(tuple(problems), () if problems else (*lines[:1], *written.lines(), *lines[1:]))
+
+
+class _Written:
+    """The files of shards: they are what the writer makes of the records, and what the manifest states of it."""
+
+    def __init__(self, release: dict[str, Any]):
+        self._release = release
+        self._parquet: ParquetBytes | None = None
+
+    def problems(self, data: Path, shards: Iterable[str]) -> Iterator[str]:
+        try:
+            output = read_output(self._release)
+        except RefusedDocument as refused:
+            yield str(refused)
+            return
+        if output.format == "parquet":
+            self._parquet = ParquetBytes(output)
+        for name in shards:
+            path = f"data/{printable(name)}"
+            try:
+                if self._parquet is not None:
+                    yield from (f"{path} {problem}" for problem in self._parquet.problems(data / name))
+                elif output.compression == "gzip":
+                    check_gzip(data / name)
+            except RefusedDocument as refused:
+                yield f"{path} {refused}"
+
+    def lines(self) -> Iterator[str]:
+        """Lines of the report on what was shown of the bytes, and what was not."""
+        if self._parquet is None:
+            return
+        others = sorted(self._parquet.others)
+        if not others:
+            yield "files        every byte of the Parquet shards is the one that pyarrow writes for their records"
+            return
+        yield (
+            "files        Parquet shards have nothing but the pages of their columns, in row groups as stated; bytes "
+            f"within pages were not compared: for this, audit with pyarrow {', '.join(others)}"
+        )
 
 
 class _Outputs:
@@ -133,14 +181,19 @@ class _Outputs:
             self._known[np.dtype(kind)] = distinct, first, first[place]
 
     def add(self, labels: np.ndarray, centers: np.ndarray, groups: np.ndarray) -> np.ndarray:
-        """Counts labels, shape (n,), float32 or float64; returns which of them are no output, shape (n,), bool."""
+        """Counts labels, shape (n,), float32 or float64; returns the output of each, shape (n,), -1 for none."""
         distinct, first, _ = self._known[labels.dtype]
         place = np.minimum(np.searchsorted(distinct, labels), len(distinct) - 1)
         unsigned = f"u{labels.dtype.itemsize}"
         wrong = distinct[place].view(unsigned) != np.ascontiguousarray(labels).view(unsigned)
         self._counts += np.bincount(first[place[~wrong]], minlength=len(self._counts))
         self._rounded |= labels.dtype == np.float32
-        return wrong
+        return np.where(wrong, -1, first[place])
+
+    def groups(self) -> np.ndarray:
+        """For each output, the number of its group of outputs that records may not distinguish, ascending from 0."""
+        first = self._known[np.dtype(np.float32)][2]
+        return np.cumsum(first == np.arange(len(first))) - 1
 
     def merged(self, channel: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Counts and channel, shape (k, m), with outputs that are equal in the records as one."""
@@ -163,34 +216,38 @@ class _CenteredOutputs:
         self._counts = np.zeros(values.shape[1], np.int64)
 
     def add(self, labels: np.ndarray, centers: np.ndarray, groups: np.ndarray) -> np.ndarray:
-        """Counts labels, shape (n,), around centers, shape (n,), float64; returns which are no output around theirs."""
+        """Counts labels, shape (n,), around centers, shape (n,), float64; returns the output of each, -1 for none."""
         with np.errstate(over="ignore"):
             rounded = centers.astype(np.float32).astype(np.float64)
         places = np.searchsorted(self._middles, np.nan_to_num(rounded), side="right")
         bases = self._domain[np.where(np.isfinite(rounded), places, (len(self._domain) - 1) // 2)]
-        wrong = np.ones(len(labels), bool)
+        found = np.full(len(labels), -1)
         for group, values in enumerate(self._values):
             rows = np.flatnonzero(groups == group) if len(self._values) > 1 else slice(None)
-            wrong[rows] = self._add_group(values, labels[rows], bases[rows])
-        return wrong
+            found[rows] = self._add_group(values, labels[rows], bases[rows])
+        return found
 
     def _add_group(self, values: np.ndarray, labels: np.ndarray, bases: np.ndarray) -> np.ndarray:
         place = np.searchsorted(values, labels.astype(np.float64) - bases)
-        wrong, unsigned = np.ones(len(labels), bool), f"u{labels.dtype.itemsize}"
+        found, unsigned = np.full(len(labels), -1), f"u{labels.dtype.itemsize}"
         for shift in (-2, -1, 0, 1):  # the difference is rounded, and two outputs may be equal up to rounding
             output = np.clip(place + shift, 0, len(values) - 1)
             with np.errstate(over="ignore"):
                 expected = (bases + values[output]).astype(labels.dtype)
-            hit = wrong & (expected.view(unsigned) == np.ascontiguousarray(labels).view(unsigned))
+            hit = (found < 0) & (expected.view(unsigned) == np.ascontiguousarray(labels).view(unsigned))
             self._counts += np.bincount(output[hit], minlength=len(self._counts))
-            wrong &= ~hit
-        return wrong
+            found[hit] = output[hit]
+        return found
+
+    def groups(self) -> np.ndarray:
+        """As `_Outputs.groups`."""
+        largest = np.abs(self._domain).max() + np.abs(self._values).max()
+        nearest = np.diff(self._values, axis=1).min(axis=0)
+        return np.cumsum(np.append(False, nearest > largest * _FLOAT32_ROUNDING))
 
     def merged(self, channel: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Counts and channel, shape (k, m), with outputs that records may not distinguish as one."""
-        largest = np.abs(self._domain).max() + np.abs(self._values).max()
-        nearest = np.diff(self._values, axis=1).min(axis=0)
-        place = np.cumsum(np.append(False, nearest > largest * _FLOAT32_ROUNDING))
+        place = self.groups()
         counts, merged = np.zeros(place[-1] + 1, np.int64), np.zeros((len(channel), place[-1] + 1))
         np.add.at(counts, place, self._counts)
         np.add.at(merged.T, place, channel.T)
@@ -233,6 +290,7 @@ def _shard_problems(
     outputs: _Outputs | _CenteredOutputs,
     predictions: CenterPredictions | ClassPredictions | None,
     units: UnitRecords | None,
+    parts: DrawnOutputs | None,
     reader: ShardReader,
     data: Path,
     name: str,
@@ -240,10 +298,17 @@ def _shard_problems(
 ) -> Iterator[str]:
     path = f"data/{printable(name)}"
     found, wrong, first, strange, first_strange = 0, 0, -1, 0, -1
+    scans = [parts, predictions.drawn if isinstance(predictions, ClassPredictions) else None]
+    for scan in scans:
+        if scan is not None:
+            scan.parts.next_shard()
     for labels, centers, features, groups, units_found in reader.read(data / name, folder_values(name)):
         if units is not None and units_found is not None:
             units.add(units_found)
-        misses = outputs.add(labels, centers, groups)
+        drawn = outputs.add(labels, centers, groups)
+        misses = drawn < 0
+        if parts is not None:
+            parts.add(drawn, features)
         if first < 0 and misses.any():
             first = found + int(misses.argmax())
         if predictions is not None:
@@ -314,7 +379,7 @@ def _distribution(
     elif "center" in mechanism:
         channel, weights_of_cells, widths = _residual_histogram(channel, mechanism)
     removed = removed_records(release)
-    result = check_distribution(counts, channel, weights_of_cells, scale, widths=widths, removed=removed)
+    result = check_distribution(counts, channel, weights_of_cells, scale, FALSE_ALARM / 2, widths, removed)
     if not result.sets:
         return "", "distribution not checked: the noise of the histogram is larger than its counts"
     alarm = f"a correct release fails this with a probability of at most {FALSE_ALARM:g}"

@@ -12,6 +12,8 @@ from typing import Any
 
 from .audit_mechanism import Audit, audit_document, audit_mechanism
 from .class_center_audit import CLASS_CENTER
+from .document_members import CENTER, LABELS, MECHANISM, RELEASE, written_problems
+from .document_members import CLASS_CENTER as CLASS_CENTER_FILE
 from .documents import RefusedDocument, load_document, printable
 from .manifest_audit import (
     LABEL_DATA,
@@ -130,6 +132,11 @@ def _audit_release(folder: Path, manifest: dict[str, Any], data: bool) -> Audit:
         from .audit_data import audit_data
 
         problems, lines = audit_data(shards, manifest, mechanism)
+    # The last of all checks: what the members say is known by now.
+    problems = problems or (
+        *written_problems(folder / "mechanism.json", mechanism, MECHANISM),
+        *written_problems(folder / "release.json", manifest, RELEASE),
+    )
     return dataclasses.replace(
         audit,
         problems=problems,
@@ -150,7 +157,10 @@ def _audit_labels(folder: Path, manifest: dict[str, Any], data: bool) -> Audit:
             raise RefusedDocument(f"labels/{printable(path.name)} is missing")
     parts = tuple((label, audit_path(str(path), data)) for label, path in labels)
     problems = tuple(f"label {printable(label)}: {problem}" for label, part in parts for problem in part.problems)
-    problems = problems or tuple(whole_problems(manifest, folder, labels))
+    problems = problems or (
+        *whole_problems(manifest, folder, labels),
+        *written_problems(folder / "release.json", manifest, LABELS),
+    )
     return Audit(problems, total_epsilon=None if problems else float(manifest["epsilon"]), parts=parts)
 
 
@@ -172,9 +182,12 @@ def _center_file_problems(path: Path, mechanism: dict[str, Any]) -> Iterator[str
     else:
         expected |= {key: center[key] for key in ("column", "domain", "linear")}
     # As text: 1 and 1.0 are equal numbers, and 0.0 and -0.0, but other readers tell them apart.
-    stated, expected = (json.dumps(document, sort_keys=True) for document in (load_document(path), expected))
+    document = load_document(path)
+    stated, expected = (json.dumps(each, sort_keys=True) for each in (document, expected))
     if stated != expected:
         yield f"center.json is not the {kind} of mechanism.json"
+    else:
+        yield from written_problems(path, document, CLASS_CENTER_FILE if drawn else CENTER)
 
 
 def audit_report(audit: Audit) -> str:

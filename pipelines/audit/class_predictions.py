@@ -83,7 +83,7 @@ class ClassPredictions:
         ends = self._rows.bounds(columns, everything) if self._float32 else (rows, rows)
         self._sums += [end.sum(axis=0) for end in ends]
         possible = self._logits(columns, *ends, everything) if self._float32 else exact
-        self._count(ends, exact, possible, probabilities, labels)
+        self._count(ends, exact, possible, probabilities, labels, columns)
         suspects = np.flatnonzero(wrong)
         if not len(suspects):
             return wrong
@@ -100,6 +100,7 @@ class ClassPredictions:
         possible: _Logits,
         probabilities: np.ndarray,
         labels: np.ndarray,
+        columns: Mapping[str, Column],
     ) -> None:
         """Counts the classes of records by probability and by cell, and the records of each cell.
 
@@ -109,7 +110,7 @@ class ClassPredictions:
         if self._cells is not None:
             cells = cells_of(self._cells.nodes, exact.low_codes)
             self._cells.count(cells, exact.low_codes, ends, (possible.low_codes != possible.high_codes).any(axis=0))
-        self.drawn.add(probabilities, labels, cells)
+        self.drawn.add(probabilities, labels, cells, columns)
 
     def made_from_these(self, release: dict[str, Any]) -> bool:
         """True if the center may be made from the records of a release: it has their numbers and sums of features.

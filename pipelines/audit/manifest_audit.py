@@ -77,7 +77,7 @@ LABELS_UNIT_ADJACENCY = (
     "features, units, the number of records and which records have all labels are public"
 )
 
-_SHARED = ("identity", "table", "where", "records", "records_without_label", "shards", "removals", "versions")
+_SHARED = ("identity", "table", "where", "records", "records_without_label", "output", "shards", "removals", "versions")
 _OF_LABEL = ("epsilon", "certified_epsilon", "delta", "certified_delta", "mechanism", "mechanism_fingerprint")
 
 

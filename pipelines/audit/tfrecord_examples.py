@@ -30,6 +30,7 @@ _POLYNOMIAL = 0x82F63B78  # Castagnoli, bits reflected
 _MASK_DELTA = np.uint32(0xA282EAD8)
 _CHUNK = 4 << 20
 _HEADER, _FOOTER = 12, 4
+_GZIP_HEADER = bytes.fromhex("1f8b08000000000000ff")  # no name, no time, unknown system
 _LONGEST = 1 << 31  # protocol buffers are shorter
 
 # Longer messages are cut into rows of this many bytes, so that one long record does not cost a step for each byte.
@@ -77,6 +78,28 @@ def read_tfrecords(path: Path) -> Iterator[Records]:
         raise RefusedDocument(f"cannot be read: {error.strerror}") from None
     if rest:
         raise RefusedDocument(f"is truncated: the record at byte {base} is not complete")
+
+
+def check_gzip(path: Path) -> None:
+    """Checks that a file is one stream of gzip, with the header of the writer and nothing after it.
+
+    Raises RefusedDocument if not. The file was read before.
+    """
+    try:
+        with path.open("rb") as file:
+            if file.read(len(_GZIP_HEADER)) != _GZIP_HEADER:
+                raise RefusedDocument("has a name, a time or a comment in its gzip header")
+            file.seek(0)
+            stream = zlib.decompressobj(wbits=31)
+            while not stream.eof and (chunk := file.read(_CHUNK)):
+                rest = chunk
+                while rest and not stream.eof:
+                    stream.decompress(rest, _CHUNK)
+                    rest = stream.unconsumed_tail
+            if stream.unused_data or file.read(1):
+                raise RefusedDocument("has more than one gzip stream")
+    except (OSError, zlib.error):
+        raise RefusedDocument("is truncated or is not gzip") from None
 
 
 def _verified(content: bytes, base: int) -> tuple[Records, int]:

@@ -26,6 +26,8 @@ from ...mechanisms.core.budget import round_up
 from ...mechanisms.core.losses import LOSSES, ZERO_ONE, Loss
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import FileSystems, open_input, read_text
+from ...transforms.shards.reduced_shards import shard_form
+from ...transforms.shards.shard_formats import ROW_GROUP
 from ...transforms.tfrecord.framing import read_records
 from ..audit.removal_statement import REMOVALS
 from ..spec.class_statement import ClassStatement
@@ -75,7 +77,7 @@ def make_manifest(
     """Makes the document that release.json holds.
 
     `epsilon` is the budget of histogram and labels together. `details` are further keys: label, identity, where, loss,
-    features and warnings, table for the input from one, and those that a command adds.
+    features and warnings, table for the input from one, output for shards, and those that a command adds.
     """
     binding, randomizer, unit = result.binding, mechanism.randomizer, result.binding.unit
     certificate = randomizer.certificate()
@@ -399,6 +401,24 @@ def _members(document: Any, key: str, read: Any) -> dict[str, Any]:
     return {name: read(inner, name) for name in inner}
 
 
+def output_statement(data: str, shards: Mapping[str, int]) -> dict[str, Any]:
+    """The member `output`: how the shards in a folder are written, for the audit to compare.
+
+    All shards of Parquet have the same columns. `shards` has the number of records by name. Raises InputError if a
+    shard cannot be read.
+    """
+    name = next((name for name, records in shards.items() if records), next(iter(shards)))
+    form = shard_form(FileSystems.join(data, name))
+    stated: dict[str, Any] = {"format": form.format, "compression": form.compression}
+    if form.schema is not None:
+        columns = [
+            {"name": field.name, "type": f"{field.type}{'' if field.nullable else ' not null'}"}
+            for field in form.schema
+        ]
+        stated |= {"row_group": ROW_GROUP, "columns": columns}
+    return stated
+
+
 def labels_manifest(documents: Sequence[dict[str, Any]], folders: Sequence[str], epsilon: float) -> dict[str, Any]:
     """Document that release.json of a release of several labels holds.
 
@@ -411,7 +431,7 @@ def labels_manifest(documents: Sequence[dict[str, Any]], folders: Sequence[str],
         round_up(sum((Fraction(document[key]) for document in documents), Fraction(0)))
         for key in ("certified_epsilon", "delta", "certified_delta")
     )
-    shared = ("identity", "table", "where", "records", "records_without_label", "shards", "versions")
+    shared = ("identity", "table", "where", "records", "records_without_label", "output", "shards", "versions")
     return {
         "format": LABELS_FORMAT,
         "adjacency": LABELS_ADJACENCY if unit is None else LABELS_UNIT_ADJACENCY,

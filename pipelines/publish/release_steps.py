@@ -26,7 +26,7 @@ from ..spec.label_folders import CENTER_NAME, DATA_OF_LABEL, MANIFEST_NAME
 from ..spec.mechanism_file import MECHANISM_NAME, MechanismFile, read_mechanism_file
 from ..spec.release import Release
 from .job_result import JobResult
-from .manifest import feature_columns, labels_manifest, make_manifest, released_facts
+from .manifest import feature_columns, labels_manifest, make_manifest, output_statement, released_facts
 from .output_folder import DATA_NAME, SEGMENTS_NAME, Staging, job_result_path, released_path
 from .protocol import Charge, release_entries
 from .request import Request, RequestedLabel, Run
@@ -89,8 +89,10 @@ def write_manifests(request: Request, released: Sequence[ReleasedLabel], staging
     Returns the paths of the manifests below the release, the one that makes it a release last.
     """
     folders, documents = request.folders, []
+    # The labels share their shards.
+    output = output_statement(FileSystems.join(staging.release, DATA_NAME), released[0].result.shards)
     for each, folder in zip(released, folders, strict=True):
-        document = _manifest(request, each)
+        document = _manifest(request, each, output)
         if folder:
             document["data"] = DATA_OF_LABEL
         write_document(document, staging, folder, MANIFEST_NAME)
@@ -113,7 +115,7 @@ def write_document(document: dict[str, Any], staging: Staging, folder: str, name
     write_text(path, json.dumps(document, indent=2) + "\n", staging.work if staging.lease is None else None)
 
 
-def _manifest(request: Request, released: ReleasedLabel) -> dict[str, Any]:
+def _manifest(request: Request, released: ReleasedLabel, output: dict[str, Any]) -> dict[str, Any]:
     """The manifest of one label."""
     label, result, mechanism, facts = released
     details: dict[str, Any] = {
@@ -129,6 +131,7 @@ def _manifest(request: Request, released: ReleasedLabel) -> dict[str, Any]:
         details["choice"] = mechanism.randomizer.choice
     if request.validation is not None:
         details["validation"] = request.validation
+    details["output"] = output
     # A fitted mechanism costs all its parts, whatever was asked for when it was fitted.
     fitted = mechanism.total_epsilon(mechanism.labels_budget[0])
     epsilon = fitted if request.fitted else label.budget.epsilon

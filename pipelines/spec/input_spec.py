@@ -203,6 +203,20 @@ def check_columns(named: Mapping[str, str | None], input: InputSpec, schema: pa.
             LOGGER.warning("warning: %s", problem.said(as_flag))
 
 
+def check_twins(label: str, input: InputSpec, schema: pa.Schema) -> None:
+    """Refuses a column that differs from the label by case or white space only: it may be a copy, and looks like it."""
+    for name in schema.names:
+        if name != label and _folded(name) == _folded(label):
+            raise FieldError(
+                "{label} {name!r}: {path} also has a column {other!r}, which would be released as it is: drop or "
+                "rename it", name=label, path=input.paths[0], other=name,
+            )  # fmt: skip
+
+
+def _folded(name: str) -> str:
+    return "".join(name.split()).casefold()
+
+
 def _missing(name: str, input: InputSpec, names: list[str]) -> str:
     dialect = input.format.dialect
     if input.format.name == "csv" and (

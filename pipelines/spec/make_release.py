@@ -37,6 +37,7 @@ from .fields import DEFAULT_LOSS, Fields, names_of, shown
 from .input_spec import (
     check_columns,
     check_no_folder,
+    check_twins,
     first_schema,
     input_spec,
     read_as,
@@ -99,6 +100,7 @@ def make_release(command: str, fields: Fields, new_key: bool = False, may_exist:
         )
     for part, label in zip(parts, labels, strict=True):
         check_columns(_named_columns(part, label), input, schema)
+        check_twins(label.name, input, schema)
         _check_classes(label.column, input, schema, command != "fit" and output_format(fields) == "tfrecord")
     output = _output(fields, target, input)
     sign = resolve_signing_key(fields.sign, target, fields.noise_key_mode)

@@ -441,7 +441,7 @@ def keep_with_constant_label() -> Callable[[Path], None]:
         pq.write_table(kept.set_column(place, table.schema.field(label), pa.array(labels)), release / "data" / name)
         unit["over_limit"] = "constant"
         manifest["shards"][name] += beyond
-        (release / "release.json").write_text(json.dumps(manifest))
+        (release / "release.json").write_text(json.dumps(manifest, indent=2) + "\n")
 
     return change
 

@@ -26,6 +26,20 @@ from .shard_writer import COPY_BYTES
 _ROWS = 1 << 14
 
 
+class ShardForm(NamedTuple):
+    """How a shard is written.
+
+    Attributes:
+      format: tfrecord or parquet.
+      compression: none or gzip.
+      schema: Columns of a Parquet shard; None for TFRecords, whose records name theirs.
+    """
+
+    format: str
+    compression: str
+    schema: pa.Schema | None
+
+
 class ColumnBatch(NamedTuple):
     """One column of consecutive records of a shard.
 
@@ -36,6 +50,25 @@ class ColumnBatch(NamedTuple):
 
     rows: int
     values: pa.Array | None
+
+
+def shard_form(path: str) -> ShardForm:
+    """Reads how a shard is written.
+
+    Args:
+      path: The shard, Parquet or TFRecord.
+
+    Returns:
+      Its format, compression and columns.
+
+    Raises:
+      InputError: If the shard is damaged or cannot be read.
+    """
+    if not path.endswith(".parquet"):
+        return ShardForm("tfrecord", "gzip" if path.endswith(".gz") else "none", None)
+    with open_input(path) as file:
+        parquet = _parquet_file(file, path)
+        return ShardForm("parquet", _compression(parquet), _written_schema(parquet, path))
 
 
 def read_column(path: str, name: str | None) -> Iterator[ColumnBatch]:

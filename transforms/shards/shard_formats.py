@@ -21,7 +21,8 @@ from ..tfrecord.example_encoder import encode_frames
 from .shard_writer import COPY_BYTES, Layout, Segment, SegmentWriter, WriteShards, open_segment_file
 
 _GZIP_LEVEL = 6
-_ROW_GROUP = 1 << 16
+ROW_GROUP = 1 << 16
+"""Records of each row group of Parquet but the last."""
 # Values of a column that are looked at. If half of those of a row group are distinct, a 64th of these repeat.
 _SAMPLE = 1 << 10
 
@@ -177,11 +178,11 @@ class GroupWriter:
         """Appends records of the schema."""
         self._pending.append(batch)
         self._rows += batch.num_rows
-        while self._rows >= _ROW_GROUP:
+        while self._rows >= ROW_GROUP:
             table = pa.Table.from_batches(self._pending)
-            self._write_group(table.slice(0, _ROW_GROUP))
-            self._pending = table.slice(_ROW_GROUP).to_batches()
-            self._rows -= _ROW_GROUP
+            self._write_group(table.slice(0, ROW_GROUP))
+            self._pending = table.slice(ROW_GROUP).to_batches()
+            self._rows -= ROW_GROUP
 
     def close(self) -> None:
         """Writes the records that are left, and the end of the file."""
@@ -191,7 +192,7 @@ class GroupWriter:
 
     def _write_group(self, group: pa.Table) -> None:
         group = group.combine_chunks()
-        self._writer(group).write_table(group, row_group_size=_ROW_GROUP)
+        self._writer(group).write_table(group, row_group_size=ROW_GROUP)
 
     def _writer(self, group: pa.Table) -> pq.ParquetWriter:
         """The writer, which is opened with the first group: that decides which columns get dictionaries."""

@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from tests.pipelines.audit.written_files import write_document
+
 
 def _fingerprint_of(document):
     signed = {key: document[key] for key in ("bits", "columns", "labels", "outputs")}
@@ -86,7 +88,7 @@ def _random_row(rng, outputs, bits):
 
 
 def _write(path, document):
-    path.write_text(json.dumps(document))
+    write_document(path, document)
     return str(path)
 
 
@@ -133,7 +135,7 @@ def random_row() -> Callable[..., Any]:
 
 @pytest.fixture(scope="session")
 def write() -> Callable[..., Any]:
-    """Function (path, document) -> the path, as text, of a JSON file with it."""
+    """Function (path, document) -> the path, as text, of a JSON file with it, written as a release has it."""
     return _write
 
 

@@ -56,8 +56,8 @@ CELLS = {"cell_audit", "class_cell_audit", "class_logits", "class_partition_audi
          "interval_products", "tree_audit"}  # fmt: skip
 """Modules that only an audit of a center with cells or of classes loads."""
 RECORDS = {"audit_data", "cell_predictions", "center_predictions", "center_rows", "class_labels",
-           "class_predictions", "class_probabilities", "drawn_classes", "output_distribution", "sampled_records",
-           "shard_columns", "tfrecord_examples"}  # fmt: skip
+           "class_predictions", "class_probabilities", "drawn_classes", "drawn_outputs", "output_distribution",
+           "parquet_bytes", "part_scan", "sampled_records", "shard_columns", "tfrecord_examples"}  # fmt: skip
 """Modules that only an audit with --data, or a removal of records, loads."""
 KEYS = {"signature_audit"}
 """Modules that load the library of signatures, for an audit with --signer alone."""
@@ -66,7 +66,7 @@ KEYS = {"signature_audit"}
 def test_the_auditor_imports_the_standard_library_and_where_it_must_numpy_and_pyarrow():
     folder = Path(inspect.getfile(documents)).parent
     modules = sorted(folder.rglob("*.py"))
-    assert len(modules) == 36
+    assert len(modules) == 41
     assert {module.stem for module in modules} >= RECORDS | CELLS | KEYS
     for module in modules:
         records, cells = module.stem in RECORDS, module.stem in CELLS

@@ -12,6 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 from labeldp.pipelines.audit.audit_release import audit_path
 from labeldp.pipelines.cli.commands import main
+from labeldp.transforms.shards.shard_formats import compressed_file
+
+from tests.pipelines.audit.written_files import write_document, write_shard
 
 RECORDS = 20_000
 FORMATS = {
@@ -19,6 +22,7 @@ FORMATS = {
     "gzip": {"output_format": "tfrecord", "compression": "gzip"},
     "parquet": {"output_format": "parquet"},
 }
+FILES = "files        every byte of the Parquet shards is the one that pyarrow writes for their records\n"
 # How a tf.Example ends its key and begins its float.
 KEY = re.compile(rb"\x01y\x12\x08\x12\x06\x0a\x04(....)", re.DOTALL)
 
@@ -82,7 +86,8 @@ def read_records(path):
 def write_records(path, records):
     lengths = [struct.pack("<Q", len(record)) for record in records]
     parts = [length + masked(length) + record + masked(record) for length, record in zip(lengths, records, strict=True)]
-    path.write_bytes(gzip.compress(b"".join(parts), 1) if path.suffix == ".gz" else b"".join(parts))
+    with path.open("wb") as file, compressed_file(file) if path.suffix == ".gz" else file as written:
+        written.write(b"".join(parts))
 
 
 def change_labels(folder, change):
@@ -93,7 +98,7 @@ def change_labels(folder, change):
             labels = change(table["y"].to_numpy())
             table = table.slice(0, len(labels))
             place = table.schema.get_field_index("y")
-            pq.write_table(table.set_column(place, "y", pa.array(labels, pa.float64())), path)
+            write_shard(table.set_column(place, "y", pa.array(labels, pa.float64())), path)
             continue
         records = read_records(path)
         labels = change(
@@ -111,8 +116,9 @@ def change_labels(folder, change):
 def test_a_correct_release_passes(released, capsys):
     for folder in released.values():
         assert main(["audit", str(folder), "--data"]) == 0
-        *_, data, distribution, verdict = capsys.readouterr().out.splitlines()
+        *_, data, parts, distribution, verdict = capsys.readouterr().out.replace(FILES, "").splitlines()
         assert data.startswith("data         20000 records in 2 shards: every label is an output")
+        assert re.fullmatch(r"parts        \d+ counts of outputs .* within 0\.\d\d times the bounds .*", parts)
         assert distribution.startswith("distribution 8 sets of outputs agree with the channel and the noised histogram")
         assert distribution.endswith("a correct release fails this with a probability of at most 1e-06")
         assert verdict == "PASS"
@@ -219,7 +225,10 @@ def test_lists_of_one_float_are_compared_as_float32(released, tmp_path):
     for path in shards(folder):
         labels = pq.read_table(path)["y"].to_numpy().astype(np.float32)
         column = pa.LargeListArray.from_arrays(pa.array(np.arange(len(labels) + 1)), pa.array(labels))
-        pq.write_table(pa.table({"y": column}), path)
+        write_shard(pa.table({"y": column}), path)
+    release = json.loads((folder / "release.json").read_text())
+    release["output"]["columns"] = [{"name": "y", "type": str(column.type)}]
+    write_document(folder / "release.json", release)
     assert problems(folder) == ()
 
 
@@ -247,12 +256,12 @@ def test_a_public_prior_says_nothing_about_the_records(released, tmp_path):
     documents = {name: json.loads((folder / name).read_text()) for name in ("mechanism.json", "release.json")}
     for member in ("release", "counts", "records"):
         del documents["mechanism.json"]["prior"][member]
-    documents["mechanism.json"]["prior"]["epsilon"] = documents["release.json"]["prior_epsilon"] = 0
+    documents["mechanism.json"]["prior"]["epsilon"] = documents["release.json"]["prior_epsilon"] = 0.0
     # Without noise in the prior, its ends are no estimates.
     warnings = documents["release.json"]["warnings"]
     documents["release.json"]["warnings"] = [name for name in warnings if not name.endswith("_end")]
     for name, document in documents.items():
-        (folder / name).write_text(json.dumps(document))
+        write_document(folder / name, document)
     audit = audit_path(str(folder), data=True)
     assert audit.problems == ()
     assert audit.data_lines[-1].startswith("distribution not checked: the prior is public")

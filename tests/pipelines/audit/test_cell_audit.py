@@ -10,6 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 from labeldp.pipelines.audit.audit_release import audit_path, audit_report
 
+from tests.pipelines.audit.written_files import write_document, write_shard
+
 RECORDS, LABELS = 6000, 41
 FORMATS = ("parquet", "tfrecord")
 
@@ -53,7 +55,7 @@ def change(folder, edit):
     for name in ("mechanism.json", "center.json"):
         document = json.loads((folder / name).read_text())
         edit(document["center"]["linear"] if name == "mechanism.json" else document["linear"])
-        (folder / name).write_text(json.dumps(document))
+        write_document(folder / name, document)
 
 
 def change_cells(folder, edit):
@@ -154,7 +156,7 @@ def test_epsilons_that_are_lowered(copied):
     assert TREES in found or RANGE in found
     release = json.loads((copied / "release.json").read_text())
     release["center_epsilon"] -= json.loads((copied / "center.json").read_text())["linear"]["cells"]["sums_epsilon"]
-    (copied / "release.json").write_text(json.dumps(release))
+    write_document(copied / "release.json", release)
     found = problems(copied)
     assert problem not in found
     assert TREES in found or RANGE in found
@@ -162,10 +164,10 @@ def test_epsilons_that_are_lowered(copied):
 
 def test_epsilons_that_add_up_to_more_than_was_stated(copied):
     release = json.loads((copied / "release.json").read_text())
-    (copied / "release.json").write_text(json.dumps(release | {"center_epsilon": release["center_epsilon"] / 2}))
+    write_document(copied / "release.json", release | {"center_epsilon": release["center_epsilon"] / 2})
     assert "release.center_epsilon is not the sum" in problems(copied)
     lowered = {"certified_epsilon": release["certified_epsilon"] - 0.01}
-    (copied / "release.json").write_text(json.dumps(release | lowered))
+    write_document(copied / "release.json", release | lowered)
     assert "release.certified_epsilon is below the sum" in problems(copied)
 
 
@@ -175,7 +177,7 @@ def replace_column(folder, **columns):
     for name, edit in columns.items():
         values = edit(np.array(shard[name]))
         shard = shard.set_column(shard.schema.get_field_index(name), name, pa.array(values))
-    pq.write_table(shard, path)
+    write_shard(shard, path)
 
 
 def test_a_center_of_a_record(copied):
@@ -203,7 +205,7 @@ def without_sums(copied):
     change_cells(copied, edit)
     release = json.loads((copied / "release.json").read_text())
     release["center_epsilon"] -= spent
-    (copied / "release.json").write_text(json.dumps(release))
+    write_document(copied / "release.json", release)
     return copied
 
 

@@ -22,6 +22,9 @@ from labeldp.pipelines.audit.class_audit import class_statement_problems
 from labeldp.pipelines.audit.class_labels import ClassLabels
 from labeldp.pipelines.audit.documents import RefusedDocument
 from labeldp.pipelines.audit.manifest_audit import warning_problems
+from labeldp.transforms.shards.shard_formats import compressed_file
+
+from tests.pipelines.audit.written_files import write_document, write_shard
 
 RECORDS = 12_000
 TEXTS = ("none", "cold", "flu", "covid, severe", "rare")
@@ -134,9 +137,8 @@ def test_several_labels_some_of_classes(
     assert [bool(part.classes_line) for _, part in audit.parts] == [True, False]
     table = pq.read_table(shards(tmp_path / "both")[0])
     place = table.schema.get_field_index("ill")
-    pq.write_table(
-        table.set_column(place, "ill", pa.array(["none ", *table["ill"].to_pylist()[1:]])), shards(tmp_path / "both")[0]
-    )
+    changed = table.set_column(place, "ill", pa.array(["none ", *table["ill"].to_pylist()[1:]]))
+    write_shard(changed, shards(tmp_path / "both")[0])
     (problem,) = problems(tmp_path / "both", data=True)
     assert problem.startswith("label ill: data/part-00000-of-00001.parquet has 1 labels that are no class")
 
@@ -155,7 +157,7 @@ def test_labels_of_a_mechanism_file(
     for name in ("mechanism.json", "release.json"):
         document = read(tmp_path / "applied", name)
         document["classes"]["other"] = 1
-        (tmp_path / "applied" / name).write_text(json.dumps(document))
+        write_document(tmp_path / "applied" / name, document)
     audit = audit_path(str(tmp_path / "applied"), data=True)
     assert audit.problems == ()
     assert audit.data_lines[-1].startswith("distribution not checked: the prior was counted from other records")
@@ -167,8 +169,8 @@ def test_labels_of_a_mechanism_file(
 def changed_documents(folder: Path, change: Callable[[dict[str, Any], dict[str, Any]], None]) -> None:
     mechanism, release = (read(folder, name) for name in ("mechanism.json", "release.json"))
     change(mechanism, release)
-    (folder / "mechanism.json").write_text(json.dumps(mechanism))
-    (folder / "release.json").write_text(json.dumps(release))
+    write_document(folder / "mechanism.json", mechanism)
+    write_document(folder / "release.json", release)
 
 
 @pytest.mark.parametrize(
@@ -358,7 +360,7 @@ def change_column(folder: Path, label: str, change: Callable[[pa.Array], pa.Arra
     path = shards(folder)[only]
     table = pq.read_table(path)
     column = change(table[label].combine_chunks())
-    pq.write_table(table.set_column(table.schema.get_field_index(label), label, column), path)
+    write_shard(table.set_column(table.schema.get_field_index(label), label, column), path)
 
 
 def one(value: Any) -> Callable[[pa.Array], pa.Array]:
@@ -447,7 +449,8 @@ def change_record(folder: Path, change: Callable[[bytes], bytes]) -> None:
     framed = b"".join(
         length + masked(length) + record + masked(record) for length, record in zip(lengths, records, strict=True)
     )
-    path.write_bytes(gzip.compress(framed) if zipped else framed)
+    with path.open("wb") as file, compressed_file(file) if zipped else file as written:
+        written.write(framed)
 
 
 def feature_of(kind: int, content: bytes) -> bytes:

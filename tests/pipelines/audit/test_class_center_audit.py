@@ -27,6 +27,8 @@ from labeldp.pipelines.audit.class_probabilities import probabilities_of_column,
 from labeldp.pipelines.audit.documents import RefusedDocument
 from labeldp.pipelines.audit.drawn_classes import DrawnClasses
 
+from tests.pipelines.audit.written_files import write_document, write_shard
+
 RECORDS = 6000
 ILL = ("none", "cold", "flu", "rare")
 FEATURES = ("a", "b", "c", "kind")
@@ -113,9 +115,9 @@ def change(folder, edit):
     mechanism = json.loads((folder / "mechanism.json").read_text())
     center = mechanism["class_center"]["center"]
     edit(center)
-    (folder / "mechanism.json").write_text(json.dumps(mechanism))
+    write_document(folder / "mechanism.json", mechanism)
     document = json.loads((folder / "center.json").read_text())
-    (folder / "center.json").write_text(json.dumps(document | {"center": center}))
+    write_document(folder / "center.json", document | {"center": center})
     release = json.loads((folder / "release.json").read_text())
     text = json.dumps(center, sort_keys=True, separators=(",", ":"))
     release["class_center"] |= {
@@ -124,7 +126,7 @@ def change(folder, edit):
         "cells": len(center["cells"]["counts"]),
         "trees": len(center["cells"]["trees"]["leaves"]),
     }
-    (folder / "release.json").write_text(json.dumps(release))
+    write_document(folder / "release.json", release)
 
 
 @pytest.mark.parametrize("name", RELEASES)
@@ -349,7 +351,7 @@ def test_a_change_of_the_manifest(copied, path, value, problem):
     for key in path[:-1]:
         place = place[key]
     place[path[-1]] = value
-    (folder / "release.json").write_text(json.dumps(release))
+    write_document(folder / "release.json", release)
     assert problem in problems(folder)
 
 
@@ -357,7 +359,7 @@ def test_both_files_have_one_center(copied):
     folder = copied("two")
     document = json.loads((folder / "center.json").read_text())
     document["center"]["counts"] = document["center"]["counts"][::-1]
-    (folder / "center.json").write_text(json.dumps(document))
+    write_document(folder / "center.json", document)
     assert "center.json is not the center of classes of mechanism.json" in problems(folder)
     (folder / "center.json").unlink()
     assert "center.json is missing: mechanism.json has a center of classes" in problems(folder)
@@ -449,7 +451,7 @@ def shards(folder):
 def rewrite(folder, edit):
     """Changes the table of the first Parquet shard."""
     path = shards(folder)[0]
-    pq.write_table(edit(pq.read_table(path)), path)
+    write_shard(edit(pq.read_table(path)), path)
 
 
 def with_column(found, name, values):
@@ -514,7 +516,7 @@ def replace_classes(folder, classes):
     start = 0
     for path in shards(folder):
         found = pq.read_table(path)
-        pq.write_table(with_column(found, "ill", classes[start : start + len(found)].combine_chunks()), path)
+        write_shard(with_column(found, "ill", classes[start : start + len(found)].combine_chunks()), path)
         start += len(found)
 
 

@@ -114,7 +114,7 @@ def test_missing_labels_are_those_of_the_histogram(write, folder):
         (private, 0, None, ()),
     ]
     for release, epsilon, stated, problems in cases:
-        prior = mechanism["prior"] | {"epsilon": epsilon, "missing_label": stated}
+        prior = mechanism["prior"] | {"epsilon": epsilon} | ({} if stated is None else {"missing_label": stated})
         write(folder / "mechanism.json", mechanism | {"prior": prior})
         write(folder / "release.json", release | {"prior_epsilon": epsilon})
         assert audit_path(str(folder)).problems == problems
@@ -217,9 +217,9 @@ def test_the_manifest_lists_one_whole_set_of_shards(write, changed, folder, shar
 
 def test_a_release_that_spent_nothing_on_a_prior(write, folder):
     document = json.loads((folder / "mechanism.json").read_text())
-    document["prior"]["epsilon"] = 0
+    document["prior"]["epsilon"] = 0.0
     write(folder / "mechanism.json", document)
-    write(folder / "release.json", {**RELEASE, "prior_epsilon": 0, "certified_epsilon": 0.6931471805599454})
+    write(folder / "release.json", {**RELEASE, "prior_epsilon": 0.0, "certified_epsilon": 0.6931471805599454})
     assert audit_path(str(folder)).problems == ()
 
 

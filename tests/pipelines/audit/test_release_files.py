@@ -10,6 +10,8 @@ from labeldp.pipelines.audit.audit_release import audit_path
 from labeldp.pipelines.cli.commands import main
 from labeldp.transforms.shards import dead_letter_writer
 
+from tests.pipelines.audit.written_files import write_document
+
 RECORDS, UNUSABLE = 2_000, 40
 
 
@@ -47,7 +49,7 @@ def manifest_of(folder: Path) -> dict[str, Any]:
 def restate(folder: Path, **members: Any) -> None:
     stated = {**manifest_of(folder), **members}
     kept = {name: value for name, value in stated.items() if value is not ...}
-    (folder / "release.json").write_text(json.dumps(kept))
+    write_document(folder / "release.json", kept)
 
 
 def test_dead_letters_of_a_job_pass(released: Path, capsys: pytest.CaptureFixture[str]) -> None:

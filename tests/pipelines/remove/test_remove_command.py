@@ -35,7 +35,7 @@ def manifest(folder: Path) -> dict[str, Any]:
 
 
 def change(path: Path, **members: Any) -> None:
-    path.write_text(json.dumps(json.loads(path.read_text()) | members))
+    path.write_text(json.dumps(json.loads(path.read_text()) | members, indent=2) + "\n")
 
 
 def names(places: Any) -> list[str]:

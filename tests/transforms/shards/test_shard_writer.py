@@ -227,7 +227,7 @@ def test_any_cut_and_any_bundles_give_the_same_bytes_and_every_record_once(
     ranges = ranges_of(sources, num_shards) if known else None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(write, "_BLOCK_ROWS", 4)
-        patch.setattr(shard_formats, "_ROW_GROUP", 7)
+        patch.setattr(shard_formats, "ROW_GROUP", 7)
         patch.setattr(write, "_MAX_OPEN_SEGMENTS", shuffle.choice([1, 3, 256]))
         expected, files = write_as_bundles(
             [[source] for source in sources], folder / "one", layout, num_shards, 0, ranges
@@ -623,7 +623,7 @@ def test_tensorflow_reads_the_tfrecord_shards(written, tmp_path, compression):
 
 
 def test_parquet_keeps_types_and_has_full_row_groups(written, monkeypatch):
-    monkeypatch.setattr(shard_formats, "_ROW_GROUP", 100)
+    monkeypatch.setattr(shard_formats, "ROW_GROUP", 100)
     batch = log(700)
     found, files = written([batch], "parquet", "none", 2)
     for (_, content), file in zip(found.items(), files, strict=True):
