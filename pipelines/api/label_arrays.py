@@ -114,6 +114,17 @@ def column_name(data: Any) -> str | None:
     return str(data.name) if known and data.name is not None else None
 
 
+def check_index(data: Any, label: str) -> None:
+    """Checks that no level of the index of pandas data has the name of the label: the index is released as it is."""
+    if not (is_of(data, "pandas", "DataFrame") or is_of(data, "pandas", "Series")):
+        return
+    if label in (str(name) for name in data.index.names):
+        raise ValueError(
+            f"the index has a level {label!r}, the name of the label, and an index is not randomized: leave the level "
+            "out, as reset_index(drop=True) does, or give it another name if it is public"
+        )
+
+
 def only_column(data: Any, name: str) -> tuple[Any, Callable[[Any], Any]]:
     """Finds the only column of a frame or of a two-dimensional array, and the way back; a column is its own.
 
@@ -121,17 +132,17 @@ def only_column(data: Any, name: str) -> tuple[Any, Callable[[Any], Any]]:
     """
     count = width(data)
     if count is None:
-        return data, lambda column: column
+        return _plain(data), lambda column: column
     if count != 1:
         features = "; features are given as features=frame" if name == "labels" else ""
         raise ValueError(f"{name} must be one column, not {count} columns{features}")
     if isinstance(data, np.ndarray):
-        return data[:, 0], lambda column: column[:, None]
+        return _plain(data[:, 0]), lambda column: column[:, None]
     if isinstance(data, pa.Table | pa.RecordBatch):
         kind, names = type(data), data.schema.names
         return data.column(0), lambda column: kind.from_arrays([column], names)
     if is_of(data, "pandas", "DataFrame"):
-        return data.iloc[:, 0], lambda column: column.to_frame(data.columns[0])
+        return _plain(data.iloc[:, 0]), lambda column: column.to_frame(data.columns[0])
     return data.to_series(0), lambda column: column.to_frame()
 
 
@@ -150,7 +161,7 @@ def arrow_column(data: Any, name: str) -> pa.Array:
         raise TypeError(f"{name} must be {KINDS}, not {type(data).__name__}")
     if isinstance(data, np.ndarray) and data.ndim != 1:
         raise ValueError(f"{name} must be one-dimensional, not of shape {data.shape}")
-    column, kind = None, ""
+    data, column, kind = _plain(data), None, ""
     # Arrow takes no integers of Python for uint64 by itself.
     for wanted in (None, pa.uint64()):
         try:
@@ -162,9 +173,27 @@ def arrow_column(data: Any, name: str) -> pa.Array:
         if kind != OverflowError.__name__:
             break
     if column is None:
-        reason = "it holds integers beyond 64 bits: give texts" if kind == OverflowError.__name__ else kind
+        reason = "it holds integers beyond 64 bits: give texts"
+        if kind != OverflowError.__name__:
+            found = "" if isinstance(data, list | tuple) else f" from {data.dtype}"
+            reason = f"{kind}{found}: give texts, or numbers of at most 64 bits"
         raise ValueError(f"{name} cannot be read as one column of one type ({reason})")
     return plain_values(column)
+
+
+def swapped(dtype: Any) -> bool:
+    """Tests whether values of a type have another byte order than those of this machine."""
+    return isinstance(dtype, np.dtype) and not dtype.isnative
+
+
+def _plain(data: Any) -> Any:
+    """The column in the byte order of this machine and dense, as Arrow takes it."""
+    if isinstance(data, np.ndarray) or is_of(data, "pandas", "Series"):
+        if swapped(data.dtype):
+            return data.astype(data.dtype.newbyteorder("="))
+        if not isinstance(data, np.ndarray) and isinstance(data.dtype, sys.modules["pandas"].SparseDtype):
+            return data.sparse.to_dense()
+    return data
 
 
 def _converted(data: Any, kind: pa.DataType | None) -> pa.Array:
