@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -56,6 +58,25 @@ def plain_batch(columns: Sequence[pa.Array], schema: pa.Schema) -> pa.RecordBatc
         for column, field in zip(columns, schema, strict=True)
     ]
     return pa.RecordBatch.from_arrays(plain, schema=schema)
+
+
+def index_levels(schema: pa.Schema) -> dict[str, str]:
+    """Finds the columns that are levels of a pandas index, by names alone: those that pandas gives, and its metadata.
+
+    Returns the name of each level by its column. A level without a name has that of its column.
+    """
+    levels = {name: name for name in schema.names if re.fullmatch("__index_level_[0-9]+__", name)}
+    try:
+        pandas = json.loads((schema.metadata or {}).get(b"pandas", b"{}"))
+        # A RangeIndex is no column, and its entry no name.
+        levels |= {name: name for name in pandas.get("index_columns", ()) if name in schema.names}
+        for column in pandas.get("columns", ()):
+            if column.get("field_name") in levels and column.get("name") is not None:
+                levels[column["field_name"]] = str(column["name"])
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        # The metadata is not that of pandas.
+        pass
+    return levels
 
 
 def is_list(kind: pa.DataType) -> bool:
