@@ -5,7 +5,6 @@ Features are public, and so are the messages about them.
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,14 +14,14 @@ import numpy as np
 import pyarrow as pa
 
 from ...mechanisms.center.feature_rows import Number, RowMap
-from ...transforms.arrow_values import is_number, kept_values, plain_schema, value_type
+from ...transforms.arrow_values import index_levels, is_number, kept_values, plain_schema, value_type
 from ..errors import did_you_mean
 from .label_arrays import arrow_column, check_index, is_of, swapped, width
 
 DATA_FRAMES = "a pandas or polars DataFrame, or an Arrow table or record batch"
 FRAMES = f"{DATA_FRAMES}, a dict of columns, or a two-dimensional array"
-# Name of the column in which pandas stores an index level that has no name.
-_INDEX_LEVEL = re.compile(r"__index_level_\d+__")
+# Beginning of the name that pandas has for the column of an index level without a name.
+_UNNAMED = "__index_level_"
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +58,7 @@ class FeatureFrame:
 
     def without_levels(self, center_features: Any) -> tuple[FeatureFrame, str | None]:
         """Leaves out index levels without a name that are not named as features, and says so, as `public_frame`."""
-        left_out = _levels(self.names, named_features(center_features))
+        left_out = _levels(self.batch.schema, named_features(center_features))
         names = [name for name in self.names if name not in left_out]
         return FeatureFrame(self.batch.select(names), self.source) if left_out else self, _left_out(left_out)
 
@@ -81,9 +80,10 @@ class FeatureFrame:
                 raise ValueError(f"{self.source}: {encoder.name!r} holds {kind}, but the center takes {wanted}")
 
 
-def _levels(names: Sequence[str], named: Sequence[Any]) -> list[str]:
+def _levels(schema: pa.Schema, named: Sequence[Any]) -> list[str]:
     """Columns that are index levels without a name in pandas, and are not named by the user."""
-    return [name for name in names if _INDEX_LEVEL.fullmatch(name) and name not in named]
+    levels = index_levels(schema).items()
+    return [name for name, level in levels if name == level and name.startswith(_UNNAMED) and name not in named]
 
 
 def _left_out(levels: Sequence[str]) -> str | None:
@@ -190,11 +190,15 @@ def public_frame(frame: Any, label: str, named: Sequence[Any]) -> tuple[Any, str
     place of a pandas index, records have their places. Returns the frame, which shares its data with the given one, and
     a text that says what is left out; None for nothing. Raises ValueError if a level has the name of the label.
     """
-    check_index(frame, label)
-    left_out = _levels(_names(frame), named)
+    names = _names(frame)
+    schema = (
+        frame.schema if isinstance(frame, pa.Table | pa.RecordBatch) else pa.schema([(n, pa.null()) for n in names])
+    )
+    check_index(frame, label, [level for name, level in index_levels(schema).items() if name != label])
+    left_out = _levels(schema, named)
     if is_of(frame, "pandas", "DataFrame"):
         pandas: Any = sys.modules["pandas"]
-        index, places = frame.index, [place for place, name in enumerate(_names(frame)) if name not in left_out]
+        index, places = frame.index, [place for place, name in enumerate(names) if name not in left_out]
         frame = frame.iloc[:, places] if left_out else frame.copy(deep=False)
         unnamed = [place for place, name in enumerate(index.names) if name is None]
         if unnamed and not isinstance(index, pandas.RangeIndex):
@@ -202,7 +206,7 @@ def public_frame(frame: Any, label: str, named: Sequence[Any]) -> tuple[Any, str
             whole = len(unnamed) == index.nlevels
             frame.index = pandas.RangeIndex(len(frame)) if whole else index.droplevel(unnamed)
     elif left_out:
-        frame = frame.select([name for name in _names(frame) if name not in left_out])
+        frame = frame.select([name for name in names if name not in left_out])
     return frame, _left_out(left_out)
 
 

@@ -7,7 +7,7 @@ shape (n, 1), as scikit-learn has labels, are read as the column.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -114,11 +114,13 @@ def column_name(data: Any) -> str | None:
     return str(data.name) if known and data.name is not None else None
 
 
-def check_index(data: Any, label: str) -> None:
-    """Checks that no level of the index of pandas data has the name of the label: the index is released as it is."""
-    if not (is_of(data, "pandas", "DataFrame") or is_of(data, "pandas", "Series")):
-        return
-    if label in (str(name) for name in data.index.names):
+def check_index(data: Any, label: str, stored: Sequence[str] = ()) -> None:
+    """Checks that no level of a pandas index has the name of the label: the index is released as it is.
+
+    `stored` has the names of levels that are columns. Raises ValueError if one has.
+    """
+    pandas = is_of(data, "pandas", "DataFrame") or is_of(data, "pandas", "Series")
+    if label in stored or (pandas and label in (str(name) for name in data.index.names if name is not None)):
         raise ValueError(
             f"the index has a level {label!r}, the name of the label, and an index is not randomized: leave the level "
             "out, as reset_index(drop=True) does, or give it another name if it is public"

@@ -402,6 +402,7 @@ def test_an_index_with_the_name_of_the_label_is_refused(standard: Any, privatize
     fitted = privatizer().fit(log["weeks"].dropna())
     for call in (
         lambda: release(by_label, **standard, **REQUEST),
+        lambda: release(pa.Table.from_pandas(by_label), **standard, **REQUEST),
         lambda: release(log.set_index(["visits", "weeks"], drop=False), **standard, **REQUEST),
         lambda: privatizer().fit_transform(by_label["weeks"]),
         lambda: privatizer(label="label").fit_transform(by_label[["weeks"]]),
