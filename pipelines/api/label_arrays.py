@@ -175,11 +175,11 @@ def arrow_column(data: Any, name: str) -> pa.Array:
         if kind != OverflowError.__name__:
             break
     if column is None:
-        reason = "it holds integers beyond 64 bits: give texts"
+        reason, advice = "it holds integers beyond 64 bits: give texts", ""
         if kind != OverflowError.__name__:
-            found = "" if isinstance(data, list | tuple) else f" from {data.dtype}"
-            reason = f"{kind}{found}: give texts, or numbers of at most 64 bits"
-        raise ValueError(f"{name} cannot be read as one column of one type ({reason})")
+            reason = kind if isinstance(data, list | tuple) else f"{kind} from {data.dtype}"
+            advice = ": give texts, or numbers of at most 64 bits"
+        raise ValueError(f"{name} cannot be read as one column of one type ({reason}){advice}")
     return plain_values(column)
 
 

@@ -558,13 +558,13 @@ def test_wrong_features_are_named(privatizer: Any) -> None:
         (
             log.assign(town=[1, "x"] * 1000),
             ValueError,
-            "features: column 'town' cannot be read as one column of one type .* from object: give texts",
+            "features: column 'town' cannot be read as one column of one type .* from object.: give texts",
         ),
-        (log.assign(age=1j), ValueError, "column 'age' cannot be read .* from complex128: give texts, or numbers"),
+        (log.assign(age=1j), ValueError, "column 'age' cannot be read .* from complex128.: give texts, or numbers"),
         (
             pl.DataFrame({"a": pl.Series([1] * 2000, dtype=pl.Int128)}),
             ValueError,
-            "column 'a' cannot be read .* from Int128: give texts, or numbers of at most 64 bits",
+            "column 'a' cannot be read .* from Int128.: give texts, or numbers of at most 64 bits",
         ),
         (log.assign(weeks_center=1.0), ValueError, "features has a column 'weeks_center': name the new column"),
     ]:
