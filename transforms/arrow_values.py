@@ -165,6 +165,18 @@ def plain_values(column: pa.Array) -> pa.Array:
     return column.cast(pa.large_binary()) if pa.types.is_binary_view(column.type) else column
 
 
+def kept_values(column: pa.Array | pa.ChunkedArray, mask: np.ndarray) -> pa.Array | pa.ChunkedArray:
+    """Selects the records of a mask, shape (n,), bool, from a column of any type."""
+    try:
+        return column.filter(pa.array(mask))
+    except pa.ArrowNotImplementedError:
+        # Arrow cannot filter views, run-end encodings, and types that contain them. It can concatenate them.
+        whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+        ends = np.flatnonzero(np.diff(mask, prepend=False, append=False)).reshape(-1, 2)
+        runs = [whole.slice(start, stop - start) for start, stop in ends.tolist()]
+        return pa.concat_arrays(runs) if runs else whole.slice(0, 0)
+
+
 def single_values(column: pa.Array) -> tuple[pa.Array, np.ndarray]:
     """Extracts the single value of each of n records, from a flat column, a dictionary or a column of lists.
 
@@ -182,7 +194,7 @@ def single_values(column: pa.Array) -> tuple[pa.Array, np.ndarray]:
     lengths = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
     present = lengths == 1
     firsts = column.offsets.to_numpy(zero_copy_only=False)[:-1][present]
-    values = plain_values(column.values.take(pa.array(firsts)))
+    values = plain_values(column.values).take(pa.array(firsts))
     valid = np.asarray(values.is_valid())
     present[np.flatnonzero(present)] = valid
     return values.filter(pa.array(valid)), present

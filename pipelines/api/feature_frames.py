@@ -6,7 +6,7 @@ Features are public, and so are the messages about them.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,12 +14,14 @@ import numpy as np
 import pyarrow as pa
 
 from ...mechanisms.center.feature_rows import Number, RowMap
-from ...transforms.arrow_values import is_number, plain_schema, value_type
+from ...transforms.arrow_values import index_levels, is_number, kept_values, plain_schema, value_type
 from ..errors import did_you_mean
-from .label_arrays import arrow_column, is_of, width
+from .label_arrays import arrow_column, check_index, is_of, swapped, width
 
 DATA_FRAMES = "a pandas or polars DataFrame, or an Arrow table or record batch"
 FRAMES = f"{DATA_FRAMES}, a dict of columns, or a two-dimensional array"
+# Beginning of the name that pandas has for the column of an index level without a name.
+_UNNAMED = "__index_level_"
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +51,16 @@ class FeatureFrame:
 
     def keep(self, mask: np.ndarray) -> FeatureFrame:
         """Selects records of a mask, shape (n,), bool."""
-        return self if mask.all() else FeatureFrame(self.batch.filter(pa.array(mask)), self.source)
+        if mask.all():
+            return self
+        columns = [kept_values(column, mask) for column in self.batch.columns]
+        return FeatureFrame(pa.RecordBatch.from_arrays(columns, schema=self.batch.schema), self.source)
+
+    def without_levels(self, center_features: Any) -> tuple[FeatureFrame, str | None]:
+        """Leaves out index levels without a name that are not named as features, and says so, as `public_frame`."""
+        left_out = _levels(self.batch.schema, named_features(center_features))
+        names = [name for name in self.names if name not in left_out]
+        return FeatureFrame(self.batch.select(names), self.source) if left_out else self, _left_out(left_out)
 
     def slice(self, start: int, stop: int) -> FeatureFrame:
         """Selects consecutive records, without a copy; `stop` may be behind the last one."""
@@ -67,6 +78,28 @@ class FeatureFrame:
             taken = is_number(kind) or pa.types.is_null(kind) if wanted == "numbers" else not pa.types.is_nested(kind)
             if not taken:
                 raise ValueError(f"{self.source}: {encoder.name!r} holds {kind}, but the center takes {wanted}")
+
+
+def _levels(schema: pa.Schema, named: Sequence[Any]) -> list[str]:
+    """Columns that are index levels without a name in pandas, and are not named by the user."""
+    levels = index_levels(schema).items()
+    return [name for name, level in levels if name == level and name.startswith(_UNNAMED) and name not in named]
+
+
+def _left_out(levels: Sequence[str]) -> str | None:
+    if not levels:
+        return None
+    return (
+        f"not released, and no features: index levels without a name ({', '.join(levels)}), which may hold copies of "
+        "the label. Name a level that is public to release it, as frame.rename_axis('row') does in pandas"
+    )
+
+
+def named_features(center_features: Any) -> list[Any]:
+    """Names in a value of `center_features`, which need not have been checked."""
+    if isinstance(center_features, str):
+        return center_features.split(",")
+    return list(center_features) if hasattr(center_features, "__iter__") else []
 
 
 def is_frame(data: Any) -> bool:
@@ -150,6 +183,39 @@ def frame_column(frame: Any, place: int) -> Any:
     return frame.to_series(place) if is_of(frame, "polars", "DataFrame") else frame.column(place)
 
 
+def public_frame(frame: Any, label: str, named: Sequence[Any]) -> tuple[Any, str | None]:
+    """Leaves out index levels without a name, which may hold copies of the label, by their names and kinds alone.
+
+    Of one of `DATA_FRAMES`. A level with a name is a column that the user has named; a RangeIndex holds nothing. In
+    place of a pandas index, records have their places. Returns the frame, which shares its data with the given one, and
+    a text that says what is left out; None for nothing. Raises ValueError if a level has the name of the label.
+    """
+    names = _names(frame)
+    schema = (
+        frame.schema if isinstance(frame, pa.Table | pa.RecordBatch) else pa.schema([(n, pa.null()) for n in names])
+    )
+    check_index(frame, label, [level for name, level in index_levels(schema).items() if name != label])
+    left_out = _levels(schema, named)
+    if is_of(frame, "pandas", "DataFrame"):
+        pandas: Any = sys.modules["pandas"]
+        index, places = frame.index, [place for place, name in enumerate(names) if name not in left_out]
+        frame = frame.iloc[:, places] if left_out else frame.copy(deep=False)
+        unnamed = [place for place, name in enumerate(index.names) if name is None]
+        if unnamed and not isinstance(index, pandas.RangeIndex):
+            left_out.append("index")
+            whole = len(unnamed) == index.nlevels
+            frame.index = pandas.RangeIndex(len(frame)) if whole else index.droplevel(unnamed)
+    elif left_out:
+        frame = frame.select([name for name in names if name not in left_out])
+    return frame, _left_out(left_out)
+
+
+def _names(frame: Any) -> list[str]:
+    if isinstance(frame, pa.Table | pa.RecordBatch):
+        return frame.schema.names
+    return [str(name) for name in frame.columns]
+
+
 def released_frame(
     frame: Any, place: int, labels: Any, kept: np.ndarray, centers: tuple[str, np.ndarray] | None
 ) -> Any:
@@ -162,7 +228,9 @@ def released_frame(
     if is_of(frame, "pandas", "DataFrame"):
         # Without the true labels from the start: columns of one type share an array, of which a view would keep all.
         others = [number for number in range(frame.shape[1]) if number != place]
-        found = frame.iloc[np.flatnonzero(kept), others].copy()
+        # pandas selects no records of another byte order.
+        orders = {name: kind.newbyteorder("=") for name, kind in frame.dtypes.items() if swapped(kind)}
+        found = (frame.astype(orders) if orders else frame).iloc[np.flatnonzero(kept), others].copy()
         found.attrs = {}
         found.insert(place, frame.columns[place], labels[kept].array)
         if centers is not None:
@@ -177,7 +245,8 @@ def released_frame(
     if centers is not None:
         table = table.append_column(centers[0], pa.array(_rows(centers[1])))
     schema = plain_schema(table.schema)
-    table = table.filter(pa.array(kept)).cast(schema)
+    columns = [kept_values(column, kept) for column in table.columns]
+    table = pa.Table.from_arrays(columns, schema=table.schema).cast(schema)
     if isinstance(frame, pa.RecordBatch):
         arrays = [column.combine_chunks() if column.num_chunks != 1 else column.chunk(0) for column in table.columns]
         return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -13,10 +13,18 @@ from ...mechanisms.analysis.verdict import Verdict, Warn
 from ...mechanisms.registry import AUTO
 from ..errors import did_you_mean
 from ..spec.fields import DEFAULT_LOSS, NO_CENTER
-from .class_arrays import read_classes
-from .feature_frames import DATA_FRAMES, FeatureFrame, frame_column, is_data_frame, read_frame, released_frame
-from .label_arrays import read_numbers
-from .label_privatizer import LabelPrivatizer
+from .feature_frames import (
+    DATA_FRAMES,
+    FeatureFrame,
+    frame_column,
+    is_data_frame,
+    named_features,
+    public_frame,
+    read_frame,
+    released_frame,
+)
+from .label_privatizer import LabelPrivatizer, warn
+from .memory_release import Given
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +101,8 @@ def privatize(frame: Any, *, label: str, epsilon: float, **parameters: Any) -> R
     By default, labels are randomized around a linear center: a private linear model of all columns of numbers and texts
     but label, id and unit. All columns but the label are public, and are released as they are. Records without a usable
     label (missing, NaN or infinite) or beyond the bound of their unit are left out, as in the files that the command
-    writes; those of pandas keep their index.
+    writes. In pandas, the others keep a RangeIndex and index levels that have a name; a level without one may be a copy
+    of the label and is not released: records then have their places in the frame as index.
 
     Without `source` and `id_column`, each call is a release of its own, with fresh noise and a charge to the ledger.
     With one of them, the same call over the same frame repeats the release and costs nothing: see `LabelPrivatizer`.
@@ -119,29 +128,33 @@ def privatize(frame: Any, *, label: str, epsilon: float, **parameters: Any) -> R
     if not is_data_frame(frame):
         raise TypeError(f"frame must be {DATA_FRAMES}, not {type(frame).__name__}")
     privatizer = LabelPrivatizer(epsilon=epsilon).set_params(label=label, **parameters)
+    named = [label, privatizer.id_column, privatizer.unit_column, privatizer.center_column]
+    frame, left_out = public_frame(frame, label, [*named, *named_features(privatizer.center_features)])
     columns, linear = read_frame(frame, "frame"), _offers_features(privatizer)
     place = _place(columns, "label", label)
-    named = {"ids": "id_column", "units": "unit_column"} | ({} if linear else {"center": "center_column"})
+    arguments = {"ids": "id_column", "units": "unit_column"} | ({} if linear else {"center": "center_column"})
     companions = {
         argument: frame_column(frame, _place(columns, parameter, getattr(privatizer, parameter)))
-        for argument, parameter in named.items()
+        for argument, parameter in arguments.items()
         if getattr(privatizer, parameter) is not None
     }
     if privatizer.features is None:
         no_features = {label, privatizer.id_column, None if linear else privatizer.center_column}
         privatizer.set_params(features=len({*columns.names} - no_features))
-    drawn = privatizer.fit_transform(frame_column(frame, place), features=columns if linear else None, **companions)
-    classes = privatizer.classes_
-    read = read_numbers(drawn, "labels") if classes is None else read_classes(drawn, classes, "labels")
-    kept = np.isfinite(read.values)
-    name, center = privatizer.center_column, privatizer.center_
-    if center is not None:
-        name = privatizer.center_name_
+    if left_out is not None:
+        warn(left_out)
+
+    def output(drawn: Any, kept: np.ndarray, centers: tuple[str, np.ndarray] | None) -> tuple[Any, Any]:
+        made = released_frame(frame, place, drawn, kept, centers)
+        return made, None if centers is None else centers[1][kept]
+
+    given = Given(frame_column(frame, place), features=columns if linear else None, **companions)
+    released, center = privatizer._fit("privatize", given, output)
     return ReleasedFrame(
-        released_frame(frame, place, drawn, kept, None if center is None or name is None else (name, center)),
+        released,
         label,
-        name,
-        None if center is None else center[kept],
+        privatizer.center_column if center is None else privatizer.center_name_,
+        center,
         privatizer.records_,
         float(epsilon),
         privatizer.certified_epsilon_,
@@ -153,6 +166,8 @@ def privatize(frame: Any, *, label: str, epsilon: float, **parameters: Any) -> R
 
 def _place(columns: FeatureFrame, parameter: str, name: Any) -> int:
     """Place of a column that a parameter names."""
+    if not isinstance(name, str):
+        raise ValueError(f'{parameter} must be text: "{name}"')
     if name not in columns.names:
         raise ValueError(f"{parameter}: frame has no column {name!r}{did_you_mean(str(name), columns.names)}")
     return columns.names.index(name)

@@ -7,7 +7,7 @@ shape (n, 1), as scikit-learn has labels, are read as the column.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -114,6 +114,19 @@ def column_name(data: Any) -> str | None:
     return str(data.name) if known and data.name is not None else None
 
 
+def check_index(data: Any, label: str, stored: Sequence[str] = ()) -> None:
+    """Checks that no level of a pandas index has the name of the label: the index is released as it is.
+
+    `stored` has the names of levels that are columns. Raises ValueError if one has.
+    """
+    pandas = is_of(data, "pandas", "DataFrame") or is_of(data, "pandas", "Series")
+    if label in stored or (pandas and label in (str(name) for name in data.index.names if name is not None)):
+        raise ValueError(
+            f"the index has a level {label!r}, the name of the label, and an index is not randomized: leave the level "
+            "out, as reset_index(drop=True) does, or give it another name if it is public"
+        )
+
+
 def only_column(data: Any, name: str) -> tuple[Any, Callable[[Any], Any]]:
     """Finds the only column of a frame or of a two-dimensional array, and the way back; a column is its own.
 
@@ -121,17 +134,17 @@ def only_column(data: Any, name: str) -> tuple[Any, Callable[[Any], Any]]:
     """
     count = width(data)
     if count is None:
-        return data, lambda column: column
+        return _plain(data), lambda column: column
     if count != 1:
         features = "; features are given as features=frame" if name == "labels" else ""
         raise ValueError(f"{name} must be one column, not {count} columns{features}")
     if isinstance(data, np.ndarray):
-        return data[:, 0], lambda column: column[:, None]
+        return _plain(data[:, 0]), lambda column: column[:, None]
     if isinstance(data, pa.Table | pa.RecordBatch):
         kind, names = type(data), data.schema.names
         return data.column(0), lambda column: kind.from_arrays([column], names)
     if is_of(data, "pandas", "DataFrame"):
-        return data.iloc[:, 0], lambda column: column.to_frame(data.columns[0])
+        return _plain(data.iloc[:, 0]), lambda column: column.to_frame(data.columns[0])
     return data.to_series(0), lambda column: column.to_frame()
 
 
@@ -150,7 +163,7 @@ def arrow_column(data: Any, name: str) -> pa.Array:
         raise TypeError(f"{name} must be {KINDS}, not {type(data).__name__}")
     if isinstance(data, np.ndarray) and data.ndim != 1:
         raise ValueError(f"{name} must be one-dimensional, not of shape {data.shape}")
-    column, kind = None, ""
+    data, column, kind = _plain(data), None, ""
     # Arrow takes no integers of Python for uint64 by itself.
     for wanted in (None, pa.uint64()):
         try:
@@ -162,9 +175,27 @@ def arrow_column(data: Any, name: str) -> pa.Array:
         if kind != OverflowError.__name__:
             break
     if column is None:
-        reason = "it holds integers beyond 64 bits: give texts" if kind == OverflowError.__name__ else kind
-        raise ValueError(f"{name} cannot be read as one column of one type ({reason})")
+        reason, advice = "it holds integers beyond 64 bits: give texts", ""
+        if kind != OverflowError.__name__:
+            reason = kind if isinstance(data, list | tuple) else f"{kind} from {data.dtype}"
+            advice = ": give texts, or numbers of at most 64 bits"
+        raise ValueError(f"{name} cannot be read as one column of one type ({reason}){advice}")
     return plain_values(column)
+
+
+def swapped(dtype: Any) -> bool:
+    """Tests whether values of a type have another byte order than those of this machine."""
+    return isinstance(dtype, np.dtype) and not dtype.isnative
+
+
+def _plain(data: Any) -> Any:
+    """The column in the byte order of this machine and dense, as Arrow takes it."""
+    if isinstance(data, np.ndarray) or is_of(data, "pandas", "Series"):
+        if swapped(data.dtype):
+            return data.astype(data.dtype.newbyteorder("="))
+        if not isinstance(data, np.ndarray) and isinstance(data.dtype, sys.modules["pandas"].SparseDtype):
+            return data.sparse.to_dense()
+    return data
 
 
 def _converted(data: Any, kind: pa.DataType | None) -> pa.Array:

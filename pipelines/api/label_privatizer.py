@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import os
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from numbers import Integral
 from typing import Any
@@ -43,7 +44,7 @@ from ..spec.machine import write_file
 from ..spec.mechanism_file import MechanismFile
 from ..spec.target_checks import check_scheme, create_key, noise_key_file, path_of
 from .feature_frames import FeatureFrame, labels_and_features, read_frame
-from .label_arrays import read_numbers
+from .label_arrays import check_index, column_name, read_numbers, width
 from .memory_classes import as_shares, class_probabilities, draw_class_labels, fit_classes
 from .memory_release import (
     Given,
@@ -57,6 +58,8 @@ from .memory_release import (
     with_features,
 )
 
+Output = Callable[[Any, np.ndarray, "tuple[str, np.ndarray] | None"], Any]
+"""Function (released labels, mask of the released records, name and values of centers or None) -> an output."""
 _KEY_LEFT_OUT = "left out of the copy"
 _NAME_WITH_IDS = "labels"
 
@@ -186,7 +189,7 @@ class LabelPrivatizer:
           label_max: Largest label of the grid.
           label_step: Spacing of the grid.
           label_values: The k labels of an uneven public domain, ascending, in place of the grid.
-          label_classes: Public classes of the label, texts, integers or booleans, in place of a domain of numbers.
+          label_classes: Public classes of the label, texts, whole numbers or booleans, in place of a domain of numbers.
             Released labels have the type of the given ones; no center is made.
           other_class: Class that values count as that are not listed; None for the first one.
           missing_label: Label or class that a missing one counts as, such as 0 for what has not come yet; None to leave
@@ -359,6 +362,7 @@ class LabelPrivatizer:
         _refuse_pipeline()
         mechanism = self._latest().mechanism
         given = _given(labels, y, features, center, ids, units)
+        _check_index(given.labels, self.label)
         request, secret = self._request()
         linear = mechanism.linear
         column = LabelColumn(
@@ -504,8 +508,8 @@ class LabelPrivatizer:
         with _python_errors(InputError):
             write_report(
                 os.fspath(path), release.command, release.binding, release.mechanism, release.epsilon,
-                self._facts(release), Ledger(_ledger_place(self.ledger)).runs(), release.source, self.id_column,
-                release.counts,
+                self._facts(release), Ledger(_ledger_place(self.ledger)).runs(),
+                self.source or f"{release.binding.column}, released in memory", self.id_column, release.counts,
             )  # fmt: skip
 
     def write_mechanism(self, path: str | os.PathLike[str]) -> None:
@@ -520,12 +524,22 @@ class LabelPrivatizer:
         """
         write_file(os.fspath(path), self._latest().mechanism.to_text())
 
-    def _fit(self, command: str, given: Given) -> Any:
-        """Releases center, histogram and mechanism; for `privatize` the labels as well, which are returned."""
+    def _fit(self, command: str, given: Given, output: Output = lambda drawn, kept, centers: drawn) -> Any:
+        """Releases center, histogram and mechanism; for `privatize` the labels as well.
+
+        What `output` makes of the labels is returned. It is made before the ledger is charged: one that cannot be made
+        costs nothing.
+        """
+        _check_index(given.labels, self.label)
+        if given.features is not None:
+            features, left_out = given.features.without_levels(self.center_features)
+            given = replace(given, features=features)
+            if left_out is not None:
+                warn(left_out)
         request, secret = self._request(given)
         column, chosen = request.column, request.label.features
         if column.classes is not None and chosen is not None:
-            return self._fit_classes(command, given, request, secret)
+            return self._fit_classes(command, given, request, secret, output)
         records, linear, centers = read_records(request, column, secret, given, chosen is not None), None, None
         if chosen is not None:
             features = given.features
@@ -534,13 +548,16 @@ class LabelPrivatizer:
             centers = predicted(linear, features, column.labels)
             records = records.around(centers)
         binding, mechanism = solve_release(request, records, secret, linear)
-        drawn = None if command == "fit" else draw_labels(records, mechanism.randomizer, binding, secret)
+        made = None
+        if command != "fit":
+            drawn = draw_labels(records, mechanism.randomizer, binding, secret)
+            made = output(drawn, records.kept, _named_centers(mechanism, centers))
         epsilon, number = request.label.budget.epsilon, _number_of_features(given.features, column)
         release = _Release(command, request.source, binding, mechanism, epsilon, records.counts, number)
         self._publish(request, release, centers, fitted=True)
-        return drawn
+        return made
 
-    def _fit_classes(self, command: str, given: Given, request: MemoryRequest, secret: bytes) -> Any:
+    def _fit_classes(self, command: str, given: Given, request: MemoryRequest, secret: bytes, output: Output) -> Any:
         """As `_fit`, for classes that are drawn from a center of the features."""
         features, chosen, column = given.features, request.label.features, request.column
         assert features is not None
@@ -549,11 +566,14 @@ class LabelPrivatizer:
         counts, center = fit_classes(request.label, features, chosen, records, secret)
         probabilities = class_probabilities(center, features)
         mechanism = MechanismFile.of_class_center(counts, center)
-        drawn = None if command == "fit" else draw_class_labels(records, center, probabilities, counts, secret)
+        made, centers = None, as_shares(probabilities)
+        if command != "fit":
+            drawn = draw_class_labels(records, center, probabilities, counts, secret)
+            made = output(drawn, records.kept, _named_centers(mechanism, centers))
         epsilon, number = request.label.budget.epsilon, _number_of_features(features, column)
         release = _Release(command, request.source, counts, mechanism, epsilon, records.counts, number)
-        self._publish(request, release, as_shares(probabilities), fitted=True)
-        return drawn
+        self._publish(request, release, centers, fitted=True)
+        return made
 
     def _request(self, given: Given | None = None) -> tuple[MemoryRequest, bytes]:
         """The checked parameters, with the center of what is given to be fitted, and the key."""
@@ -614,18 +634,20 @@ class LabelPrivatizer:
             mechanism.drawn_by,
             solved=fitted,
         )
+        facts = self._facts(release)
+        judged, warned = verdict(facts, as_parameter), release_warnings(facts, as_parameter)
         with _python_errors(InputError), charged(Ledger(_ledger_place(self.ledger)), charge, request.caps):
             self._release, self.source_, self.center_ = release, release.source, centers
             self.certified_epsilon_ = round_up(sum((Fraction(entry.epsilon) for entry in entries), Fraction(0)))
-        facts = self._facts(release)
         if fitted:
             self.randomizer_, self.prior_, self.budget_ = mechanism.randomizer, mechanism.prior, binding.budget
             self.certificate_, self.labels_ = mechanism.randomizer.certificate(), np.array(mechanism.domain)
             self.records_, self.classes_ = binding.records, mechanism.classes
             self.center_name_ = mechanism.center_column
-        self.verdict_, self.warnings_ = verdict(facts, as_parameter), release_warnings(facts, as_parameter)
+        self.verdict_, self.warnings_ = judged, warned
         for warning in self.warnings_:
-            warnings.warn(warning.text, ReleaseWarning, stacklevel=_level_outside())
+            # They tell of what is released: not before it is charged.
+            warn(warning.text)
 
     def __repr__(self) -> str:
         """Shows the parameters that are not the default; of the key only that it is there."""
@@ -638,6 +660,16 @@ class LabelPrivatizer:
 
     def __sklearn_is_fitted__(self) -> bool:
         return "_release" in vars(self)
+
+    def __sklearn_tags__(self) -> Any:
+        """Properties of the estimator, for which scikit-learn asks from version 1.6 on."""
+        utils: Any = importlib.import_module("sklearn.utils")
+        return utils.Tags(
+            estimator_type=None,
+            target_tags=utils.TargetTags(required=False),
+            transformer_tags=utils.TransformerTags(),
+            input_tags=utils.InputTags(one_d_array=True, allow_nan=True),
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         """State for pickle and copy, without the secret key and the password of the ledger."""
@@ -661,6 +693,18 @@ def _given(labels: Any, second: Any, features: Any, center: Any, ids: Any, units
     if center is not None and features is not None:
         raise ValueError("center and features are two ways to a center: give one of them")
     return Given(labels, center, None if features is None else read_frame(features), ids, units)
+
+
+def _check_index(labels: Any, label: Any) -> None:
+    """Checks that the index that labels are released with is none of the labels."""
+    for name in (label, column_name(labels) if width(labels) in (None, 1) else None):
+        if isinstance(name, str):
+            check_index(labels, name)
+
+
+def _named_centers(mechanism: MechanismFile, centers: np.ndarray | None) -> tuple[str, np.ndarray] | None:
+    name = mechanism.center_column
+    return None if centers is None or name is None else (name, centers)
 
 
 def _needed(features: FeatureFrame | None, row_map: RowMap, column: LabelColumn) -> FeatureFrame:
@@ -732,14 +776,20 @@ def _number_of_features(features: FeatureFrame | None, column: LabelColumn) -> i
 
 
 def _refuse_pipeline() -> None:
-    """Refuses to be a step of scikit-learn's Pipeline, which would take the released labels for features."""
+    """Refuses to be a part of a model of scikit-learn, which takes released labels for features, or releases again."""
     caller = sys._getframe(2).f_globals.get("__name__", "")
-    if caller == "sklearn.pipeline":
+    if caller.partition(".")[0] in ("sklearn", "imblearn"):
         raise TypeError(
-            "LabelPrivatizer cannot be a step of a Pipeline, whose steps transform features X and leave labels y as "
-            "they are. Privatize the labels first, and train the Pipeline on them: released = "
-            "privatizer.fit_transform(X, y), then pipeline.fit(X, released)"
+            "LabelPrivatizer cannot be a step of a Pipeline, ColumnTransformer or TransformedTargetRegressor, nor part "
+            "of another model: these transform features X, or labels y that they also transform back, and each fit "
+            "would be a release. Privatize the labels first, and train the model on them: released = "
+            "privatizer.fit_transform(X, y), then model.fit(X, released)"
         )
+
+
+def warn(text: str) -> None:
+    """Shows a `ReleaseWarning` at the line that called this package."""
+    warnings.warn(text, ReleaseWarning, stacklevel=_level_outside())
 
 
 def _level_outside() -> int:

@@ -30,15 +30,15 @@ def write_report(
     epsilon: float,
     facts: ReleasedFacts,
     ledger: Sequence[dict[str, Any]],
-    source: str,
+    name: str,
     id_column: str | None,
     units: UnitCounts | None = None,
 ) -> None:
     """Audits a release in memory and writes its report as HTML; an existing file is replaced.
 
     `command` is the one of the same meaning: privatize, fit or apply. `epsilon` is the budget of histogram and labels
-    together. `ledger` has the runs in order. `source` is the name of the input. Without `id_column`, records are
-    identified by source and row. `units` are None without units.
+    together. `ledger` has the runs in order. `name` is that of the release, for the title. Without `id_column`, records
+    are identified by source and row. `units` are None without units.
 
     Raises UsageError if the extra `evaluation` is not installed, and InputError if the audit fails, or the file cannot
     be written.
@@ -58,7 +58,7 @@ def write_report(
     if command != "fit":
         manifest = _manifest(JobResult(binding, binding.digest, {}, units=units), mechanism, epsilon, facts, id_column)
         audit = dataclasses.replace(audit, total_epsilon=epsilon, prior_epsilon=binding.budget.prior)
-    page = report_page(ReportInput(source, audit, mechanism, manifest, ledger))
+    page = report_page(ReportInput(name, audit, mechanism, manifest, ledger))
     try:
         write_file(path, page.encode(errors="backslashreplace"))
     except OSError as error:

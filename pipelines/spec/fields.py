@@ -84,6 +84,8 @@ _SECRET = ("noise_key_file", "ledger", "sign")
 """Fields that may hold a key or a password by mistake: their values are not quoted."""
 _CLASSES = ("label_classes", "other_class")
 """Fields of classes, which are text, integers or booleans."""
+# Beyond it, a float stands for several integers.
+_LARGEST_WHOLE = 2**53
 _LONGEST_QUOTE = 200
 _NAMES = {"purpose": "for"}
 """Names of fields in messages, where Python needs another one for the attribute."""
@@ -254,7 +256,7 @@ def _typed(name: str, value: Any, kinds: tuple[Any, ...]) -> Any:
 
 
 def _class_texts(value: Any, kinds: tuple[Any, ...]) -> str | tuple[str, ...] | None:
-    """A class or several as text: integers in decimal digits, booleans as false and true; None for anything else."""
+    """A class or several as text: whole numbers in decimal digits, booleans as false and true; None for others."""
     if Sequence not in kinds or not _is_sequence(value):
         return os.fspath(value) if isinstance(value, os.PathLike) else _class_text(value)
     texts = tuple(map(_class_text, value))
@@ -265,6 +267,8 @@ def _class_text(value: Any) -> str | None:
     value = value.item() if hasattr(value, "item") else value
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, float) and value.is_integer() and abs(value) <= _LARGEST_WHOLE:
+        value = int(value)
     return str(value) if isinstance(value, str | int) else None
 
 

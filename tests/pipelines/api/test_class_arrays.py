@@ -85,6 +85,7 @@ def test_texts_keep_their_kind(privatizer, labels):
         (CLICKS, ["false", "true"], bool),
         (CLICKS.astype(np.int8), [0, 1], np.int8),
         (CLICKS.astype(np.float32), [0, 1], np.float32),
+        (CLICKS.astype(float), list(np.unique(CLICKS.astype(float))), np.float64),
         (pd.Series(CLICKS), [False, True], bool),
         (pd.Series(CLICKS.astype(int), dtype="Int64"), [0, 1], "Int64"),
         (pd.Series(np.where(np.arange(RECORDS) == 3, np.nan, CLICKS)), [0, 1], np.float64),

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from labeldp import LabelPrivatizer, ReleasedFrame, ReleaseWarning
-from labeldp.pipelines.api import memory_release
+from labeldp.pipelines.api import frames, memory_release
 
 pytestmark = pytest.mark.filterwarnings("ignore::labeldp.ReleaseWarning")
 ROWS = 20_000
@@ -228,7 +228,7 @@ def test_noise_is_bound_to_features_and_labels(privatizer: Any) -> None:
 def kinds() -> dict[str, Callable[[pd.DataFrame], Any]]:
     return {
         "pandas": lambda log: log,
-        "pandas index": lambda log: log.set_axis([f"row {place}" for place in range(len(log))]),
+        "pandas index": lambda log: log.set_axis([f"row {place}" for place in range(len(log))]).rename_axis("row"),
         "pandas nullable": lambda log: log.convert_dtypes(),
         "pandas arrow": lambda log: log.convert_dtypes(dtype_backend="pyarrow"),
         "pandas categories": lambda log: log.assign(town=log["town"].astype("category")),
@@ -310,6 +310,124 @@ def test_features_of_every_kind(privatizer: Any) -> None:
     assert fitted.randomizer_ == privatizer().fit(labels, features=numbers).randomizer_
 
 
+def native(column: Any) -> pd.Series:
+    """A column as it is compared: dense, in the byte order of this machine."""
+    column = column.sparse.to_dense() if isinstance(column.dtype, pd.SparseDtype) else column
+    return column.astype(column.dtype.newbyteorder("=")) if isinstance(column.dtype, np.dtype) else column
+
+
+@pytest.mark.parametrize("label", ["numbers", "classes"])
+@pytest.mark.parametrize("kind", ["byte order", "sparse"])
+def test_columns_that_arrow_does_not_take_by_itself(standard: Any, kind: str, label: str) -> None:
+    plain = LOG[["age", "visits", "weeks"]][:2000].fillna({"age": 0}).astype({"visits": "int32"})
+    if kind == "byte order":
+        given = plain.astype({name: plain[name].to_numpy().dtype.newbyteorder(">") for name in plain})
+    else:
+        given = plain.astype({name: pd.SparseDtype(plain[name].dtype, 0) for name in plain})
+    domain = REQUEST if label == "numbers" else {"epsilon": 1, "label_classes": list(range(53)), "center": "none"}
+    expected, found = (release(frame, **standard, **domain).frame for frame in (plain, given))
+    assert len(found) < len(plain)
+    for name in expected:
+        assert native(found[name]).tolist() == expected[name].tolist(), name
+    assert isinstance(found.dtypes["visits"], pd.SparseDtype) == (kind == "sparse")
+    at_once = LabelPrivatizer(**standard, **domain).fit_transform(given["weeks"])
+    np.testing.assert_array_equal(at_once, LabelPrivatizer(**standard, **domain).fit_transform(plain["weeks"]))
+
+
+@pytest.mark.skipif(not hasattr(pa, "string_view"), reason="this version of Arrow has no views")
+@pytest.mark.parametrize("kind", [pa.table, pa.record_batch])
+@pytest.mark.parametrize("units", [{}, {"unit_column": "user", "max_records_per_unit": 1}])
+def test_columns_that_arrow_cannot_filter(standard: Any, kind: Any, units: dict[str, Any]) -> None:
+    texts = [None if row % 5 == 2 else f"text {row % 9}" for row in range(3000)]
+    made = {"text": texts, "lists": [[text] for text in texts], "bytes": [text and text.encode() for text in texts]}
+    log = {name: pa.array(LOG[name][:3000], from_pandas=True) for name in ("age", "weeks", "user")}
+    runs = pa.RunEndEncodedArray.from_arrays([1000, 3000], ["a", "b"])
+    types = (pa.string_view(), pa.list_(pa.string_view()), pa.binary_view())
+    plain = (pa.string(), pa.list_(pa.string()), pa.binary())
+    given, same = (
+        kind({**log, **dict(zip(made, map(pa.array, made.values(), each), strict=True)), "runs": runs})
+        for each in (types, plain)
+    )
+    found, expected = (release(frame, **standard, **REQUEST, **units).frame for frame in (given, same))
+    assert isinstance(found, type(given))
+    assert found.schema.types == [*given.schema.types, pa.float64()]
+    assert found.to_pydict() == expected.to_pydict()
+    assert 0 < len(found) < 3000
+
+
+def test_index_levels_without_a_name_are_neither_features_nor_released(standard: Any, privatizer: Any) -> None:
+    log = LOG[["age", "weeks", "visits"]][:2000].fillna({"weeks": 0})
+    expected = release(log, **standard, **REQUEST)
+    level, row = "__index_level_0__", log["visits"].rename("row")
+    copied = log.assign(**{level: log["weeks"]})
+    table = pa.Table.from_pandas(log.set_index(log["weeks"].to_numpy()))
+    assert level in table.column_names
+    for frame, left_out in [
+        (log.set_index(log["weeks"].to_numpy()), "(index)"),
+        (copied, f"({level})"),
+        (pl.from_pandas(copied), f"({level})"),
+        (table, f"({level})"),
+        (table.to_batches()[0], f"({level})"),
+    ]:
+        with pytest.warns(ReleaseWarning) as caught:
+            found = release(frame, **standard, **REQUEST)
+        (text,) = [str(each.message) for each in caught if "index" in str(each.message)]
+        assert f"no features: index levels without a name {left_out}" in text
+        assert {Path(each.filename).name for each in caught} == {Path(__file__).name}
+        released = (
+            found.frame
+            if isinstance(found.frame, pd.DataFrame)
+            else pd.DataFrame(
+                found.frame.to_pydict()
+                if (isinstance(found.frame, pa.Table | pa.RecordBatch))
+                else found.frame.to_dict(as_series=False)
+            )
+        )
+        pd.testing.assert_frame_equal(released, expected.frame)
+    with pytest.warns(ReleaseWarning, match="no features: index levels"):
+        labels = privatizer().fit_transform(log["weeks"], features=table)
+    assert bytes_of(labels) == bytes_of(expected.frame["weeks"])
+
+    # Levels that are named, and the positions in a RangeIndex, are released.
+    levels = pd.MultiIndex.from_arrays([row, log["weeks"].to_numpy()])
+    named = release(log.set_axis(levels), **standard, **REQUEST).frame
+    assert named.index.equals(pd.Index(row))
+    assert level in release(copied, **standard, **REQUEST, center_features=f"age,{level}").frame
+    assert release(LOG[5:2000], **standard, **REQUEST).frame.index[0] == 6
+
+
+def test_an_index_with_the_name_of_the_label_is_refused(standard: Any, privatizer: Any) -> None:
+    log = LOG[["age", "weeks", "visits"]][:2000]
+    by_label = log.set_index("weeks", drop=False)
+    fitted = privatizer().fit(log["weeks"].dropna())
+    for call in (
+        lambda: release(by_label, **standard, **REQUEST),
+        lambda: release(pa.Table.from_pandas(by_label), **standard, **REQUEST),
+        lambda: release(log.set_index(["visits", "weeks"], drop=False), **standard, **REQUEST),
+        lambda: privatizer().fit_transform(by_label["weeks"]),
+        lambda: privatizer(label="label").fit_transform(by_label[["weeks"]]),
+        lambda: fitted.transform(by_label["weeks"]),
+    ):
+        with pytest.raises(ValueError, match="the index has a level 'weeks', the name of the label"):
+            call()
+
+
+def test_an_output_that_cannot_be_made_is_not_charged(standard: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    charged_before: list[bool] = []
+
+    def failing(*_: Any) -> Any:
+        charged_before.append(Path(standard["ledger"]).exists())
+        raise MemoryError
+
+    monkeypatch.setattr(frames, "released_frame", failing)
+    classes = {"epsilon": 1, "label_classes": ["false", "true"], "label": "member"}
+    for parameters in (REQUEST, {**REQUEST, "center": "none"}, classes):
+        with pytest.raises(MemoryError):
+            release(LOG[:2000], **{**standard, **parameters})
+    assert charged_before == [False, False, False]
+    assert not Path(standard["ledger"]).exists()
+
+
 # Habits of scikit-learn.
 
 
@@ -364,18 +482,23 @@ def test_labels_and_features_are_told_apart_by_their_shapes(privatizer: Any) -> 
         privatizer().fit_transform(features, labels, features=features)
 
 
-def test_a_step_of_a_pipeline_is_refused(privatizer: Any) -> None:
+def test_a_part_of_another_model_is_refused(privatizer: Any, standard: Any) -> None:
     pipeline: Any = pytest.importorskip("sklearn.pipeline")
+    compose: Any = pytest.importorskip("sklearn.compose")
     models: Any = pytest.importorskip("sklearn.linear_model")
-    features, labels = LOG[["visits"]][:2000].to_numpy(), LOG["weeks"][:2000].to_numpy()
-    for steps in ([privatizer(), models.Ridge()], [privatizer()]):
-        made = pipeline.make_pipeline(*steps)
+    features, labels = LOG[["visits"]][:2000].to_numpy(), LOG["weeks"][:2000].fillna(0).to_numpy()
+    for made in (
+        pipeline.make_pipeline(privatizer(), models.Ridge()),
+        pipeline.make_pipeline(privatizer()),
+        compose.ColumnTransformer([("label", privatizer(), [0])]),
+        compose.TransformedTargetRegressor(models.Ridge(), transformer=privatizer()),
+    ):
         with pytest.raises(TypeError, match=r"cannot be a step of a Pipeline.* = privatizer.fit_transform\(X, y\)"):
             made.fit(features, labels)
+        assert not Path(standard["ledger"]).exists()
     made = privatizer()
     released = made.fit_transform(features, labels)
-    usable = np.isfinite(released)
-    pipeline.make_pipeline(models.Ridge()).fit(features[usable], released[usable])
+    pipeline.make_pipeline(models.Ridge()).fit(features, released)
 
 
 # Decisions and errors.
@@ -435,7 +558,13 @@ def test_wrong_features_are_named(privatizer: Any) -> None:
         (
             log.assign(town=[1, "x"] * 1000),
             ValueError,
-            "features: column 'town' cannot be read as one column of one type",
+            "features: column 'town' cannot be read as one column of one type .* from object.: give texts",
+        ),
+        (log.assign(age=1j), ValueError, "column 'age' cannot be read .* from complex128.: give texts, or numbers"),
+        (
+            pl.DataFrame({"a": pl.Series([1] * 2000, dtype=pl.Int128)}),
+            ValueError,
+            "column 'a' cannot be read .* from Int128.: give texts, or numbers of at most 64 bits",
         ),
         (log.assign(weeks_center=1.0), ValueError, "features has a column 'weeks_center': name the new column"),
     ]:
@@ -486,6 +615,8 @@ def test_wrong_frames_and_columns_are_named(standard: Any) -> None:
     for frame, parameters, error, text in [
         (log.to_dict("list"), {}, TypeError, "frame must be a pandas or polars DataFrame, or an Arrow table"),
         (log.to_numpy(), {}, TypeError, "frame must be .*, not ndarray"),
+        (log.set_axis(range(10), axis=1), {"label": 1}, ValueError, '^label must be text: "1"$'),
+        (log, {"id_column": ("l", "y")}, ValueError, r"""^id_column must be text: "\('l', 'y'\)"$"""),
         (log, {"label": "week"}, ValueError, "label: frame has no column 'week'; did you mean weeks?"),
         (log, {"id_column": "idd"}, ValueError, "id_column: frame has no column 'idd'; did you mean id?"),
         (log, {"center_column": "c"}, ValueError, "center_column: frame has no column 'c'"),
@@ -519,7 +650,11 @@ def test_the_facts_of_a_release(standard: Any, tmp_path: Path, invoke: Any) -> N
     found.write_mechanism(tmp_path / "m.json")
     assert "PASS" in invoke(["audit", str(tmp_path / "m.json")]).ok().out
     found.report(tmp_path / "report.html")
-    assert f"This release contains {found.records:,} labels" in (tmp_path / "report.html").read_text()
+    page = (tmp_path / "report.html").read_text()
+    assert f"This release contains {found.records:,} labels" in page
+    assert "<title>Label privacy report: log</title>" in page
+    found.privatizer.set_params(source=None).fit([5, 6, 7] * 500).report(tmp_path / "report.html")
+    assert "<title>Label privacy report: weeks, released in memory</title>" in (tmp_path / "report.html").read_text()
 
 
 def test_debiasing_around_a_linear_center(privatizer: Any) -> None:

@@ -583,12 +583,17 @@ def test_neither_key_nor_labels_are_in_what_is_shown_or_pickled(privatizer: Any,
 
 def test_conventions_of_scikit_learn(privatizer: Any) -> None:
     base: Any = pytest.importorskip("sklearn.base")
+    validation: Any = pytest.importorskip("sklearn.utils.validation")
+    exceptions: Any = pytest.importorskip("sklearn.exceptions")
     made = privatizer(mechanism="rr_on_bins")
     with pytest.raises(NotFittedError, match="call fit or fit_transform first"):
         made.transform(LABELS)
     for attribute in ("randomizer_", "verdict_"):
         assert not hasattr(made, attribute)
     assert made.fit(LABELS) is made
+    validation.check_is_fitted(made)
+    with pytest.raises(exceptions.NotFittedError):
+        validation.check_is_fitted(base.clone(made))
     assert vars(base.clone(made)).keys() == set(made.get_params())
     assert base.clone(made).get_params() == made.get_params()
     with pytest.raises(NotFittedError):
