@@ -1,6 +1,7 @@
 # Every target sets up what it needs; nothing has to be installed by hand but Python 3.11, make and a C compiler.
 PYTHON ?= python3.11
 BIN := .venv/bin
+# Only the folder of this name is deleted; any other must be new.
 DEMO_OUTPUT ?= demo_output
 # Processes keep the bytecode of what they import, whatever the environment says: importing Beam takes a third of the time.
 unexport PYTHONDONTWRITEBYTECODE
@@ -22,7 +23,7 @@ setup: .venv/ready
 	@touch $@
 
 demo: setup
-	rm -rf $(DEMO_OUTPUT)
+	$(if $(filter demo_output,$(DEMO_OUTPUT)),rm -rf demo_output)
 	$(BIN)/labeldp demo --output $(DEMO_OUTPUT)
 
 # $(call debian,PACKAGES,ADVICE): installs packages of Debian's, which only root can.
@@ -147,4 +148,4 @@ sbom: setup
 	$(make_sbom)
 
 clean:
-	rm -rf .venv .flink .spark build $(DEMO_OUTPUT) transforms/tfrecord/_wire.*.so
+	rm -rf .venv .flink .spark build demo_output transforms/tfrecord/_wire.*.so

@@ -40,9 +40,9 @@ from ..publish.manifest import released_facts
 from ..publish.protocol import Charge, charged, release_entries
 from ..spec.fields import DEFAULT_LOSS, Fields
 from ..spec.label import make_label, read_caps, read_unusable_fraction, request_in_memory
-from ..spec.machine import write_file
 from ..spec.mechanism_file import MechanismFile
 from ..spec.target_checks import check_scheme, create_key, noise_key_file, path_of
+from ..spec.written_files import write_file
 from .feature_frames import FeatureFrame, labels_and_features, read_frame
 from .label_arrays import check_index, column_name, read_numbers, width
 from .memory_classes import as_shares, class_probabilities, draw_class_labels, fit_classes

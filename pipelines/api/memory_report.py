@@ -18,8 +18,9 @@ from ...transforms.errors import InputError
 from ..audit.audit_release import audit_path
 from ..publish.job_result import JobResult
 from ..publish.manifest import Manifest, make_manifest, parse_manifest
-from ..spec.machine import check_extra, write_file
+from ..spec.machine import check_extra
 from ..spec.mechanism_file import MECHANISM_NAME, MechanismFile
+from ..spec.written_files import write_file
 
 
 def write_report(

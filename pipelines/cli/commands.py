@@ -205,6 +205,11 @@ def _run(arguments: Sequence[str]) -> int:
             _collect_rarely()
             args, runner_flags = parse(arguments)
             command = COMMANDS[args.command]
+            parser = command_parser(args.command)
+            try:
+                parser.check_written(args)
+            except UsageError as error:
+                parser.error(str(error))
             return _call(command.work, args, *([runner_flags] if command.runner_flags else []))
     except KeyboardInterrupt:
         # During imports and while flags are parsed. A command that has begun its work reports this itself.

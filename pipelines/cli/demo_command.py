@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
 def _check_flags(args: argparse.Namespace) -> None:
     if args.clicks < 1:
         raise UsageError(f"--clicks must be at least 1, not {args.clicks}")
-    if os.path.exists(args.output):
+    if os.path.lexists(args.output):
         raise UsageError(f"--output {args.output} exists: name another folder, or delete it")
     try:
         check_epsilon(args.epsilon)

@@ -40,7 +40,7 @@ from ..spec.mechanism_spec import parse_mechanism_spec
 from ..spec.store_access import open_stores
 from ..spec.target_checks import check_target
 from ..study.dataset import Dataset, read_dataset
-from ..study.evaluation_cell import MADE_CENTERS, Cell, CellStore, Score, Task, cell_key, score_cell
+from ..study.evaluation_cell import MADE_CENTERS, Cell, CellStore, Score, Task, cell_key, is_evaluation, score_cell
 from ..study.evaluation_grid import DatasetSource, EvaluationRequest, cell_grid
 from ..study.evaluation_results import WARNING, draw_evaluation, markdown_page, read_published, summarize_cells
 from .exit_codes import run_command
@@ -194,7 +194,7 @@ def _output(path: str) -> str:
         return folder
     if os.path.lexists(folder) and not os.path.isdir(folder):
         raise UsageError(f"--output {path} exists and is not a folder: name another")
-    if os.path.isdir(folder) and os.listdir(folder) and not os.path.isdir(os.path.join(folder, "cells")):
+    if os.path.isdir(folder) and os.listdir(folder) and not is_evaluation(folder):
         raise UsageError(f"--output {path} is neither empty nor the output of an evaluation: name another folder")
     if not os.path.isdir(folder):
         check_target("output", folder)

@@ -31,10 +31,11 @@ from ..publish.manifest import manifest_facts, read_manifest
 from ..publish.release_steps import ReleasedLabel
 from ..publish.request import Run
 from ..spec.label_folders import MANIFEST_NAME
-from ..spec.machine import check_can_create, write_file
+from ..spec.machine import check_can_create
 from ..spec.mechanism_file import MECHANISM_NAME, read_mechanism_file
 from ..spec.release import Release
 from ..spec.signing_key import SigningKey
+from ..spec.written_files import RESULT, remove_earlier, write_file
 from .store_copies import fetch
 
 
@@ -83,7 +84,8 @@ class RunResult:
     def write(self, path: str) -> None:
         """Writes the result as one JSON object, in one step. Raises InputError if the file cannot be written."""
         try:
-            write_file(path, json.dumps(asdict(self), allow_nan=False) + "\n")
+            text = json.dumps({"format": RESULT, **asdict(self)}, allow_nan=False)
+            write_file(path, f"{text}\n", RESULT, "--result_json")
         except OSError as error:
             raise InputError(f"--result_json {path} cannot be written: {error.strerror}") from None
 
@@ -93,8 +95,7 @@ def check_result(path: str) -> None:
     if os.path.isdir(path):
         raise FieldError("{result_json} {path} is a folder: name a file", path=path)
     check_can_create("result_json", path)
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)
+    remove_earlier("--result_json", path, RESULT)
 
 
 def _of_label(facts: ReleasedFacts, command: str) -> dict[str, Any]:

@@ -32,7 +32,8 @@ from ..ledger.charged_runs import (
 )
 from ..ledger.ledger import Ledger, is_database
 from ..ledger.spent_budget import SMALLEST_DELTA, Caps, SpentBudget, Window, compose, composed_epsilon, total
-from ..spec.machine import check_extra, check_file, write_file
+from ..spec.machine import check_extra, check_file
+from ..spec.written_files import TABLE, write_file
 from .exit_codes import run_command
 
 _COLUMNS = ("day", "command", "label", "unit", "epsilon", "delta", "output")
@@ -77,7 +78,7 @@ def _show(args: argparse.Namespace, store_flags: Sequence[str]) -> None:
     sums = ledger_sums(runs, args.unit_column, caps.window, args.delta, now)
     rows = [_row(document, run) for document, run in zip(documents, runs, strict=True)]
     if args.json is not None:
-        write_file(args.json, json_text(rows, **_facts(args, sums)).encode())
+        write_file(args.json, json_text(rows, format=TABLE, **_facts(args, sums)), TABLE, "--json")
     if rows:
         print("\n".join(map(one_line, table_lines(rows, _COLUMNS))), end="\n\n")
     for name, text in _lines(args, caps, sums):

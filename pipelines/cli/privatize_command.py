@@ -30,6 +30,7 @@ from ..spec.input_spec import announce_csv_columns, read_schema
 from ..spec.make_release import make_release
 from ..spec.release import Release
 from ..spec.store_access import open_stores
+from ..spec.written_files import RESULT, check_written
 from .announcement import announce_features, announce_readers, counted, warn_of_other_label
 from .dry_run import print_dry_run
 from .existing_release import RunResult, check_result, is_released, verify_existing
@@ -62,6 +63,14 @@ def _run(command: str, args: argparse.Namespace, runner_flags: Sequence[str]) ->
         if result is not None:
             check_result(result)
         release = make_release(command, Fields.of(vars(args)), may_exist=verify)
+        if result is not None:
+            # The ledger and the key may be those that no flag names.
+            check_written(
+                {"result_json": result},
+                {"result_json": RESULT},
+                [("ledger", release.ledger), ("key", release.key.path)],
+                {"result_json": "--result_json", "ledger": "the ledger", "key": "the noise key file"},
+            )
         if verify and is_released(release):
             found = verify_existing(release)
             holds = "its audit holds" if release.sign is None else "its audit and its signature hold"

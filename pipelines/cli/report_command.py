@@ -18,7 +18,8 @@ from ..flags.arguments import local_copy
 from ..flags.release_flags import REPORT_NAME
 from ..report.report_input import read_report_input
 from ..spec.label_folders import LABELS_NAME, SIGNATURE_NAME, label_folders
-from ..spec.machine import check_extra, check_file, write_file
+from ..spec.machine import check_extra, check_file
+from ..spec.written_files import NEW, write_file
 from .exit_codes import run_command
 
 _CLAIM_FLAGS = ("claim", "claim_facts", "claim_template", "check_claim")
@@ -170,6 +171,6 @@ def _write_page(args: argparse.Namespace, paths: Sequence[str], output: str) -> 
 def _write(flag: str, output: str, text: str) -> None:
     try:
         # JSON can hold surrogates, which UTF-8 cannot.
-        write_file(output, text.encode(errors="backslashreplace"))
+        write_file(output, text.encode(errors="backslashreplace"), NEW, flag)
     except OSError as error:
         raise InputError(f"{flag} {output} cannot be written: {error.strerror}") from None

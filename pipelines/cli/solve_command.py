@@ -12,8 +12,9 @@ from ...mechanisms.core.budget import check_epsilon
 from ...mechanisms.core.losses import loss_named
 from ...mechanisms.registry import default_rounding, mechanism_named
 from ..errors import UsageError
-from ..spec.machine import check_file, write_file
+from ..spec.machine import check_file
 from ..spec.mechanism_spec import read_parameters
+from ..spec.written_files import NEW, write_file
 from .exit_codes import run_command
 from .study_commands import load_prior
 
@@ -58,7 +59,7 @@ def _solve(args: argparse.Namespace) -> str:
     counts = {} if source.noised is None else source.noised.to_document()
     missing = {} if source.missing_label is None else {"missing_label": source.missing_label}
     released = {"weights": prior.weights.tolist(), "epsilon": source.prior_epsilon, **release, **missing, **counts}
-    write_file(output, randomizer.to_json(prior=released, rounding=default_rounding(name)) + "\n")
+    write_file(output, randomizer.to_json(prior=released, rounding=default_rounding(name)) + "\n", NEW, "--output")
     return json.dumps(
         {
             "mechanism": name,

@@ -23,9 +23,10 @@ from ...mechanisms.core.losses import loss_named
 from ..charts.text_format import Row, csv_text, json_text
 from ..errors import UsageError, one_line
 from ..flags.arguments import check_unique, local_copy
-from ..spec.machine import check_extra, check_file, write_file
+from ..spec.machine import check_extra, check_file
 from ..spec.mechanism_spec import MechanismSpec, parse_mechanism_spec
 from ..spec.prior_file import PriorFile, read_prior
+from ..spec.written_files import CSV_TABLE, PICTURE, TABLE, write_file
 from .exit_codes import run_command
 
 Item = TypeVar("Item")
@@ -140,12 +141,12 @@ def write_results(
     `draw` gives the content of an SVG file; `facts` are members of the JSON besides the rows.
     """
     if args.csv:
-        write_file(args.csv, csv_text(rows))
+        write_file(args.csv, csv_text(rows), CSV_TABLE, "--csv")
     if args.json:
         about = {"prior": args.prior, "prior_epsilon": source.prior_epsilon, "loss": args.loss}
-        write_file(args.json, json_text(rows, **about, **facts))
+        write_file(args.json, json_text(rows, format=TABLE, **about, **facts), TABLE, "--json")
     if args.picture:
-        write_file(args.picture, draw())
+        write_file(args.picture, draw(), PICTURE, "--picture")
 
 
 def map_with_progress(work: Callable[[Item], Result], items: Sequence[Item], processes: int, verb: str) -> list[Result]:

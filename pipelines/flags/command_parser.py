@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import textwrap
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError, did_you_mean
+from ..spec.written_files import check_written
 from .arguments import ArgumentParser
 
 if TYPE_CHECKING:
@@ -19,9 +21,14 @@ _WIDTH = 80
 _REQUIRED = " (required)"
 _CONFIG_HELP = "YAML file of flags, with a line NAME: VALUE for each, without its dashes; flags on the command line win"
 _GRID = ("label_min", "label_max", "label_step")
+_PATH = re.compile(r"\b(FILE|FOLDER|DIR|GLOB|KEY|PUB|TABLE|RELEASE|URL)\b")
 
 Add = Callable[..., None]
-"""Adds a flag to a group: takes the arguments of argparse's `add_argument`, and `needed=True` for a required flag."""
+"""Adds a flag to a group.
+
+It takes the arguments of argparse's `add_argument`, `needed=True` for a required flag, and as `writes` the kind of the
+file that the flag names to be written, of `spec/written_files`.
+"""
 
 
 class _HelpFormatter(argparse.HelpFormatter):
@@ -72,6 +79,7 @@ class CommandParser(ArgumentParser):
       domain_needed: Whether the command needs a label domain, in one of its two forms.
       hints: Advice by the name of a flag that the command does not take.
       modes: Modes with flags of their own.
+      writes: Kind of each file or folder that a flag names to be written, by the name of the flag.
     """
 
     def __init__(
@@ -89,6 +97,7 @@ class CommandParser(ArgumentParser):
         self.domain_needed = False
         self.hints: Mapping[str, str] = {}
         self.modes: list[Mode] = []
+        self.writes: dict[str, str] = {}
         self.runner_flags = runner_flags
         self._without: Collection[str] = ()
         self._make: Callable[[CommandParser], None] | None = make
@@ -144,7 +153,7 @@ class CommandParser(ArgumentParser):
         known = {group.title: group for group in self._action_groups}
         group = known.get(title) or self.add_argument_group(title, description)
 
-        def add(*names: str, needed: bool = False, **settings: Any) -> None:
+        def add(*names: str, needed: bool = False, writes: str | None = None, **settings: Any) -> None:
             name = names[-1].lstrip("-")
             if name in self._without:
                 self.set_defaults(**{settings.get("dest", name): settings.get("default")})
@@ -152,6 +161,8 @@ class CommandParser(ArgumentParser):
             if needed:
                 self.needed.append(name)
                 settings["help"] += _REQUIRED
+            if writes is not None:
+                self.writes[name] = writes
             group.add_argument(*names, **settings)
 
         return add
@@ -225,6 +236,24 @@ class CommandParser(ArgumentParser):
                 "the public label domain is missing: give --label_min, --label_max and --label_step, or --label_values"
                 + (", or for classes --label_classes" if hasattr(args, "label_classes") else "")
             )
+
+    def paths(self) -> dict[str, argparse.Action]:
+        """Actions that take the path of a file or folder, by the name of the flag or argument."""
+        actions = {**self.flags(), **{action.dest: action for action in self.positionals()}}
+        return {name: each for name, each in actions.items() if _PATH.search(str(each.metavar))}
+
+    def check_written(self, args: argparse.Namespace) -> None:
+        """Checks that no file is lost where the command writes. Raises UsageError."""
+        given = []
+        for name, action in self.paths().items():
+            value = getattr(args, action.dest)
+            values = value if isinstance(value, list) else [value]
+            given += [(name, each) for each in values if isinstance(each, str) and each.strip()]
+        named = {name: name if name not in self.flags() else f"--{name}" for name, _ in given}
+        named |= {action.dest: str(action.metavar) for action in self.positionals()}
+        written = {name: path for name, path in given if name in self.writes}
+        read = [(name, path) for name, path in given if name not in self.writes]
+        check_written(written, self.writes, read, named)
 
     def _needed_flags(self, args: argparse.Namespace) -> Sequence[str]:
         """Names of the required flags. Checks that no flag of another mode is given."""

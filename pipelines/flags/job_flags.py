@@ -23,6 +23,7 @@ from ..spec.fields import (
     ROUNDINGS,
     STORE_FLAGS,
 )
+from ..spec.written_files import FOLDER, LEDGER, NEW, RESULT
 from .command_parser import Add, CommandParser, Switch
 from .release_flags import dialect_flags
 
@@ -113,7 +114,12 @@ def add_flags(parser: CommandParser, command: str) -> None:
         "audit, and succeed without a charge, as retries of a scheduler need; default fail")  # fmt: skip
     add("--wait_until_finish", action=Switch,
         help="wait for the job and publish its release, the default; or submit it, for labeldp finish")  # fmt: skip
-    add("--result_json", metavar="FILE", help="write paths, epsilons, warnings and verdict of a run that succeeds")
+    add(
+        "--result_json",
+        metavar="FILE",
+        writes=RESULT,
+        help="write paths, epsilons, warnings and verdict of a run that succeeds",
+    )
     add("--dry_run", action=Switch, help="say what the job would do, and what it would charge; reads no label")
 
 
@@ -210,7 +216,7 @@ def unit_flags(parser: CommandParser) -> None:
 
 def budget_record_flags(add: Add) -> None:
     """Adds the flags of ledger, caps and noise key to the group of the budget."""
-    add("--ledger", metavar="FILE|URL",
+    add("--ledger", metavar="FILE|URL", writes=LEDGER,
         help="record of the budget spent: a file, or a team's database, sqlite:///FILE or "
         "postgresql://USER@HOST/DATABASE; default labeldp_ledger.jsonl beside the output")  # fmt: skip
     add("--epsilon_cap", type=float, metavar="E", help="refuse a release that would raise the ledger's epsilon above E")
@@ -271,12 +277,14 @@ def _center_flags(parser: CommandParser) -> None:
 
 def _output_flags(parser: CommandParser, command: str) -> None:
     add = parser.flag_group("Output")
-    add("--output", metavar="DIR", needed=True, help="output folder; must be new or empty")
+    add("--output", metavar="DIR", needed=True, writes=FOLDER, help="output folder; must be new or empty")
     add("--output_table", metavar="TABLE",
         help="add the shards to a table, in one commit after the charge: iceberg://CATALOG/NAMESPACE.TABLE, or "
         "delta://PATH, which gets copies")  # fmt: skip
     if command == "fit":
-        add("--mechanism_file", metavar="FILE", needed=True, help="the mechanism file to write; must be new")
+        add(
+            "--mechanism_file", metavar="FILE", needed=True, writes=NEW, help="the mechanism file to write; must be new"
+        )
     elif command == "privatize":
         parser.set_defaults(mechanism_file=None)
     shards = "shards that apply will write, which --schema is checked for" if command == "fit" else "shards"
@@ -332,5 +340,11 @@ def domain_flags(parser: CommandParser) -> None:
     budget_record_flags(add)
     unit_flags(parser)
     add = parser.flag_group("Output")
-    add("--domain_file", metavar="FILE", needed=True, help="new JSON file for the released counts and the proposal")
+    add(
+        "--domain_file",
+        metavar="FILE",
+        needed=True,
+        writes=NEW,
+        help="new JSON file for the released counts and the proposal",
+    )
     runner_group(parser)

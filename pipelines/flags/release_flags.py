@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..spec.fields import DEFAULT_DECIMAL, DEFAULT_DELIMITER, DEFAULT_ENCODING, INPUT_FORMATS, KEY_MODES
+from ..spec.written_files import FOLDER, NEW, RESULT, TABLE
 from .command_parser import Add, CommandParser
 
 REPORT_NAME = "report.html"
@@ -38,7 +39,7 @@ def init_flags(parser: CommandParser) -> None:
     dialect_flags(add)
     add("--label", metavar="NAME", help="label column; default: left to be filled in")
     add = parser.flag_group("Output")
-    add("--output", metavar="FILE", default="job.yaml", help="file to write; must be new; default job.yaml")
+    add("--output", metavar="FILE", default="job.yaml", writes=NEW, help="file to write; must be new; default job.yaml")
 
 
 def attack_flags(parser: CommandParser) -> None:
@@ -92,15 +93,20 @@ def report_flags(parser: CommandParser) -> None:
     add("--ledger", metavar="FILE|URL",
         help="ledger that was charged, a file or a database; default the file beside the folder")  # fmt: skip
     add = parser.flag_group("Output")
-    add("--output", metavar="FILE",
+    add("--output", metavar="FILE", writes=NEW,
         help=f"HTML file to write; default {REPORT_NAME} beside the manifest, none for a comparison")  # fmt: skip
     add("--party", metavar="NAME", help="who releases the labels, for the head of the page")
     add = parser.flag_group(
         "Claim file", "In place of the page: the release in the form of the OpenDP registry of deployments."
     )
-    add("--claim", metavar="FILE", help="write the claim file; the name has lower-case letters, digits, _ and .yaml")
+    add(
+        "--claim",
+        metavar="FILE",
+        writes=NEW,
+        help="write the claim file; the name has lower-case letters, digits, _ and .yaml",
+    )
     add("--claim_facts", metavar="FILE", help="YAML file with what the release does not know; needed by --claim")
-    add("--claim_template", metavar="FILE", help="write a file for --claim_facts, to complete")
+    add("--claim_template", metavar="FILE", writes=NEW, help="write a file for --claim_facts, to complete")
     add("--check_claim", metavar="FILE", help="compare a claim file with the release")
 
 
@@ -126,7 +132,12 @@ def finish_flags(parser: CommandParser) -> None:
     add("--sign", metavar="KEY",
         help="sign the release with this Ed25519 private key, as --sign of privatize does; no file of the run names "
         "the key, so give it again")  # fmt: skip
-    add("--result_json", metavar="FILE", help="write paths, epsilons, warnings and verdict of the release")
+    add(
+        "--result_json",
+        metavar="FILE",
+        writes=RESULT,
+        help="write paths, epsilons, warnings and verdict of the release",
+    )
 
 
 def remove_flags(parser: CommandParser) -> None:
@@ -155,7 +166,7 @@ def remove_flags(parser: CommandParser) -> None:
         help="lines FILE,ROWS of all input files of the release and their rows, which --rows then names")  # fmt: skip
     add("--missing_ok", action="store_true", help="pass over lines that name no record of the release")
     add = parser.flag_group("Output")
-    add("--output", metavar="DIR", help="new folder for the release without the records", needed=True)
+    add("--output", metavar="DIR", writes=FOLDER, help="new folder for the release without the records", needed=True)
     add("--removed_on", metavar="YYYY-MM-DD",
         help="date of the removal, which the manifest states; default today, in UTC")  # fmt: skip
     add("--sign", metavar="KEY", help="sign the new release with this Ed25519 private key, as --sign of privatize does")
@@ -186,7 +197,7 @@ def ledger_flags(parser: CommandParser) -> None:
         help="compose the releases at this delta as well, by their privacy loss distributions; needs the extra "
         "ledger")  # fmt: skip
     add = parser.flag_group("Output", "The table is printed.")
-    add("--json", metavar="FILE", help="write table and sums as JSON")
+    add("--json", metavar="FILE", writes=TABLE, help="write table and sums as JSON")
 
 
 def demo_flags(parser: CommandParser) -> None:
@@ -198,7 +209,7 @@ def demo_flags(parser: CommandParser) -> None:
     add = parser.flag_group("Budget")
     add("--epsilon", type=float, default=1.0, metavar="E", help="privacy budget; default 1")
     add = parser.flag_group("Output")
-    add("--output", metavar="DIR", help="new folder for the log and the release", needed=True)
+    add("--output", metavar="DIR", writes=FOLDER, help="new folder for the log and the release", needed=True)
 
 
 def completion_flags(parser: CommandParser) -> None:

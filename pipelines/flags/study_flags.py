@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..spec.fields import CENTERS, DEFAULT_LOSS, LOSSES, MECHANISM_LIST, MECHANISMS, MODELS, NO_CENTER
 from ..spec.machine import available_cpus
+from ..spec.written_files import CSV_TABLE, FOLDER, NEW, PICTURE, TABLE
 from .command_parser import Add, CommandParser
 from .job_flags import budget_record_flags, input_flags, label_flags, runner_group
 
@@ -40,7 +41,7 @@ def solve_flags(parser: CommandParser) -> None:
     add("--mechanism_parameters", metavar="NAME=VALUE,...", help="parameters of the mechanism, as in bias=0.2")
     add("--loss", choices=LOSSES, default=DEFAULT_LOSS, metavar="LOSS", help=_loss_help("loss to minimize"))
     add = parser.flag_group("Output")
-    add("--output", metavar="FILE", help="the mechanism file to write; must be new", needed=True)
+    add("--output", metavar="FILE", writes=NEW, help="the mechanism file to write; must be new", needed=True)
 
 
 def compare_flags(parser: CommandParser) -> None:
@@ -98,9 +99,9 @@ def _result_flags(parser: CommandParser, mechanism: Add) -> None:
     mechanism("--loss", choices=LOSSES, default=DEFAULT_LOSS, metavar="LOSS",
         help=_loss_help("loss to minimize and to plot"))  # fmt: skip
     add = parser.flag_group("Output", "The table is printed.")
-    add("--csv", metavar="FILE", help="write the table as CSV")
-    add("--json", metavar="FILE", help="write the table as JSON")
-    add("--picture", metavar="FILE", help="plot the expected error: an .svg file, which browsers show")
+    add("--csv", metavar="FILE", writes=CSV_TABLE, help="write the table as CSV")
+    add("--json", metavar="FILE", writes=TABLE, help="write the table as JSON")
+    add("--picture", metavar="FILE", writes=PICTURE, help="plot the expected error: an .svg file, which browsers show")
     add("--processes", type=int, default=available_cpus(), metavar="N",
         help="number of worker processes; default CPU count")  # fmt: skip
 
@@ -143,7 +144,9 @@ def evaluation_flags(parser: CommandParser) -> None:
         help="privatize labels around this column, too: a prediction of each label by a model that has not seen the "
         "labels; it is also a feature, unless --feature leaves it out")  # fmt: skip
     add = parser.flag_group("Output")
-    add("--output", metavar="DIR", help="output folder; cached cells found there are reused", needed=True)
+    add(
+        "--output", metavar="DIR", writes=FOLDER, help="output folder; cached cells found there are reused", needed=True
+    )
     add("--published", metavar="FILE", help="published results for comparison, a CSV of mechanism,epsilon,mean,std")
     add("--title", metavar="TEXT", help="title of the table and the pictures; default the input")
     runner_group(parser)

@@ -1,11 +1,7 @@
-"""Optional libraries, processors and local files of this machine. A missing library is an error that names its extra.
-
-Files are checked before any work, and written atomically.
-"""
+"""Optional libraries, processors and local files of this machine. An error names the extra of a missing one."""
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import os
 
@@ -60,19 +56,3 @@ def check_can_create(field: str, target: str) -> None:
             target=target,
             parent=parent,
         )
-
-
-def write_file(path: str, content: str | bytes) -> None:
-    """Writes a file under another name first, then renames it: readers see the old file or the new one.
-
-    Text is written as UTF-8. Raises OSError if the file cannot be written; no partial file is left.
-    """
-    partial = f"{path}.partial"
-    try:
-        with open(partial, "wb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
-        os.replace(partial, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.remove(partial)
-        raise

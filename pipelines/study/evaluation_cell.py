@@ -9,6 +9,8 @@ import dataclasses
 import hashlib
 import json
 import math
+import os
+import re
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -53,6 +55,9 @@ MADE_CENTERS = (LINEAR_CENTER, CELL_CENTER)
 """Center that the release makes itself; any other one is the name of a column."""
 
 _CELLS = "cells"
+_CELL = re.compile(r"[0-9a-f]+\.json(\.[0-9a-f]{32})?")
+_CELL_HEAD = b'{"cell": {'
+_RESULT = re.compile(rf"{_CELLS}|results(-[a-z]+)?\.(csv|json|md|txt|svg)(\.[0-9a-f]{{32}})?")
 
 
 @dataclass(frozen=True)
@@ -333,6 +338,22 @@ def _test_loss(predictions: np.ndarray, truth: np.ndarray, task: Task) -> float:
     if not math.isfinite(value):
         raise ValueError(f"the {task.loss} loss of the test labels is not finite")
     return value
+
+
+def is_evaluation(folder: str) -> bool:
+    """Tells whether a local folder holds cells that an evaluation has stored, and besides these its results alone."""
+    cells = os.path.join(folder, _CELLS)
+    if os.path.islink(cells) or not os.path.isdir(cells) or not all(map(_RESULT.fullmatch, os.listdir(folder))):
+        return False
+    names = os.listdir(cells)
+    if not names or not all(map(_CELL.fullmatch, names)):
+        # Without a cell, there is nothing but the empty folder.
+        return not names and os.listdir(folder) == [_CELLS]
+    for name in names:
+        with open(os.path.join(cells, name), "rb") as file:
+            if file.read(len(_CELL_HEAD)) == _CELL_HEAD:
+                return True
+    return False
 
 
 @dataclass(frozen=True)

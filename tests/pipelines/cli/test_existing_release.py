@@ -98,7 +98,7 @@ def test_without_a_release_the_output_must_be_new(run: Any, outputs: Path) -> No
 
 
 def test_a_run_that_fails_leaves_no_result(run: Any, tmp_path: Path, outputs: Path, small_log: Path) -> None:
-    (tmp_path / "result.json").write_text("{}")
+    (tmp_path / "result.json").write_text('{"format": "labeldp-result-1"}')
     outcome, result = run(label="g")
     assert (outcome.code, result) == (2, None)
 

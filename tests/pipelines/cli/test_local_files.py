@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 from labeldp.pipelines.errors import UsageError
-from labeldp.pipelines.spec.machine import check_file, write_file
+from labeldp.pipelines.spec.machine import check_file
+from labeldp.pipelines.spec.written_files import write_file
 
 
 @pytest.mark.parametrize("content", ["\u00e9\n", b"\xff\x00"])
