@@ -21,9 +21,16 @@ from ..errors import FieldError, UsageError, as_parameter
 from ..job.job_graph import build
 from ..job.runner_options import forbid_ports, forbid_sampling, runs_here
 from ..ledger.ledger import Ledger, is_database
-from ..publish.output_folder import Staging, job_result_path, publish_folder, publishing, staging_folder
+from ..publish.output_folder import Staging, check_files, job_result_path, publish_folder, publishing, staging_folder
 from ..publish.protocol import charged, check_caps
-from ..publish.release_steps import charge_of, earlier_of_release, read_results, remove_segments, write_manifests
+from ..publish.release_steps import (
+    charge_of,
+    earlier_of_release,
+    read_results,
+    release_files,
+    remove_segments,
+    write_manifests,
+)
 from ..publish.request import Request, Run, new_run
 from ..publish.staging_locks import remove_staging
 from ..spec.fields import Fields, shown
@@ -162,7 +169,7 @@ class _Publish(beam.DoFn):
         path, output = job_result_path(staging, 0), request.output
         if exists(path):
             released = read_results(self._run, staging)
-            write_manifests(request, released, staging)
+            check_files(staging, release_files(request, released), write_manifests(request, released, staging))
             remove_segments(staging)
             charge, target = charge_of(request, released), publishing(staging, output)
             # A retry of the stage publishes what it finds charged.

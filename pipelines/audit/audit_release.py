@@ -27,7 +27,7 @@ from .manifest_audit import (
     warning_problems,
     whole_problems,
 )
-from .release_files import shard_problems
+from .release_files import check_plain, letter_name_problem, shard_problems
 from .removal_statement import removal_problems, removals_line
 from .signature_audit import SIGNATURE_NAME, Digest, Signer, signature_report
 from .table_statement import table_line, table_problems
@@ -101,6 +101,7 @@ def _audit_path(path: str, data: bool, signed: bool) -> Audit:
 
 def _audit_release(folder: Path, manifest: dict[str, Any], data: bool) -> Audit:
     """Audits the mechanism.json of the folder, this manifest and, if wanted, the records; of several labels, each."""
+    check_plain(folder)
     if manifest.get("format") == LABELS_FORMAT:
         return _audit_labels(folder, manifest, data)
     mechanism = load_document(folder / "mechanism.json")
@@ -123,6 +124,9 @@ def _audit_release(folder: Path, manifest: dict[str, Any], data: bool) -> Audit:
         *shard_problems(release, shards),
         *_center_file_problems(folder / "center.json", mechanism),
     )
+    # With the records, the files are read as well.
+    if not data and "dead_letters" in manifest and (problem := letter_name_problem(manifest["dead_letters"])):
+        problems = (*problems, problem)
     if not problems:
         problems = (*composition_problems(mechanism), *warning_problems(release, mechanism))
     lines: tuple[str, ...] = ()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,25 @@ _MISSING = "__HIVE_DEFAULT_PARTITION__"
 _LETTERS_NAME = re.compile(r"dead_letters(?:-([0-9]{5})-of-([0-9]{5}))?\.jsonl")
 _LETTER_MEMBERS = {"source": str, "row": int, "stage": str, "error": str}
 _LINE_BYTES = 1 << 20
+
+
+_RELEASED = re.compile(rf"(release|mechanism|center|signature)\.json|data|labels|validation|{_LETTERS_NAME.pattern}")
+
+
+def check_plain(folder: Path) -> None:
+    """Checks that the files of a release are regular files, with no link on the way to one.
+
+    The code that writes and copies releases has a check of its own, which this one does not share, as all of the audit.
+    Raises RefusedDocument, which names the file.
+    """
+    pending = [path for path in folder.iterdir() if _RELEASED.fullmatch(path.name)]
+    while pending:
+        path = pending.pop()
+        mode = path.lstat().st_mode
+        if stat.S_ISDIR(mode):
+            pending += path.iterdir()
+        elif not stat.S_ISREG(mode):
+            raise RefusedDocument(f"{printable(str(path.relative_to(folder)))} is not a regular file")
 
 
 def folder_values(name: str) -> dict[str, str | None]:
@@ -85,6 +105,9 @@ def shard_problems(release: dict[str, Any], data: Path) -> Iterator[str]:
     if not data.is_dir():
         yield "data/ is missing"
         return
+    if data.is_symlink():
+        yield "data/ is a link"
+        return
     folders = {name[: place + 1] for name in sets for place, character in enumerate(name) if character == "/"}
     found = dict(_entries(data, "", folders))
     yield from (f"data/{printable(name)} is missing" for name in sorted(set(shards) - set(found)))
@@ -92,7 +115,7 @@ def shard_problems(release: dict[str, Any], data: Path) -> Iterator[str]:
     yield from (
         f"data/{printable(name)} is not a regular file"
         for name in sorted(set(shards) & set(found))
-        if not found[name].is_file()
+        if not stat.S_ISREG(found[name].lstat().st_mode)
     )
 
 
@@ -128,8 +151,8 @@ def letter_problems(folder: Path, release: dict[str, Any]) -> Iterator[str]:
     stated = release.get("dead_letters")
     if stated is None:
         stated = {"dead_letters.jsonl": expected} if found else {}
-    elif not _is_stated(stated):
-        yield "release.dead_letters is not an object of names of dead letter files and numbers of their lines"
+    elif problem := letter_name_problem(stated):
+        yield problem
         return
     elif sum(stated.values()) != expected:
         yield "release.dead_letters do not add up to release.records_without_label"
@@ -145,6 +168,13 @@ def letter_problems(folder: Path, release: dict[str, Any]) -> Iterator[str]:
         else:
             if lines != count:
                 yield f"{name} does not have as many lines as release.json states"
+
+
+def letter_name_problem(stated: Any) -> str | None:
+    """Says that a manifest's member `dead_letters` does not name files of dead letters; None if it does."""
+    if _is_stated(stated):
+        return None
+    return "release.dead_letters is not an object of names of dead letter files and numbers of their lines"
 
 
 def _is_stated(stated: Any) -> bool:

@@ -83,14 +83,12 @@ def _finish(args: argparse.Namespace, options: PipelineOptions) -> tuple[Run, li
         key = key or _signing_key(found.run, args)
         try:
             state = state_of_job(found.job)
-            if state == "failed":
-                with claimed(found) as staging:
-                    return _end_failed(found, staging, key)
             complete = is_complete(found) or is_published(found.run, found.staging)
-            # A job that is running after its results may start again.
-            if complete and state != "running":
+            # A job that is running after its results may start again. What is complete is judged by its results: an
+            # address that a file of the run names may say anything.
+            if state == "failed" or (complete and state != "running"):
                 with claimed(found) as staging:
-                    return _publish(found, staging, options, key)
+                    return _publish(found, staging, options, key, state == "failed")
             missing = "the job is still running" if complete else "the results of its job are not all there"
             reason = f"{found.work}: {missing}"
         except RunBusy as busy:
@@ -128,23 +126,20 @@ def _signing_key(run: Run, args: argparse.Namespace) -> SigningKey | None:
     return None if file is None else file.load()
 
 
-def _end_failed(found: UnfinishedRun, staging: Staging, key: SigningKey | None) -> None:
-    """Ends a run whose job has failed, unless it was published before."""
-    if not is_published(found.run, staging):
+def _publish(
+    found: UnfinishedRun, staging: Staging, options: PipelineOptions, key: SigningKey | None, failed: bool
+) -> tuple[Run, list[ReleasedLabel]] | None:
+    """Publishes a run whose results are complete, unless it was published before. Ends one whose job has failed."""
+    if is_published(found.run, staging):
+        _announce_released(found.run.request.target, key)
+        return None
+    complete = is_complete(dataclasses.replace(found, work=staging.work))
+    if failed and not complete:
         raise NeverReleased(
             f"the job {found.job.get('job_name')} has failed, as {found.job.get('flink_master')} says; nothing is "
             "released or charged, and its files are removed. Its log tells the reason"
         )
-    _announce_released(found.run.request.target, key)
-
-
-def _publish(
-    found: UnfinishedRun, staging: Staging, options: PipelineOptions, key: SigningKey | None
-) -> tuple[Run, list[ReleasedLabel]] | None:
-    if is_published(found.run, staging):
-        _announce_released(found.run.request.target, key)
-        return None
-    if not is_complete(dataclasses.replace(found, work=staging.work)):
+    if not complete:
         raise NeverReleased("the job was started again while its results were read: submit it again")
     return found.run, publish_results(found.run, staging, options, key)
 

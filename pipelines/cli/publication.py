@@ -8,7 +8,14 @@ from ..job.validation_passes import check_output
 from ..ledger.ledger import Ledger
 from ..publish.output_folder import Staging, publish_file, publish_folder, publishing
 from ..publish.protocol import charged
-from ..publish.release_steps import ReleasedLabel, charge_of, read_results, remove_segments, write_manifests
+from ..publish.release_steps import (
+    ReleasedLabel,
+    charge_of,
+    read_results,
+    release_files,
+    remove_segments,
+    write_manifests,
+)
 from ..publish.request import Run
 from ..publish.signature import sign_release
 from ..spec.mechanism_file import MECHANISM_NAME
@@ -34,7 +41,7 @@ def publish_results(
         if request.validation is not None:
             mechanisms = {each.label.name: each.mechanism for each in released}
             check_output(request, mechanisms, options, staging)
-        manifests = sign_release(staging, manifests, key)
+        manifests = sign_release(staging, release_files(request, released), manifests, key)
     with charged(ledger, charge_of(request, released), request.caps, publishing(staging, target)):
         if fit:
             publish_file(staging, MECHANISM_NAME, target)

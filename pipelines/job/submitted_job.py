@@ -21,6 +21,7 @@ from .runner_options import runner_name
 _ANSWER_SECONDS = 5.0
 _END_SECONDS = 20.0
 _ACCEPT_SECONDS = 120.0
+_MOST_ANSWER_BYTES = 1 << 26
 JobState = Literal["running", "ended", "failed", "unknown"]
 _FAILED = ("FAILED", "CANCELED", "CANCELLED", "JOB_STATE_FAILED", "JOB_STATE_CANCELLED")
 
@@ -73,7 +74,11 @@ def state_of_job(facts: Mapping[str, Any]) -> JobState:
 
 
 def _address(master: str) -> str:
-    return master if "://" in master else f"http://{master}"
+    """URL of Flink's REST interface. Raises ValueError if it is none of HTTP, such as that of a file."""
+    address = master if "://" in master else f"http://{master}"
+    if not address.startswith(("http://", "https://")):
+        raise ValueError("the address of Flink is not one of HTTP")
+    return address
 
 
 def cancel_flink_jobs(master: str, job_name: str) -> None:
@@ -100,5 +105,14 @@ def _jobs(address: str, job_name: str) -> list[dict[str, Any]]:
 
 
 def _call(method: str, url: str) -> Any:
-    with urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=_ANSWER_SECONDS) as answer:
-        return json.load(answer)
+    # An answer may not lead elsewhere, as to a file or another server.
+    opener = urllib.request.build_opener(_NoRedirect)
+    with opener.open(urllib.request.Request(url, method=method), timeout=_ANSWER_SECONDS) as answer:
+        return json.loads(answer.read(_MOST_ANSWER_BYTES))
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Refuses redirections, as errors of HTTP."""
+
+    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> None:
+        return None

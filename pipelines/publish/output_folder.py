@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from apache_beam.io.filesystems import FileSystems
@@ -34,7 +33,9 @@ from ...transforms.io.filesystems import (
 from ...transforms.progress_log import LOGGER
 from ...transforms.stores.lease import Lease, lease_path, staging_of
 from ...transforms.stores.object_store import ABSENT, is_store
-from ..spec.label_folders import CENTER_NAME, LABELS_NAME, MANIFEST_NAME, SIGNATURE_NAME
+from ..spec.label_folders import MANIFEST_NAME, SIGNATURE_NAME
+from ..spec.release_files import RELEASE_FILE, plain_files
+from ..spec.written_files import create_from
 from .staging_locks import locked_staging, remove_leftovers, remove_staging
 
 DATA_NAME = "data"
@@ -49,12 +50,7 @@ SEGMENTS_NAME = "segments"
 RELEASE_NAME = "release"
 """Folder in a local staging folder that becomes the release."""
 _DELETIONS = 3
-# Names below a target that a run writes.
-_OWN = re.compile(
-    rf"{DATA_NAME}/([^/=]+=[^/]*/)*part-\d{{5}}-of-\d{{5}}\.(tfrecord|tfrecord\.gz|parquet)|{VALIDATION_NAME}/[a-z_]+\.(pb|pbtxt)"
-    rf"|({LABELS_NAME}/[^/]+/)?(mechanism\.json|{re.escape(CENTER_NAME)})|dead_letters(-\d{{5}}-of-\d{{5}})?\.jsonl"
-    rf"|{LABELS_NAME}/[^/]+/{re.escape(MANIFEST_NAME)}|{re.escape(SIGNATURE_NAME)}"
-)
+_SHOWN = 10
 
 
 @dataclass
@@ -183,7 +179,7 @@ def _remove_store_leftovers(target: str, folder: str, single_file: bool, killed:
     store.delete(old)
     if not single_file:
         found = {info.path[len(target) + 1 :]: info.path for info in store.list(f"{target}/")}
-        others = sorted(name for name in found if not _OWN.fullmatch(name))
+        others = sorted(name for name in found if not RELEASE_FILE.fullmatch(name))
         if MANIFEST_NAME in found or others or (found and not killed):
             first = MANIFEST_NAME if MANIFEST_NAME in found else next(iter(others or found))
             if first == MANIFEST_NAME:
@@ -208,6 +204,36 @@ def retract(target: str, lease: Lease) -> None:
                 store.delete([f"{target}/{MANIFEST_NAME}"])
                 store.abort_uploads(f"{target}/")
                 delete_folder(target)
+
+
+def staged_files(staging: Staging) -> dict[str, str]:
+    """Paths of the files that are staged as the release, by their names below it.
+
+    Raises InputError if there is a link among them.
+    """
+    folder = staging.release.rstrip("/")
+    if is_store(folder):
+        found = [info.path[len(folder) + 1 :] for info in store_of(folder).list(f"{folder}/")]
+    elif is_remote(folder):
+        found = [file.path[len(folder) + 1 :] for file in FileSystems.match([f"{folder}/**"])[0].metadata_list]
+    else:
+        found = [*plain_files(folder)]
+    return {name: f"{folder}/{name}" for name in found}
+
+
+def check_files(staging: Staging, files: Collection[str], manifests: Collection[str]) -> None:
+    """Checks that nothing is staged but the files of the release. Called before it is signed and charged.
+
+    Raises InputError, which names strays, or a file that is missing.
+    """
+    found = staged_files(staging).keys() - {SIGNATURE_NAME}
+    if strays := sorted(found - {*files, *manifests}):
+        raise InputError(
+            f"{staging.release} has files that are not of the release: {', '.join(strays[:_SHOWN])}; nothing is "
+            "released or charged. Delete them"
+        )
+    if missing := sorted({*files} - found):
+        raise InputError(f"{staging.release}/{missing[0]} is missing: nothing is released or charged")
 
 
 def _sync_staged(staging: Staging) -> None:
@@ -284,15 +310,7 @@ def publish_file(staging: Staging, name: str, target: str) -> None:
 
 def _publish_local_file(staged: str, target: str) -> None:
     try:
-        try:
-            # Unlike renaming, this replaces no file.
-            os.link(staged, target)
-        except FileExistsError:
-            raise
-        except OSError:
-            # The filesystem may have no hard links. An empty file that could be created is this run's.
-            os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-            os.replace(staged, target)
+        create_from(staged, target)
     except FileExistsError:
         raise StageError(f"publishing {target} failed: another run has written it") from None
     _sync_parent(target)

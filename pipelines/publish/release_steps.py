@@ -10,7 +10,7 @@ second release. So it takes the mechanism from the output of the first one, if i
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from apache_beam.io.filesystem import BeamIOError
@@ -25,9 +25,18 @@ from ..ledger.ledger import Ledger
 from ..spec.label_folders import CENTER_NAME, DATA_OF_LABEL, MANIFEST_NAME
 from ..spec.mechanism_file import MECHANISM_NAME, MechanismFile, read_mechanism_file
 from ..spec.release import Release
+from ..spec.release_files import released_file
 from .job_result import JobResult
 from .manifest import feature_columns, labels_manifest, make_manifest, output_statement, released_facts
-from .output_folder import DATA_NAME, SEGMENTS_NAME, Staging, job_result_path, released_path
+from .output_folder import (
+    DATA_NAME,
+    SEGMENTS_NAME,
+    VALIDATION_FILES,
+    VALIDATION_NAME,
+    Staging,
+    job_result_path,
+    released_path,
+)
 from .protocol import Charge, release_entries
 from .request import Request, RequestedLabel, Run
 from .sealed_result import unsealed
@@ -68,6 +77,8 @@ def read_results(run: Run, staging: Staging) -> list[ReleasedLabel]:
         mechanism = read_mechanism_file(mechanism_path)
         result.check_same_input()
         result.check_same_mechanism(mechanism.drawn_by)
+        for name in _stated_files(result):
+            released_file(staging.release, name)
         facts = _facts(request, label, result, mechanism, staging)
         released.append(ReleasedLabel(label, result, mechanism, facts))
     return released
@@ -106,6 +117,23 @@ def write_manifests(request: Request, released: Sequence[ReleasedLabel], staging
     whole = labels_manifest(documents, folders, request.budget.epsilon)
     write_document(whole, staging, "", MANIFEST_NAME)
     return *(f"{folder}/{MANIFEST_NAME}" for folder in folders), MANIFEST_NAME
+
+
+def release_files(request: Request, released: Sequence[ReleasedLabel]) -> set[str]:
+    """Names of the files of a release below it, without its manifests."""
+    files = {name for each in released for name in _stated_files(each.result)}
+    for each, folder in zip(released, request.folders, strict=True):
+        files.add(released_path("", folder, MECHANISM_NAME))
+        if each.mechanism.center_model is not None:
+            files.add(released_path("", folder, CENTER_NAME))
+    if request.validation is not None:
+        files |= {f"{VALIDATION_NAME}/{name}" for name in VALIDATION_FILES}
+    return files
+
+
+def _stated_files(result: JobResult) -> Iterator[str]:
+    yield from (f"{DATA_NAME}/{name}" for name in result.shards)
+    yield from result.dead_letters
 
 
 def write_document(document: dict[str, Any], staging: Staging, folder: str, name: str) -> None:

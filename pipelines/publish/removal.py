@@ -28,6 +28,7 @@ from ..audit.removal_statement import REMOVALS
 from ..errors import FieldError, UsageError
 from ..spec.label_folders import CENTER_NAME, MANIFEST_NAME, label_folders
 from ..spec.mechanism_file import MECHANISM_NAME
+from ..spec.release_files import released_file
 from ..spec.signing_key import SigningKey
 from .named_records import (
     Found,
@@ -124,9 +125,10 @@ def read_before(folder: str, local: Path, validated: bool = True) -> Before:
     if letters is None:
         # Of an earlier version.
         letters = ["dead_letters.jsonl"] if (local / "dead_letters.jsonl").exists() else []
-    return Before(
-        folder, content, manifest, tuple(labels), manifests, documents(MECHANISM_NAME), (*others, *letters)
-    )  # fmt: skip
+    others += letters
+    for name in (*others, *(f"{DATA_NAME}/{shard}" for shard in manifest["shards"])):
+        released_file(folder, name)
+    return Before(folder, content, manifest, tuple(labels), manifests, documents(MECHANISM_NAME), tuple(others))
 
 
 def find_records(before: Before, ids: str | None, units: str | None, rows: str | None, sources: str | None) -> Found:
@@ -223,7 +225,8 @@ def publish_removal(before: Before, found: Found, date: str, output: str, key: S
         _write_shards(before, found, staging)
         for name in before.others:
             _copy(FileSystems.join(before.folder, name), FileSystems.join(staging.release, name), staging)
-        names = sign_release(staging, _write_manifests(before, found, date, staging), key)
+        files = [*before.others, *(f"{DATA_NAME}/{name}" for name in before.shards)]
+        names = sign_release(staging, files, _write_manifests(before, found, date, staging), key)
         with publishing(staging, output), signals_ignored():
             publish_folder(staging, output, names)
 

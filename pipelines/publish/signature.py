@@ -11,19 +11,18 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from apache_beam.io.filesystems import FileSystems
 
 from ...transforms.errors import named_file
-from ...transforms.io.filesystems import delete_files, exists, is_remote, open_file, store_of, write_text
+from ...transforms.io.filesystems import delete_files, exists, is_remote, open_file, write_text
 from ...transforms.progress_log import LOGGER
-from ...transforms.stores.object_store import is_store
 from ..spec.label_folders import SIGNATURE_NAME
 from ..spec.signing_key import SigningKey
-from .output_folder import Staging
+from .output_folder import Staging, check_files, staged_files
 
 FORMAT = "labeldp-signature-1"
 # Disks and stores serve several files in the time that one takes; local files wait for the processor alone.
@@ -39,13 +38,16 @@ class FileDigest(NamedTuple):
     sha256: str
 
 
-def sign_release(staging: Staging, manifests: Sequence[str], key: SigningKey | None) -> tuple[str, ...]:
-    """Signs a staged release whose other files are complete, if there is a key.
+def sign_release(
+    staging: Staging, files: Collection[str], manifests: Sequence[str], key: SigningKey | None
+) -> tuple[str, ...]:
+    """Checks that a staged release has its files alone, and signs it if there is a key.
 
     A signature that an earlier attempt to publish the release has left is removed.
 
     Args:
       staging: Place of its files.
+      files: Names of its other files below it.
       manifests: Paths of its manifests, the one that makes it a release last.
       key: The signing key; None for a release without a signature.
 
@@ -53,12 +55,15 @@ def sign_release(staging: Staging, manifests: Sequence[str], key: SigningKey | N
       The manifests, with the signature before the last one.
 
     Raises:
+      InputError: If other files are there, or one is missing.
       StageError: If a file cannot be read or written.
     """
     _remove_earlier(staging)
+    check_files(staging, files, manifests)
     if key is None:
         return tuple(manifests)
-    files = _paths(staging, manifests)
+    # On a store, manifests are staged elsewhere.
+    files = staged_files(staging) | {name: FileSystems.join(staging.manifests, name) for name in manifests}
     LOGGER.info("signing: reading %d files of the release", len(files))
     text = signature_text(_digests(files), key)
     path = FileSystems.join(staging.manifests, SIGNATURE_NAME)
@@ -89,20 +94,6 @@ def _remove_earlier(staging: Staging) -> None:
             if exists(published):
                 with staging.lease.held():
                     delete_files([published])
-
-
-def _paths(staging: Staging, manifests: Sequence[str]) -> dict[str, str]:
-    """Paths of the files that become the release, by path below it."""
-    folder = staging.release.rstrip("/")
-    if is_store(folder):
-        found = [info.path for info in store_of(folder).list(f"{folder}/")]
-    elif is_remote(folder):
-        found = [file.path for file in FileSystems.match([f"{folder}/**"])[0].metadata_list]
-    else:
-        found = [os.path.join(root, name) for root, _, names in os.walk(folder) for name in names]
-    below = {path[len(folder) + 1 :]: path for path in found}
-    # On a store, these are staged elsewhere.
-    return below | {name: FileSystems.join(staging.manifests, name) for name in manifests}
 
 
 def _digests(files: Mapping[str, str]) -> dict[str, FileDigest]:

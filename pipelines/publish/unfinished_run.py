@@ -29,6 +29,7 @@ from ...transforms.stores.object_store import is_store
 from ..errors import UsageError
 from ..spec.label_folders import MANIFEST_NAME
 from ..spec.mechanism_file import MECHANISM_NAME
+from ..spec.release_files import plain_files
 from .job_result import NeverReleased
 from .output_folder import (
     DATA_NAME,
@@ -100,6 +101,10 @@ def find_run(target: str, folder: str | None = None) -> UnfinishedRun | None:
         raise UsageError(f"several runs write to {target}: name the folder of one, {', '.join(works)}")
     if not works:
         return None
+    if not is_store(works[0]):
+        # Before any file of it is read: a link would publish, or write, what is elsewhere.
+        for _ in plain_files(works[0]):
+            pass
     run = read_run(works[0])
     if run.request.target.rstrip("/") != target:
         raise InputError(f"{works[0]} has the request of a run with the output {run.request.target}, not {target}")

@@ -85,8 +85,11 @@ class Release:
         from ..publish.manifest import read_manifest
         from ..spec.label_folders import MANIFEST_NAME
         from ..spec.mechanism_file import MECHANISM_NAME, read_mechanism_file
+        from ..spec.release_files import released_file
 
         folder = os.fspath(folder)
+        for name in (MANIFEST_NAME, MECHANISM_NAME):
+            released_file(folder, name)
         document = _manifest_document(folder)
         mechanism = read_mechanism_file(os.path.join(folder, MECHANISM_NAME))
         manifest = read_manifest(os.path.join(folder, MANIFEST_NAME))

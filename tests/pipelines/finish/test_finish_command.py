@@ -362,3 +362,69 @@ def test_a_mechanism_file_is_not_signed(
     finish(path=path).ok()
     refused = finish(f"--sign={signing_key}", path=path)
     assert (refused.code, "is a mechanism file, which is not signed" in refused.error) == (2, True)
+
+
+def _failed_in_a_file(work: Path) -> None:
+    """The address of the engine is that of a file, which says that the job has failed."""
+    (work / "jobs").mkdir()
+    (work / "jobs" / "overview").write_text('{"jobs": [{"name": "job", "state": "FAILED", "jid": "1"}]}')
+    (work / "submitted.json").write_text(
+        json.dumps({"waits": False, "flink_master": f"file://{work}", "job_name": "job"})
+    )
+
+
+@pytest.mark.parametrize("said", [_failed_in_a_file, "failed"])
+def test_a_state_deletes_no_complete_run(
+    said: Any, submit: Any, run_job: Any, finish: Any, staged: Any, outputs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit().ok()
+    run_job()
+    if said == "failed":
+        monkeypatch.setattr("labeldp.pipelines.cli.finish_command.state_of_job", lambda _: said)
+    else:
+        said(staged()[0])
+    finish().ok()
+    assert (outputs / "released" / "release.json").exists()
+
+
+def _stray(work: Path, _: Path) -> None:
+    (work / "release" / "notes.txt").write_text("")
+
+
+def _stray_folder(work: Path, _: Path) -> None:
+    (work / "release" / "data" / "empty").mkdir()
+
+
+def _linked(name: str) -> Any:
+    def forge(work: Path, elsewhere: Path) -> None:
+        elsewhere.mkdir()
+        shutil.move(work / name, elsewhere / "moved")
+        (work / name).symlink_to(elsewhere / "moved")
+
+    return forge
+
+
+@pytest.mark.parametrize("signed", [True, False])
+@pytest.mark.parametrize(
+    ("forge", "named"),
+    [
+        (_stray, "notes.txt"),
+        (_stray_folder, "data/empty/"),
+        *((_linked(name), name) for name in ("request.json", "job_result_0.json", "release", "release/data")),
+    ],
+    ids=["stray", "folder", "request", "result", "release", "data"],
+)
+def test_a_hostile_staging_folder(
+    signed: bool, forge: Any, named: str, submit: Any, run_job: Any, finish: Any, staged: Any, outputs: Path, tree: Any,
+    tmp_path: Path, signing_key: Path,
+) -> None:  # fmt: skip
+    submit().ok()
+    run_job()
+    forge(staged()[0], tmp_path / "elsewhere")
+    before = {path.name: tree(path) for path in tmp_path.glob("elsewhere")}
+    outcome = finish(*([f"--sign={signing_key}"] if signed else []))
+    assert (outcome.code, named in outcome.error) == (1, True), outcome
+    assert len(staged()) == 1
+    assert not (outputs / "released").exists()
+    assert not (outputs / LEDGER).exists()
+    assert {path.name: tree(path) for path in tmp_path.glob("elsewhere")} == before

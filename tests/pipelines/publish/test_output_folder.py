@@ -337,7 +337,8 @@ def test_a_remote_folder_is_signed_and_published_in_batches_and_manifests_last(
     (outputs / "staging" / "signature.json").write_text("a signature")
     work, manifests = f"batches://{outputs}/staging", ["labels/y/release.json", "release.json"]
     staging = Staging(work, work)
-    manifests = sign_release(staging, manifests, SigningKeyFile(str(signing_key)).load())
+    shards = [f"labels/y/data/part-{shard:05d}" for shard in range(250)]
+    manifests = sign_release(staging, shards, manifests, SigningKeyFile(str(signing_key)).load())
     before = tree(outputs / "staging")
     renamed.clear()
     publish_folder(staging, f"batches://{outputs}/released/", manifests)

@@ -464,6 +464,9 @@ def test_statistics_of_a_validated_release(
     (validation / "folder").mkdir()
     (validation / "schema.pbtxt").unlink()
     (validation / "schema.pbtxt").symlink_to(key_file)
+    refused = remove(tmp_path / "reduced", names([1]), output="again")
+    assert (refused.code, "validation/schema.pbtxt is not a regular file" in refused.error) == (1, True)
+    (validation / "schema.pbtxt").unlink()
     remove(tmp_path / "reduced", names([1]), output="again").ok()
     assert not (tmp_path / "again" / "report.html").exists()
     kept = {"anomalies.pbtxt", "feature_stats.pb", "output_stats.pb"}
