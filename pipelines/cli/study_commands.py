@@ -63,9 +63,6 @@ def check_study_flags(args: argparse.Namespace) -> None:
         path = getattr(args, flag)
         if path is not None:
             check_file(f"--{flag}", path)
-            given = None if args.prior is None else local_copy(args, args.prior)
-            if given is not None and os.path.exists(path) and os.path.samefile(path, given):
-                raise UsageError(f"--{flag} {path} is the file of --prior: name another")
     if args.picture is not None:
         _check_picture(args.picture)
 

@@ -248,7 +248,7 @@ class CommandParser(ArgumentParser):
         for name, action in self.paths().items():
             value = getattr(args, action.dest)
             values = value if isinstance(value, list) else [value]
-            given += [(name, each) for each in values if isinstance(each, str) and each.strip()]
+            given += [(name, each) for each in values if isinstance(each, str) and each.strip() and "\0" not in each]
         named = {name: name if name not in self.flags() else f"--{name}" for name, _ in given}
         named |= {action.dest: str(action.metavar) for action in self.positionals()}
         written = {name: path for name, path in given if name in self.writes}

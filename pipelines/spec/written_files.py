@@ -150,6 +150,9 @@ def create_from(staged: str, target: str) -> None:
 
 
 def _same(first: str, second: str) -> bool:
+    with contextlib.suppress(OSError):
+        # A second name of the file, or another spelling of its path.
+        return os.path.samefile(first, second)
     return _place(first) == _place(second)
 
 

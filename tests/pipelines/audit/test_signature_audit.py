@@ -74,7 +74,7 @@ def made(sign: Callable[..., Path], keys: tuple[Path, Path], tmp_path_factory: p
     released = sign(folder)
     (released / "validation").mkdir()
     (released / "validation" / "schema.pbtxt").write_text('feature { name: "f" }\n')
-    names = [each.relative_to(released).as_posix() for each in released.rglob("*") if each.is_file()]
+    names = [each.relative_to(released).as_posix() for each in released.rglob("*.*") if each.name != "signature.json"]
     sign_release(Staging(str(folder), str(released)), names, ("release.json",), SigningKeyFile(str(keys[0])).load())
     return released
 

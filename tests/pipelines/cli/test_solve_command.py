@@ -224,7 +224,7 @@ def test_tables_do_not_replace_their_prior(invoke: Any, tmp_path: Path, command:
     outcome = invoke([command, f"--prior={tmp_path / 'prior'}", f"--{flag}={tmp_path / 'prior'}", *more])
 
     assert outcome.code == 2
-    assert f"--{flag} {tmp_path / 'prior'} is the file of --prior" in outcome.error
+    assert f"--{flag} and --prior are the same file, {tmp_path / 'prior'}" in outcome.error
 
 
 @pytest.mark.parametrize("name", ["unbiased", "bias_limited"])
