@@ -28,6 +28,12 @@ _THIRD_PARTY_WARNINGS = (
     "ignore:Do not use the `random` module inside strategies:hypothesis.errors.HypothesisDeprecationWarning",
 )
 
+# One thread for each library, in processes that tests start, too: threads of two workers of pytest-xdist wait for each
+# other. The libraries read it when they are loaded.
+assert "numpy" not in sys.modules
+for _pool in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(_pool, "1")
+
 _TESTS = Path(__file__).parent
 _keep_results_of_beam = runpy.run_path(str(_TESTS / "kept_between_jobs.py"))["keep_results"]
 _solutions = runpy.run_path(str(_TESTS / "kept_solutions.py"))["KeptSolutions"]()
