@@ -42,6 +42,8 @@ _loggers_restored = runpy.run_path(str(_TESTS / "restored_loggers.py"))["loggers
 _SOLVE = (_TESTS / "mechanisms", _TESTS / "pipelines" / "attack")
 _USE = tuple(_TESTS / "mechanisms" / name for name in ("analysis", "center", "composition"))
 
+_STARTED = pytest.StashKey[float]()
+
 # Hypothesis's own limits of time measure how busy the machine is.
 settings.register_profile("fixed", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 _EXPLORE = int(os.environ.get("LABELDP_EXPLORE") or 0)
@@ -49,6 +51,11 @@ settings.load_profile("default" if _EXPLORE else "fixed")
 if not _EXPLORE:
     # Hypothesis also tries constants of the project's modules: of those that earlier tests of the process have loaded.
     mock.patch.object(providers, "_get_local_constants", providers.Constants).start()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds the flag of the durations file."""
+    parser.addoption("--durations_file", help="file to write: seconds, CPU seconds and name of each test")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -91,10 +98,34 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol() -> Generator[None, object, object]:
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Restores the loggers that a command configured in this process: a test would find them in another state."""
+    item.stash[_STARTED] = sum(os.times()[:4])
     with _loggers_restored():
         return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
+    """Adds the CPU time of the test, with its fixtures and the processes that it waited for."""
+    report = yield
+    if call.when == "teardown":
+        report.user_properties.append(("cpu", sum(os.times()[:4]) - item.stash[_STARTED]))
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Writes the durations file: seconds, CPU seconds and name of each test, the slowest first."""
+    if path := config.getoption("--durations_file"):
+        seconds: dict[str, float] = {}
+        cpu: dict[str, float] = {}
+        for report in (each for reports in terminalreporter.stats.values() for each in reports):
+            if isinstance(report, pytest.TestReport):
+                seconds[report.nodeid] = seconds.get(report.nodeid, 0.0) + report.duration
+                cpu |= {report.nodeid: spent for name, spent in report.user_properties if name == "cpu"}
+        lines = [f"{seconds[name]:8.2f} {cpu.get(name, 0):8.2f} {name}\n" for name in seconds]
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        Path(path).write_text("".join(sorted(lines, key=lambda line: -float(line.split()[0]))))
 
 
 @pytest.fixture(scope="session")
