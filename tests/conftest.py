@@ -42,6 +42,15 @@ _loggers_restored = runpy.run_path(str(_TESTS / "restored_loggers.py"))["loggers
 _SOLVE = (_TESTS / "mechanisms", _TESTS / "pipelines" / "attack")
 _USE = tuple(_TESTS / "mechanisms" / name for name in ("analysis", "center", "composition"))
 
+# Lanes of tests by folder or file, the first that holds it; all others are of the lane `unit`.
+_LANE_PATHS = {
+    "engine": ("flink", "spark"),
+    "browser": ("pipelines/report/test_report_browser.py",),
+    "privacy": ("pipelines/attack/test_whole_attack.py", "pipelines/attack/test_release_testers.py"),
+    "docs": ("docs",),
+    "job": ("pipelines", "templates", "fuzz", "transforms/stores"),
+}
+_LANES = {lane: [(_TESTS / path).resolve(strict=True) for path in paths] for lane, paths in _LANE_PATHS.items()}
 _STARTED = pytest.StashKey[float]()
 
 # Hypothesis's own limits of time measure how busy the machine is.
@@ -74,9 +83,11 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Lets one worker of pytest-xdist run the tests that share fixtures of their module, which are then made once.
 
-    Gives each property its number of examples.
+    Marks each test with its lane, and gives each property its number of examples.
     """
     for item in items:
+        lanes = (lane for lane, paths in _LANES.items() if any(map(item.path.is_relative_to, paths)))
+        item.add_marker(next(lanes, "unit"))
         fixtures = [made[-1] for made in item._fixtureinfo.name2fixturedefs.values()]  # type: ignore[attr-defined]
         shared = [each for each in fixtures if each.scope != "function" and each.baseid.endswith(".py")]
         if shared and item.get_closest_marker("xdist_group") is None:
@@ -122,8 +133,8 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         for report in (each for reports in terminalreporter.stats.values() for each in reports):
             if isinstance(report, pytest.TestReport):
                 seconds[report.nodeid] = seconds.get(report.nodeid, 0.0) + report.duration
-                cpu |= {report.nodeid: spent for name, spent in report.user_properties if name == "cpu"}
-        lines = [f"{seconds[name]:8.2f} {cpu.get(name, 0):8.2f} {name}\n" for name in seconds]
+                cpu[report.nodeid] = float(dict(report.user_properties).get("cpu", 0.0))  # type: ignore[arg-type]
+        lines = [f"{seconds[name]:8.2f} {cpu[name]:8.2f} {name}\n" for name in seconds]
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         Path(path).write_text("".join(sorted(lines, key=lambda line: -float(line.split()[0]))))
 
