@@ -7,7 +7,7 @@ DEMO_OUTPUT ?= demo_output
 unexport PYTHONDONTWRITEBYTECODE
 PRISM := github.com/apache/beam/sdks/v2/go/cmd/prism@v2.77.0
 
-.PHONY: setup browser postgres demo test fuzz docs flink prism flink-test spark spark-test bench results lock sbom clean
+.PHONY: setup browser postgres demo test test-all fuzz docs flink prism flink-test spark spark-test bench results lock sbom clean
 
 setup: .venv/ready
 
@@ -42,12 +42,18 @@ postgres:
 		( $(call debian,postgresql,no PostgreSQL server: the tests of the ledger that need one are skipped) ) || true
 
 # Types are checked while the tests run, in one thread, which takes less CPU time than two; errors of both are printed.
-test: setup browser postgres
+# `make test` leaves out the lanes of privacy and slow tests, `make test-all` has all but those of the engines. Both write the
+# seconds, the CPU seconds and the names of the tests to build/durations.txt, the slowest first.
+LANES := not privacy and not slow
+
+test-all: LANES :=
+
+test test-all: setup browser postgres
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	@mkdir -p build
 	@$(BIN)/pyrefly check -j 1 > build/pyrefly.txt 2>&1 & types=$$!; \
-		$(BIN)/python -m pytest -n 2 --dist loadgroup; tests=$$?; \
+		$(BIN)/python -m pytest -n 2 --dist loadgroup -m "$(LANES)" --durations_file build/durations.txt; tests=$$?; \
 		wait $$types || { cat build/pyrefly.txt; exit 1; }; exit $$tests
 
 # Random mutations of input files, mechanism files, ledgers and command lines, for FUZZ_SECONDS, 600 unless set. Inputs

@@ -28,6 +28,12 @@ _THIRD_PARTY_WARNINGS = (
     "ignore:Do not use the `random` module inside strategies:hypothesis.errors.HypothesisDeprecationWarning",
 )
 
+# One thread for each library, in processes that tests start, too: threads of two workers of pytest-xdist wait for each
+# other. The libraries read it when they are loaded.
+assert "numpy" not in sys.modules
+for _pool in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(_pool, "1")
+
 _TESTS = Path(__file__).parent
 _keep_results_of_beam = runpy.run_path(str(_TESTS / "kept_between_jobs.py"))["keep_results"]
 _solutions = runpy.run_path(str(_TESTS / "kept_solutions.py"))["KeptSolutions"]()
@@ -36,6 +42,17 @@ _loggers_restored = runpy.run_path(str(_TESTS / "restored_loggers.py"))["loggers
 _SOLVE = (_TESTS / "mechanisms", _TESTS / "pipelines" / "attack")
 _USE = tuple(_TESTS / "mechanisms" / name for name in ("analysis", "center", "composition"))
 
+# Lanes of tests by folder or file, the first that holds it; all others are of the lane `unit`.
+_LANE_PATHS = {
+    "engine": ("flink", "spark"),
+    "browser": ("pipelines/report/test_report_browser.py",),
+    "privacy": ("pipelines/attack/test_whole_attack.py", "pipelines/attack/test_release_testers.py"),
+    "docs": ("docs",),
+    "job": ("pipelines", "templates", "fuzz", "transforms/stores"),
+}
+_LANES = {lane: [(_TESTS / path).resolve(strict=True) for path in paths] for lane, paths in _LANE_PATHS.items()}
+_STARTED = pytest.StashKey[float]()
+
 # Hypothesis's own limits of time measure how busy the machine is.
 settings.register_profile("fixed", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 _EXPLORE = int(os.environ.get("LABELDP_EXPLORE") or 0)
@@ -43,6 +60,11 @@ settings.load_profile("default" if _EXPLORE else "fixed")
 if not _EXPLORE:
     # Hypothesis also tries constants of the project's modules: of those that earlier tests of the process have loaded.
     mock.patch.object(providers, "_get_local_constants", providers.Constants).start()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds the flag of the durations file."""
+    parser.addoption("--durations_file", help="file to write: seconds, CPU seconds and name of each test")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -61,9 +83,11 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Lets one worker of pytest-xdist run the tests that share fixtures of their module, which are then made once.
 
-    Gives each property its number of examples.
+    Marks each test with its lane, and gives each property its number of examples.
     """
     for item in items:
+        lanes = (lane for lane, paths in _LANES.items() if any(map(item.path.is_relative_to, paths)))
+        item.add_marker(next(lanes, "unit"))
         fixtures = [made[-1] for made in item._fixtureinfo.name2fixturedefs.values()]  # type: ignore[attr-defined]
         shared = [each for each in fixtures if each.scope != "function" and each.baseid.endswith(".py")]
         if shared and item.get_closest_marker("xdist_group") is None:
@@ -85,10 +109,34 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol() -> Generator[None, object, object]:
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Restores the loggers that a command configured in this process: a test would find them in another state."""
+    item.stash[_STARTED] = sum(os.times()[:4])
     with _loggers_restored():
         return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
+    """Adds the CPU time of the test, with its fixtures and the processes that it waited for."""
+    report = yield
+    if call.when == "teardown":
+        report.user_properties.append(("cpu", sum(os.times()[:4]) - item.stash[_STARTED]))
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Writes the durations file: seconds, CPU seconds and name of each test, the slowest first."""
+    if path := config.getoption("--durations_file"):
+        seconds: dict[str, float] = {}
+        cpu: dict[str, float] = {}
+        for report in (each for reports in terminalreporter.stats.values() for each in reports):
+            if isinstance(report, pytest.TestReport):
+                seconds[report.nodeid] = seconds.get(report.nodeid, 0.0) + report.duration
+                cpu[report.nodeid] = float(dict(report.user_properties).get("cpu", 0.0))  # type: ignore[arg-type]
+        lines = [f"{seconds[name]:8.2f} {cpu[name]:8.2f} {name}\n" for name in seconds]
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        Path(path).write_text("".join(sorted(lines, key=lambda line: -float(line.split()[0]))))
 
 
 @pytest.fixture(scope="session")

@@ -24,6 +24,7 @@ import numpy as np
 from scipy.stats import rankdata
 
 from ...mechanisms.center.feature_rows import Categories, Columns
+from ..spec.machine import one_thread_for_fits
 from .label_beliefs import (
     FOLDS,
     Beliefs,
@@ -86,6 +87,7 @@ class Leaks:
         return [name for name, each in self.columns.items() if math.isnan(each.explained)]
 
 
+@one_thread_for_fits()
 def find_leaks(
     columns: Columns, truth: np.ndarray, guessed: GuessedLabels, seed: int, progress: Callable[[str], object]
 ) -> Leaks:

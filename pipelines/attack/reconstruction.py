@@ -34,6 +34,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...mechanisms.analysis.privacy_attacks import largest_advantage, largest_advantage_of_all
+from ..spec.machine import one_thread_for_fits
 from .label_beliefs import Beliefs, GuessedLabels, cross_fitted
 from .record_features import FeatureMatrix
 from .released_channel import ReleasedChannel, ReleasedLabels
@@ -214,6 +215,7 @@ def score(
     return Guesses(right, near)
 
 
+@one_thread_for_fits()
 def reconstruct(
     features: FeatureMatrix,
     truth: np.ndarray,

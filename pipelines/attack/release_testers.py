@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from ...mechanisms.analysis.divergence_bounds import LogRatios, epsilon_of_renyi
+from ..spec.machine import one_thread_for_fits
 from .claims import Finding, Setting
 from .sampler_checks import bound_statistic
 from .whole_releases import LABELS, Case, Column, Records, WholeRelease, ledger_folder
@@ -160,6 +161,7 @@ def _separation(samples: Samples) -> float:
     return float(np.divide(squares, variances, out=np.where(squares > 0, np.inf, 0.0), where=variances > 0).sum())
 
 
+@one_thread_for_fits()
 def _scores(train: np.ndarray, other: np.ndarray, *rest: np.ndarray) -> list[np.ndarray]:
     """Trains a discriminator on two samples; gives its log-ratios for the rest."""
     from sklearn.ensemble import HistGradientBoostingClassifier

@@ -41,7 +41,7 @@ from ..errors import UsageError
 from ..flags.arguments import log_to_stderr
 from ..publish.manifest import read_manifest
 from ..spec.label_folders import CENTER_NAME, MANIFEST_NAME
-from ..spec.machine import check_can_create, check_extra, check_tfrecord
+from ..spec.machine import check_can_create, check_extra, check_tfrecord, one_thread_for_fits
 from .commands import parse
 from .exit_codes import SUCCESS, run_command
 from .privatize_command import run_privatize
@@ -345,6 +345,7 @@ def _encoder(table: pa.Table, names: Sequence[str]) -> Callable[[pa.Table], spar
     return encode
 
 
+@one_thread_for_fits()
 def _predictions(inputs: sparse.csr_matrix, labels: np.ndarray, new: sparse.csr_matrix) -> np.ndarray:
     """Ridge regression, with the penalty of the least error on held-out labels."""
     # Imported late: scikit-learn takes a second, which bad usage should not wait for.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from collections.abc import Iterator
 
 from ..errors import FieldError, UsageError
 
@@ -32,6 +33,21 @@ def _importable(module: str) -> bool:
 def available_cpus() -> int:
     """Counts the CPUs that this process may use; at least 1."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextlib.contextmanager
+def one_thread_for_fits() -> Iterator[None]:
+    """Limits scikit-learn and BLAS to one thread, until the context or the decorated function ends.
+
+    OpenMP's threads wait for each other actively. Where they do not all have a processor, beside another job or below a
+    container's quota, fits take ten times as long and more. One thread also adds floats in a fixed order.
+    """
+    # Only libraries that are loaded can be limited; this one loads OpenMP.
+    import sklearn  # noqa: F401
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(limits=1):
+        yield
 
 
 def check_file(flag: str, path: str) -> None:

@@ -41,6 +41,7 @@ from ...transforms.batches import LabelledBatch, label_values, record_identities
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import read_text
 from ...transforms.label_summary import usable_records
+from ..spec.machine import one_thread_for_fits
 from ..spec.mechanism_spec import parse_mechanism_spec
 from .dataset import Dataset, select_records
 from .models import MODELS, TrainingLabels
@@ -191,6 +192,7 @@ def cell_key(cell: Cell, task: Task, dataset: Dataset, versions: Mapping[str, st
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
 
 
+@one_thread_for_fits()
 def score_cell(cell: Cell, task: Task, dataset: Dataset) -> Score:
     """Computes one cell; the score has a reason instead of values where the mechanism could not be solved."""
     train, test = dataset.split(cell.seed)

@@ -157,7 +157,6 @@ def trees(features: np.ndarray, labels: TrainingLabels, new: np.ndarray, seed: i
     iterations are selected on held-out privatized labels. The seed is that of folds and trees.
     """
     from sklearn.ensemble import HistGradientBoostingRegressor
-    from threadpoolctl import threadpool_limits
 
     baseline, records = labels.baseline(), len(labels.values)
     shrinkage = labels.noise / labels.variance if labels.variance > 0 else 0.0
@@ -190,9 +189,7 @@ def trees(features: np.ndarray, labels: TrainingLabels, new: np.ndarray, seed: i
                 ]
         return np.stack(held_out), np.stack(fresh)
 
-    # Cells already run in parallel, and a single thread adds floats in a fixed order.
-    with threadpool_limits(limits=1):
-        return cross_validated(fit, labels.values, baseline, seed)
+    return cross_validated(fit, labels.values, baseline, seed)
 
 
 def network(features: np.ndarray, labels: TrainingLabels, new: np.ndarray, seed: int) -> np.ndarray:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from labeldp.mechanisms.core import reproducible
-from threadpoolctl import threadpool_info
+from threadpoolctl import threadpool_info, threadpool_limits
 
 decimal.getcontext().prec = 60
 Exact = decimal.Decimal
@@ -117,11 +117,13 @@ def test_inner_products():
     assert reproducible.dot(x, x) == pytest.approx(x @ x, rel=1e-14)
 
 
+@threadpool_limits.wrap(limits=2, user_api="blas")
 def test_blas_has_one_thread_within_the_limit_and_as_many_as_before_after_it():
     def threads() -> list[int]:
         return [each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"]
 
     before = threads()
+    assert set(before) == {2}
     with reproducible.one_blas_thread():
         assert set(threads()) == {1}
     assert threads() == before
