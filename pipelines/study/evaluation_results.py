@@ -256,7 +256,7 @@ def read_published(path: str) -> list[PublishedResult]:
     Raises InputError, which names file and line, if the file cannot be read or is not such a table.
     """
     try:
-        with open(path, encoding="utf-8", newline="") as file:
+        with open(path, encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file)
             if reader.fieldnames != _COLUMNS:
                 raise InputError(f"--published {path}: the header must be {','.join(_COLUMNS)}")
