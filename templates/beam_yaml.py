@@ -120,6 +120,7 @@ def read_record_batches(
     csv_decimal: str = ".",
     csv_thousands: str = "",
     csv_columns: list[str] | None = None,
+    csv_newlines_in_values: bool = False,
     csv_types: dict[str, str] | None = None,
     label_classes: list[Any] | None = None,
     other_class: Any = None,
@@ -138,6 +139,7 @@ def read_record_batches(
       csv_decimal: Decimal mark of numbers in CSV files, "." or ",".
       csv_thousands: Mark of thousands in numbers of CSV files, such as "." or ","; default none.
       csv_columns: Names of the columns of CSV files without a header line, in their order.
+      csv_newlines_in_values: Whether quoted fields of CSV files may have line breaks; an error by default.
       csv_types: Types of CSV columns by name, such as string or uint64; those of other columns are inferred.
       label_classes: Classes of the label, as which it is read from CSV files.
       other_class: Class that values count as that are not listed; by default the first one.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import decimal
 import json
 import re
 from collections.abc import Sequence
@@ -15,6 +16,9 @@ from .errors import InputError
 
 _TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
 _BYTES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
+# Numbers in any decimal spelling, and integers in their plain one. White space around a number is no part of it.
+_NUMBER = r"^\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?\s*$"
+_PLAIN_INTEGER = r"^(0|-?[1-9][0-9]*)$"
 _LISTS = [(pa.types.is_list, pa.list_), (pa.types.is_large_list, pa.large_list)]
 # pyarrow has these from version 16 on.
 if hasattr(pa, "list_view"):
@@ -270,17 +274,54 @@ def column_identities(values: pa.Array, id_column: str) -> Identities | None:
     return None
 
 
+class NotWholeError(ValueError):
+    """An id or a unit is a number that is not whole. It has no text: callers say which record it is.
+
+    Attributes:
+      index: The first such record.
+    """
+
+    def __init__(self, index: int):
+        super().__init__()
+        self.index = index
+
+    def problem(self, name: str) -> str:
+        """Text without the value, for a column."""
+        return f"{name} is a number that is not whole, or too large for a float to hold each whole number"
+
+
+def single_ids(column: pa.Array) -> tuple[pa.Array, np.ndarray]:
+    """As `single_values`, for ids and units: whole floats are integers, int64, and NaN is missing.
+
+    A float is one id only where floats hold every integer, below 2^53, and of float32 below 2^24. Raises NotWholeError
+    for any other.
+    """
+    values, present = single_values(column)
+    if not pa.types.is_floating(values.type):
+        return values, present
+    floats = values.to_numpy(zero_copy_only=False)
+    limit = 2.0 ** (np.finfo(floats.dtype).nmant + 1)
+    named = ~np.isnan(floats)
+    floats = floats[named].astype(np.float64)
+    present[np.flatnonzero(present)] = named
+    wrong = (np.abs(floats) >= limit) | (floats != np.rint(floats))
+    if wrong.any():
+        raise NotWholeError(int(np.flatnonzero(present)[wrong.argmax()]))
+    return pa.array(floats.astype(np.int64)), present
+
+
 def named_units(column: pa.Array, name: str) -> tuple[Identities, np.ndarray] | None:
     """Finds the privacy unit of each record that has exactly one.
 
-    Empty text names no unit. The column holds integers or text, or lists of these. Returns the units of the m records
-    that have one, and a mask of these records, shape (n,), bool; None if the column holds neither integers nor text.
+    Empty text names no unit. The column holds integers, whole floats or text, or lists of these. Returns the units of
+    the m records that have one, and a mask of these records, shape (n,), bool; None if the column holds anything else.
+    Raises NotWholeError.
     """
-    values, present = single_values(column)
+    values, present = single_ids(column)
     if pa.types.is_null(values.type):
         values = values.cast(pa.int64())
     if is_text(values.type):
-        values = values.cast(pa.large_binary())
+        values = plain_number_texts(values)
     identities = column_identities(values, name)
     if identities is None or pa.types.is_integer(values.type):
         return None if identities is None else (identities, present)
@@ -289,3 +330,26 @@ def named_units(column: pa.Array, name: str) -> tuple[Identities, np.ndarray] | 
     named = lengths.to_numpy(zero_copy_only=False) > 0
     present[np.flatnonzero(present)] = named
     return identities.keep(named), present
+
+
+def plain_number_texts(texts: pa.Array) -> pa.LargeBinaryArray:
+    """Texts as bytes, with one spelling of each number: `5`, `5.0`, `05`, `+5`, ` 5` and `5e0` are `5`.
+
+    Files spell the ids of one person differently, such as those with a missing id, which some writers make floats of.
+    """
+    texts = texts.cast(pa.large_binary())
+    numbers = np.asarray(pc.match_substring_regex(texts, _NUMBER))  # type: ignore[attr-defined]
+    plain = np.asarray(pc.match_substring_regex(texts, _PLAIN_INTEGER))  # type: ignore[attr-defined]
+    other = np.flatnonzero(numbers & ~plain)
+    if not len(other):
+        return texts
+    encoded = texts.take(pa.array(other)).dictionary_encode()
+    spelled = pa.array([_plain_number(text) for text in encoded.dictionary.to_pylist()], pa.large_binary())
+    found = spelled.take(encoded.indices)
+    return pc.replace_with_mask(texts, pa.array(numbers & ~plain), found)  # type: ignore[attr-defined]
+
+
+def _plain_number(text: bytes) -> bytes:
+    # Exact: as many digits as the text and its exponent can make.
+    number = decimal.Context(prec=len(text) + 1000).normalize(decimal.Decimal(text.decode().strip()))
+    return f"{number:f}".encode() if number else b"0"

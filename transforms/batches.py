@@ -26,6 +26,7 @@ from ..mechanisms.noise.keyed_words import Identities, integer_identities, row_i
 from ..mechanisms.release.label_column import LabelColumn
 from ..mechanisms.release.unit_bound import UnitBound
 from .arrow_values import (
+    NotWholeError,
     check_label_type,
     column_identities,
     is_list,
@@ -33,6 +34,7 @@ from .arrow_values import (
     is_text,
     plain_batch,
     plain_schema,
+    single_ids,
     single_numbers,
     single_values,
     value_type,
@@ -449,7 +451,14 @@ def record_identities(batch: LabelledBatch, id_column: str | None) -> Identities
         if not batch.batch.num_rows:
             return integer_identities(id_column, np.array([], np.int64))
         raise InputError(f"{batch.source}: there is no column {id_column!r}: name another column with --id_column")
-    values, present = single_values(column)
+    try:
+        values, present = single_ids(column)
+    except NotWholeError as error:
+        problem = error.problem(f"the id in {id_column!r}")
+        raise InputError(
+            f"{batch.source}: row {batch.rows[error.index]}: {problem}: correct it, or name another column with "
+            "--id_column"
+        ) from None
     if not present.all():
         row = batch.rows[np.argmin(present)]
         raise InputError(f"{batch.source}: row {row} must have exactly one id in {id_column!r} (--id_column)")
@@ -458,5 +467,5 @@ def record_identities(batch: LabelledBatch, id_column: str | None) -> Identities
         return identities
     raise InputError(
         f"{batch.source}: id column {id_column!r} holds {values.type}, not integers or text: "
-        "name another column with --id_column"
+        "write it as integers or text, or name another column with --id_column"
     )

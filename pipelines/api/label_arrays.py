@@ -17,10 +17,12 @@ import pyarrow as pa
 from ...mechanisms.noise.keyed_words import Identities, first_repeated
 from ...transforms.arrow_values import (
     ENCODE_CLASSES,
+    NotWholeError,
     column_identities,
     is_number,
     named_units,
     plain_values,
+    single_ids,
     single_numbers,
 )
 
@@ -68,10 +70,13 @@ def read_identities(data: Any, id_column: str) -> Identities:
     Raises ValueError, which names rows, if an id is missing or occurs twice, or ids are neither integers nor texts.
     """
     column = arrow_column(only_column(data, "ids")[0], "ids")
-    missing = np.asarray(column.is_null())
-    if missing.any():
-        raise ValueError(f"row {int(missing.argmax())} has no id: each record needs one")
-    identities = column_identities(column, id_column)
+    try:
+        values, present = single_ids(column)
+    except NotWholeError as error:
+        raise ValueError(f"row {error.index}: {error.problem('its id')}") from None
+    if not present.all():
+        raise ValueError(f"row {int(present.argmin())} has no id: each record needs one")
+    identities = column_identities(values, id_column)
     if identities is None:
         raise ValueError(f"ids hold {column.type}, not integers or text")
     repeated = first_repeated(identities.blocks)
@@ -87,7 +92,10 @@ def read_units(data: Any, unit_column: str) -> tuple[Identities, np.ndarray]:
     if units are neither integers nor texts.
     """
     column = arrow_column(only_column(data, "units")[0], "units")
-    units = named_units(column, unit_column)
+    try:
+        units = named_units(column, unit_column)
+    except NotWholeError as error:
+        raise ValueError(f"row {error.index}: {error.problem('its unit')}") from None
     if units is None:
         raise ValueError(f"units hold {column.type}, not integers or text")
     return units

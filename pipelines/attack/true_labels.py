@@ -16,7 +16,7 @@ import pyarrow.compute
 
 from ...mechanisms.center.feature_rows import Columns
 from ...mechanisms.core.label_classes import LabelClasses, domain_label
-from ...transforms.arrow_values import is_text, single_values
+from ...transforms.arrow_values import NotWholeError, is_text, single_ids
 from ...transforms.batches import LabelledBatch, has_label, label_values
 from ...transforms.errors import InputError
 from ...transforms.io.input_format import listed
@@ -92,7 +92,7 @@ def _usable(batch: LabelledBatch, files: ReleaseFiles, private: Sequence[str], n
     for name in private:
         mask &= has_label(batch, name)
     unit = None if files.unit not in names else batch.column(str(files.unit))
-    return batch.keep(mask if unit is None else mask & single_values(unit)[1])
+    return batch.keep(mask if unit is None else mask & single_ids(unit)[1])
 
 
 def _by_order(
@@ -159,7 +159,10 @@ def _by_id(
 
 def _id_texts(column: pa.Array, source: str, name: str) -> pa.Array:
     """Ids as bytes: integers in decimal digits. Raises InputError if a record has not exactly one, or it is another."""
-    values, present = single_values(column)
+    try:
+        values, present = single_ids(column)
+    except NotWholeError as error:
+        raise InputError(f"{source}: {error.problem(f'an id in {name!r}')}: match by another --id_column") from None
     if not present.all():
         raise InputError(f"{source}: a record has not exactly one id in {name!r}: match by another --id_column")
     if is_text(values.type):

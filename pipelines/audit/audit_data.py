@@ -14,6 +14,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from itertools import pairwise
@@ -39,6 +40,9 @@ from .tfrecord_examples import check_gzip
 from .weight_runs import dense_weights
 
 _WRONG_SETS_SHOWN = 3
+_NUMBER = re.compile(
+    r"[ \t\n\f\r]*([+-])?(?=[0-9]|\.[0-9])([0-9]*)(?:\.([0-9]*))?(?:[eE]([+-]?[0-9]{1,3}))?[ \t\n\f\r]*", re.ASCII
+)
 # Outputs this close, as a share of the largest label, may be one in float32.
 _FLOAT32_ROUNDING = 2.0**-22
 
@@ -468,6 +472,16 @@ def _as_weights(noised: list[int]) -> np.ndarray:
     return counts / counts.sum()
 
 
+def _plain(unit: str) -> str:
+    """One text of all spellings of a number, so that `5` and `5.0` are one unit; another text as it is."""
+    found = _NUMBER.fullmatch(unit)
+    if found is None:
+        return unit
+    sign, whole, fraction, exponent = (part or "" for part in found.groups())
+    number = Fraction(int(whole + fraction), 10 ** len(fraction)) * Fraction(10) ** int(exponent or 0)
+    return str(-number if sign == "-" else number)
+
+
 class UnitRecords:
     """Records of each unit, over all shards. Units are compared by hashes of 64 bits."""
 
@@ -479,7 +493,8 @@ class UnitRecords:
 
     def add(self, units: Column) -> None:
         """Adds the units of a batch of records; a code below 0 is that of a record without one."""
-        hashes = [hashlib.blake2b(str(value).encode(errors="surrogateescape"), digest_size=8) for value in units.values]
+        texts = [_plain(str(value)).encode(errors="surrogateescape") for value in units.values]
+        hashes = [hashlib.blake2b(text, digest_size=8) for text in texts]
         known = np.frombuffer(b"".join(each.digest() for each in hashes), np.uint64)
         self._units.append(known[units.codes[units.codes >= 0]])
         self._without += int((units.codes < 0).sum())

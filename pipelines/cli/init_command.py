@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import dataclasses
 import os
+from typing import Any
 
 import pyarrow as pa
 
@@ -88,11 +89,11 @@ def _init(args: argparse.Namespace) -> None:
     print(f"try it     labeldp privatize --config {one_line(args.output)} --dry_run")
 
 
-def _given_dialect(args: argparse.Namespace) -> dict[str, str]:
+def _given_dialect(args: argparse.Namespace) -> dict[str, Any]:
     """Flags of the CSV dialect that are not the defaults, as they were given."""
     flags = {
         "csv_delimiter": DEFAULT_DELIMITER, "csv_encoding": DEFAULT_ENCODING, "csv_decimal": DEFAULT_DECIMAL,
-        "csv_thousands": None, "csv_columns": None,
+        "csv_thousands": None, "csv_columns": None, "csv_newlines_in_values": None,
     }  # fmt: skip
     return {name: getattr(args, name) for name, default in flags.items() if getattr(args, name) != default}
 

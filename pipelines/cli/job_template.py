@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import yaml
 
@@ -64,7 +65,7 @@ output_format: {output_format}
 
 
 def job_template(
-    file: str, input: Mapping[str, str], columns: Sequence[tuple[str, str]], label: str | None, boolean: bool = False
+    file: str, input: Mapping[str, Any], columns: Sequence[tuple[str, str]], label: str | None, boolean: bool = False
 ) -> str:
     """Text of a job file for an input. It holds no value of any record.
 
@@ -84,7 +85,7 @@ def job_template(
     )
 
 
-def _lines(values: Mapping[str, str]) -> str:
+def _lines(values: Mapping[str, Any]) -> str:
     """Lines of YAML, with values in quotes where they need them."""
     return yaml.safe_dump(dict(values), allow_unicode=True, sort_keys=False, width=1 << 20).rstrip("\n")
 

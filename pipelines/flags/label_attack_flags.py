@@ -12,7 +12,7 @@ _NOT_TAKEN = ("rounding", "max_unusable_fraction")
 # Flags of the input files and of the label that describe --truth as well.
 _OF_TRUTH = (
     "input_format", "csv_types", "csv_delimiter", "csv_encoding", "csv_decimal", "csv_thousands", "csv_columns",
-    "partitions", "missing_columns", "where", "id_column", "label", "most_records",
+    "csv_newlines_in_values", "partitions", "missing_columns", "where", "id_column", "label", "most_records",
 )  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..spec.fields import DEFAULT_DECIMAL, DEFAULT_DELIMITER, DEFAULT_ENCODING, INPUT_FORMATS, KEY_MODES
 from ..spec.written_files import FOLDER, NEW, RESULT, TABLE
-from .command_parser import Add, CommandParser
+from .command_parser import Add, CommandParser, Switch
 
 REPORT_NAME = "report.html"
 SHELLS = ("bash", "zsh")
@@ -22,6 +22,8 @@ def dialect_flags(add: Add) -> None:
         "--csv_thousands", metavar="MARK", help="mark of thousands in numbers of CSV, such as '.' or ','; default: none"
     )
     add("--csv_columns", metavar="NAME,...", help="names of the columns of CSV without a header line, in their order")
+    add("--csv_newlines_in_values", action=Switch,
+        help="take line breaks in quoted fields of CSV as part of them; default: they are an error")  # fmt: skip
 
 
 def init_flags(parser: CommandParser) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...transforms.arrow_values import is_text, single_values
+from ...transforms.arrow_values import NotWholeError, is_text, plain_number_texts, single_ids
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import FileSystems, absolute, open_file, read_text
 from ...transforms.progress_log import LOGGER, Progress
@@ -101,7 +101,7 @@ class Found:
         return sum(map(len, self.rows.values()))
 
 
-def find_values(data: str, shards: Sequence[str], column: str, lines: Lines) -> Found:
+def find_values(data: str, shards: Sequence[str], column: str, lines: Lines, units: bool = False) -> Found:
     """Finds the records of a release whose value in a column is one of some lines.
 
     Args:
@@ -109,6 +109,7 @@ def find_values(data: str, shards: Sequence[str], column: str, lines: Lines) -> 
       shards: Their names.
       column: Column of ids or units, of integers or text.
       lines: The values. Integers are written in their plain form; bytes as they are.
+      units: Whether the values are units, of which text may spell a number in several ways.
 
     Returns:
       The records.
@@ -117,7 +118,7 @@ def find_values(data: str, shards: Sequence[str], column: str, lines: Lines) -> 
       FieldError: If the column holds integers, and a line does not.
       InputError: If no shard has the column, it holds something else, or a shard is damaged.
     """
-    progress, search = Progress("looked at"), _Search(column, lines)
+    progress, search = Progress("looked at"), _Search(column, lines, units)
     rows, counts, known = {}, {}, False
     for name in shards:
         first, matches = 0, [np.zeros(0, np.int64)]
@@ -138,19 +139,24 @@ def find_values(data: str, shards: Sequence[str], column: str, lines: Lines) -> 
 class _Search:
     """Values that were found so far."""
 
-    def __init__(self, column: str, lines: Lines):
+    def __init__(self, column: str, lines: Lines, units: bool):
         self._column, self._lines = column, lines
+        self._spelled = plain_number_texts if units else lambda texts: texts.cast(pa.large_binary())
         self._texts = list(lines.of)
         self._found = np.zeros(len(self._texts), bool)
         self._sets: dict[pa.DataType, tuple[pa.Array, np.ndarray]] = {}
 
     def rows(self, column: pa.Array, path: str) -> np.ndarray:
         """Rows of a batch that have one of the values."""
-        values, present = single_values(column)
+        try:
+            values, present = single_ids(column)
+        except NotWholeError as error:
+            problem = error.problem(f"a value in {self._column!r}")
+            raise InputError(f"{path}: {problem}; name records by their rows (--rows)") from None
         if pa.types.is_null(values.type):
             return np.zeros(0, np.int64)
         if is_text(values.type):
-            values = values.cast(pa.large_binary())
+            values = self._spelled(values)
         elif not pa.types.is_integer(values.type):
             raise InputError(
                 f"{path}: column {self._column!r} holds {values.type}, not integers or text; name records by their "
@@ -167,7 +173,7 @@ class _Search:
     def _set(self, kind: pa.DataType) -> tuple[pa.Array, np.ndarray]:
         """The values that a type holds, and their places among the lines."""
         if not pa.types.is_integer(kind):
-            return pa.array(self._texts, pa.large_binary()), np.arange(len(self._texts))
+            return self._spelled(pa.array(self._texts, pa.large_binary())), np.arange(len(self._texts))
         wrong = [line for text, line in self._lines.of.items() if not _INTEGER.fullmatch(text)]
         if wrong:
             problem = f"{len(wrong)} of the lines are not integers in their plain form, as {self._column!r} holds"

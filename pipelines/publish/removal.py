@@ -146,7 +146,7 @@ def find_records(before: Before, ids: str | None, units: str | None, rows: str |
         unit = before.mechanisms[before.labels[0]].get("unit")
         if unit is None:
             raise FieldError("{units}: this release has no privacy units: name {ids} or {rows}")
-        found = find_values(before.data, list(before.shards), unit["column"], read_lines("units", units))
+        found = find_values(before.data, list(before.shards), unit["column"], read_lines("units", units), units=True)
     else:
         assert rows is not None
         found = _find_rows(before, rows, sources)

@@ -110,6 +110,7 @@ class Fields:
     csv_decimal: str = DEFAULT_DECIMAL
     csv_thousands: str | None = None
     csv_columns: Names | None = None
+    csv_newlines_in_values: bool | None = None
     partitions: str = PARTITIONS[0]
     missing_columns: str = MISSING_COLUMNS[0]
     where: str | None = None

@@ -143,7 +143,7 @@ def csv_dialect(fields: Fields) -> Dialect:
     """Reads the fields of the CSV dialect."""
     marks = fields.csv_delimiter, fields.csv_encoding, fields.csv_decimal, fields.csv_thousands or ""
     try:
-        return Dialect(*marks, names_of(fields.csv_columns))
+        return Dialect(*marks, names_of(fields.csv_columns), bool(fields.csv_newlines_in_values))
     except ValueError as error:
         raise FieldError.of(error) from None
 

@@ -292,7 +292,7 @@ def _label_values(values: str | Sequence[float]) -> np.ndarray:
         return labels
     try:
         with open_input(values) as file:
-            labels = np.array([float(line) for line in file.read().decode().split()])
+            labels = np.array([float(line) for line in file.read().decode("utf-8-sig").split()])
         check_domain(labels)
     except ValueError as error:
         raise FieldError(

@@ -194,7 +194,7 @@ def parse_missing_label(
 
 def _read_text(path: str, name: str) -> str:
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8-sig") as file:
             return file.read()
     except OSError as error:
         raise UsageError(f"--prior {name} cannot be read: {error.strerror}") from None

@@ -256,11 +256,13 @@ def read_published(path: str) -> list[PublishedResult]:
     Raises InputError, which names file and line, if the file cannot be read or is not such a table.
     """
     try:
-        with open(path, encoding="utf-8", newline="") as file:
-            reader = csv.DictReader(file)
+        with open(path, encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file, strict=True)
             if reader.fieldnames != _COLUMNS:
                 raise InputError(f"--published {path}: the header must be {','.join(_COLUMNS)}")
             return [_parse_row(row, f"--published {path}: line {reader.line_num}") for row in reader]
+    except csv.Error:
+        raise InputError(f"--published {path} is not CSV: close each quote where its field ends") from None
     except OSError as error:
         raise InputError(f"--published {path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:

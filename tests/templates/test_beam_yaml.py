@@ -463,6 +463,8 @@ def test_options_of_reading_are_those_of_the_command() -> None:
     assert read.format == Format("csv", partitions=False, dialect=Dialect("\t", "iso8859-1", ",", "."))
     named: Any = read_record_batches("in", "csv", "y", csv_columns=["f", "y"], csv_types={"f": "uint64"})
     assert named.format == Format("csv", {"f": "uint64"}, dialect=Dialect(columns=("f", "y")))
+    several: Any = read_record_batches("in", "csv", "y", csv_newlines_in_values=True)
+    assert several.format == Format("csv", dialect=Dialect(newlines=True))
     default: Any = read_record_batches("in", "csv", "y")
     assert default.format == Format("csv")
     for name in options:

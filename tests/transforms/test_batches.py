@@ -15,8 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from labeldp.mechanisms.noise.keyed_words import Identities, integer_identities, packed_identities, row_identities
+from labeldp.pipelines.audit.audit_data import _plain
 from labeldp.transforms import InputError, LabelledBatch
-from labeldp.transforms.arrow_values import single_values
+from labeldp.transforms.arrow_values import plain_number_texts, single_values
 from labeldp.transforms.batches import LabelledBatchCoder, filter_batch, label_values, record_identities, replace_label
 
 SENTINEL = "SENTINEL123"
@@ -535,12 +536,70 @@ def test_a_record_without_one_id_is_named(ids, labelled):
         record_identities(batch.keep(np.array([False, True, True])), "id")
 
 
-@pytest.mark.parametrize(
-    "ids", [pa.array([1.5]), pa.array([True]), pa.array([datetime.date(2020, 1, 1)]), pa.array([[1.5]])], ids=str
-)
+@pytest.mark.parametrize("ids", [pa.array([True]), pa.array([datetime.date(2020, 1, 1)]), pa.array([[False]])], ids=str)
 def test_ids_are_integers_or_text(ids, labelled):
     with pytest.raises(InputError, match=r"id column 'id' holds .* not integers or text.*--id_column"):
         record_identities(labelled({"id": ids}), "id")
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        pa.array([-7.0, 0.0, 2.0**53 - 1]),
+        pa.array([[-7.0], [0.0], [2.0**53 - 1]]),
+        pa.array([-7.0, -0.0, 9007199254740991.0]),
+    ],
+)
+def test_whole_floats_are_the_ids_of_integers(ids, labelled):
+    whole = record_identities(labelled({"id": [-7, 0, 2**53 - 1]}), "id")
+    assert names(record_identities(labelled({"id": ids}), "id")) == names(whole)
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [pa.array([1.0, 2.5]), pa.array([1.0, 2.0**53]), pa.array([1.0, math.inf]), pa.array([1.0, 2.0**24], pa.float32())],
+    ids=["a fraction", "double", "infinity", "float"],
+)
+def test_floats_that_are_no_single_integer_are_no_ids(ids, labelled):
+    with pytest.raises(InputError, match=r"/logs/a: row 71: the id in 'id' is a number that is not whole") as caught:
+        record_identities(labelled({"id": ids}, start=70), "id")
+    assert "2.5" not in str(caught.value)
+    with pytest.raises(InputError, match="row 71 must have exactly one id"):
+        record_identities(labelled({"id": [1.0, math.nan]}, start=70), "id")
+
+
+SPELLINGS = {
+    b"5": [b"5", b"5.0", b"05", b"+5", b" 5", b"5 ", b"5.", b"5e0", b"0.5E+1", b"\t5.000\r", b"500e-2"],
+    b"0": [b"0", b"-0", b"00", b"0.0", b".0", b"-0e9"],
+    b"-12": [b"-12", b"-12.0", b"-012"],
+    b"0.5": [b".5", b"0.50", b"5e-1"],
+    b"12345678901234567890123": [b"12345678901234567890123", b"12345678901234567890123.0"],
+}
+NO_NUMBERS = [
+    b"",
+    b" ",
+    b"a5",
+    b"5a",
+    b"0x5",
+    b"--5",
+    b"5-",
+    b"1_0",
+    b"5 5",
+    b".",
+    b"e5",
+    b"nan",
+    b"\xff5",
+    "\u0665".encode(),
+]
+
+
+def test_spellings_of_a_number_are_one_unit_and_other_texts_are_themselves():
+    texts = [text for each in SPELLINGS.values() for text in each] + NO_NUMBERS
+    found = plain_number_texts(pa.array(texts, pa.binary())).to_pylist()
+    assert found == [plain for plain, each in SPELLINGS.items() for _ in each] + NO_NUMBERS
+    # The audit has code of its own for that.
+    audited = [_plain(text.decode(errors="surrogateescape")) for text in texts]
+    assert [audited.count(each) for each in audited] == [found.count(each) for each in found]
 
 
 def test_the_id_column_must_be_there(labelled):

@@ -41,8 +41,9 @@ def read_numbers(texts: pa.Array, kind: pa.DataType, dialect: Dialect, rounded: 
     """Converts texts to numbers of `kind`: int64, uint64 or float64.
 
     `texts` are fields of n records, binary; spaces around a number are no part of it. The result has shape (n,), with
-    null where the text is one of `MISSING`. If `rounded`, any decimal text becomes the nearest double, instead of only
-    those that it keeps. Raises pa.ArrowInvalid if a text is no number, or another one than the number is written as.
+    null where the text is one of `MISSING`, or spaces and tabs. If `rounded`, any decimal text becomes the nearest
+    double, instead of only those that it keeps. Raises pa.ArrowInvalid if a text is no number, or another one than the
+    number is written as.
     """
     texts = _without(texts.view(pa.string()), None)
     numbers = None if dialect.marked else _numbers(texts, kind)
@@ -53,7 +54,7 @@ def read_numbers(texts: pa.Array, kind: pa.DataType, dialect: Dialect, rounded: 
             texts = plain_texts(pc.ascii_trim(texts, " \t"), dialect)
         numbers = _numbers(texts, kind)
         if numbers is None:
-            texts = pc.ascii_trim(texts, " \t")
+            texts = _without(pc.ascii_trim(texts, " \t"), MISSING)
             numbers = texts.cast(kind)
     # Missing values are texts that no check looks at. Few texts at a time stay in the processor's cache.
     for begin in range(0, len(texts), _TOGETHER):
@@ -70,7 +71,7 @@ def with_truth_numbers(texts: Texts) -> Texts:
 
     Each text is replaced by itself, whatever the others are. It has no spaces around it where it is a truth value.
     """
-    texts = pc.if_else(pc.is_in(texts, MISSING), None, texts)
+    texts = pc.if_else(pc.is_in(pc.ascii_trim(texts, " \t"), MISSING), None, texts)
     lower = pc.utf8_lower(texts)
     for word, number in _TRUTH.items():
         texts = pc.if_else(pc.equal(lower, word), number, texts)

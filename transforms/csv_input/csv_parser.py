@@ -134,7 +134,7 @@ class Parser:
         Arrow itself names the first error of the first column that has one, or the first row with too many fields:
         which one that is depends on the rows that are parsed together.
         """
-        ends = np.append(0, row_ends(rows, self.dialect))
+        ends = np.append(0, row_ends(rows))
         # All rows before `good` can be parsed, but not all before `bad`.
         good, bad = 0, len(ends) - 1
         while bad - good > 1:

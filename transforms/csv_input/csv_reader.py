@@ -215,7 +215,7 @@ def _index_of(path: str, labels: tuple[str, ...], dialect: Dialect, size: int, c
     for header, block in whole_row_blocks(path, labels, dialect):
         if not cuts:
             first, at = header, at + (0 if dialect.columns else len(header))
-        starts = np.append(0, row_ends(block, dialect)) + at
+        starts = np.append(0, row_ends(block)) + at
         # The last one begins in the next block.
         batches.append(starts[:-1][-rows % BATCH_ROWS :: BATCH_ROWS])
         rows, at = rows + len(starts) - 1, at + len(block)

@@ -26,8 +26,9 @@ _CSV_BLOCK = 8 << 20
 _FIRST_BLOCK = 1 << 16
 # Longest row in bytes, without its label. It limits the memory that is held while the end of a row is searched for.
 _CSV_ROW = 64_000_000
-# Bytes before the last quote of a chunk in which the end of a row is searched for first.
+# Bytes at the end of a chunk in which the end of a row is searched for first, where quoted fields have line breaks.
 _CSV_WINDOW = 1 << 16
+_QUOTE = ord('"')
 
 # Rows whose values determine the types of columns; fewer where their features, without the label, reach this size.
 _SAMPLE_ROWS = 1 << 16
@@ -48,16 +49,21 @@ _OTHER_MARKS = {
 
 
 @functools.cache
-def _ends_field(mark: bytes) -> np.ndarray:
-    """By byte: whether a field ends before it. Shape (256,), bool."""
-    return np.isin(np.arange(256), list(mark + b"\r\n"))
+def _borders(mark: bytes) -> np.ndarray:
+    """By byte: whether it may be beside a quote that opens or closes a field, or one of a pair. Shape (256,), bool."""
+    return np.isin(np.arange(256), list(mark + b'\r\n"'))
 
 
-@functools.cache
-def _row_pattern(mark: bytes) -> re.Pattern[bytes]:
-    mark = re.escape(mark)
-    field = rb'(?:"[^"]*(?:""[^"]*)*")?[^%b\r\n]*' % mark
-    return re.compile(rb"%b(?:%b%b)*(?:\r\n?|\n)?" % (field, mark, field))
+_STRAY = 'has a quote (") inside a field that does not begin with one: quote the field, and double the quotes inside it'
+_BEHIND = (
+    'has text behind the quote (") that closes a field: close each field where it ends, and double the quotes inside it'
+)
+_UNCLOSED = (
+    'has a quote (") that opens a field, and none closes it before the line break: close it, or give '
+    "--csv_newlines_in_values if line breaks in quoted fields are meant"
+)
+# The first row of a text whose quotes are in step.
+_FIRST_ROW = re.compile(rb'(?:[^"\r\n]+|"[^"]*")*(?:\r\n?|\n)?')
 
 
 def whole_row_blocks(
@@ -67,41 +73,121 @@ def whole_row_blocks(
 
     Yields (header, block): the header line, or that of the dialect, and rows of some megabytes, in UTF-8; at least one
     block, which may be empty. `labels`, the private columns, do not count for the length of a row; `size` is the number
-    of bytes read at a time, None for some megabytes. Raises InputError if the file cannot be read, a quote is never
-    closed, or a row has more than 64 MB. All rows before the place of an error come before the error.
+    of bytes read at a time, None for some megabytes. Raises InputError if the file cannot be read, a quote is out of
+    place, or a row has more than 64 MB. All rows before the place of an error come before the error.
     """
     with open_input(path) as file:
-        row_ends, header, held, line = _RowEnds(dialect.mark), dialect.header or None, [], 1
-        for chunk in _without_mark(dialect.utf8(_chunks(file, path, dialect, size or _CSV_BLOCK))):
-            end = row_ends.last(chunk)
-            if end is not None:
-                whole, held = b"".join([*held, chunk[:end]]), []
-                if header is None:
-                    start = _header_end(whole, dialect.mark)
-                    header, whole = whole[:start], whole[start:]
-                    line += _line_breaks(header)
-                short = _before_long_row(whole, header, labels, dialect)
-                if short:
-                    yield header, whole[:short]
-                if short < len(whole):
-                    raise _endless(path, line + _breaks_before_row(whole, short))
-                line += _line_breaks(whole)
-            held.append(chunk[end or 0 :])
-            # Such a row is too long however much of it is a label.
-            if sum(map(len, held)) > 2 * _CSV_ROW:
-                raise _endless(path, line)
-        # The last line may lack its newline. Arrow would read all that follows an open quote as one cell.
-        if row_ends.last(b"\n") != 1:
-            raise _endless(path, line)
-        rest = b"".join(held)
-        if header is None:
-            start = _header_end(rest, dialect.mark)
-            header, rest = rest[:start], rest[start:]
-            line += _line_breaks(header)
-        short = _before_long_row(rest, header, labels, dialect)
-        yield header, rest[:short]
-        if short < len(rest):
-            raise _endless(path, line + _breaks_before_row(rest, short))
+        header, line = dialect.header or None, 1
+        chunks = _without_mark(dialect.utf8(_chunks(file, path, dialect, size or _CSV_BLOCK)))
+        for text, whole in _cut_rows(_with_whole_breaks(chunks), dialect.newlines):
+            place, problem = _fault(text, dialect) if b'"' in text else (len(text), "")
+            rows = text
+            if problem:
+                rows = text[: _last_row_end(text[:place], dialect.newlines, False)]
+            elif not whole:
+                rows = b""
+            start = 0
+            if header is None and (rows or not text):
+                start = _first_row_end(rows)
+                header, rows = rows[:start], rows[start:]
+            if header is not None:
+                short = _before_long_row(rows, header, labels, dialect)
+                if short or not rows:
+                    yield header, rows[:short]
+                if short < len(rows):
+                    raise _endless(path, line + _breaks_before_row(text, start + short), dialect)
+            if problem:
+                raise InputError(f"{path}: line {line + _line_breaks(text[:place])} {problem}")
+            if not whole:
+                raise _endless(path, line, dialect)
+            line += _line_breaks(text)
+
+
+def _with_whole_breaks(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """The same text in chunks of which none ends within a line break of two bytes."""
+    held = b""
+    for chunk in chunks:
+        text = held + chunk
+        held = text[-1:] if text.endswith(b"\r") else b""
+        yield text[: len(text) - len(held)]
+    if held:
+        yield held
+
+
+def _cut_rows(chunks: Iterator[bytes], newlines: bool) -> Iterator[tuple[bytes, bool]]:
+    """Cuts a text into whole rows, as long as its quotes are in step.
+
+    Yields (rows, whole), at least once: rows, the last of which may lack its line break at the end of the text; False
+    with the rest of it if that has no end, or with its beginning if it is too long for a row, whatever is a label.
+    """
+    held: list[bytes] = []
+    inside = False
+    for chunk in chunks:
+        end = _last_row_end(chunk, newlines, inside)
+        inside ^= bool(chunk.count(b'"') & 1)
+        if end:
+            yield b"".join([*held, chunk[:end]]), True
+            held = []
+        held.append(chunk[end:])
+        if sum(map(len, held)) > 2 * _CSV_ROW:
+            yield b"".join(held), False
+            return
+    yield b"".join(held), not (newlines and inside)
+
+
+def _last_row_end(text: bytes, newlines: bool, inside: bool) -> int:
+    """End of the last row in a text, 0 if none ends. inside: whether the text begins within quotes."""
+    if not newlines:
+        return max(text.rfind(b"\n"), text.rfind(b"\r")) + 1
+    odd = inside ^ bool(text.count(b'"') & 1)
+    for start in (max(len(text) - _CSV_WINDOW, 0), 0):
+        breaks, quotes = _places(text[start:], b"\r\n"), _places(text[start:], b'"')
+        after = len(quotes) - np.searchsorted(quotes, breaks)
+        found = breaks[(after + odd) & 1 == 0]
+        if len(found):
+            return start + int(found[-1]) + 1
+    return 0
+
+
+def _pieces(text: bytes, wanted: bytes) -> Iterator[np.ndarray]:
+    """Places of some bytes, ascending, int64, piece by piece: few bytes at a time stay in the processor's cache."""
+    there = [code for code in wanted if code in text]
+    for start in range(0, len(text) if there else 0, _CSV_WINDOW):
+        codes = np.frombuffer(text, np.uint8, min(_CSV_WINDOW, len(text) - start), start)
+        found = codes == there[0]
+        for code in there[1:]:
+            found |= codes == code
+        yield np.flatnonzero(found) + start
+
+
+def _places(text: bytes, wanted: bytes) -> np.ndarray:
+    """Places of some bytes, ascending, int64."""
+    return np.concatenate([np.zeros(0, np.int64), *_pieces(text, wanted)])
+
+
+def _fault(text: bytes, dialect: Dialect) -> tuple[int, str]:
+    """(place, problem) of the first quote that is out of place, in whole rows; (length, "") for none.
+
+    A quoted part begins with a field and ends with it, and a quote inside is doubled. So, while quotes are in step,
+    those with an even number open a field or follow a quote, those with an odd number close one or precede a quote.
+    """
+    codes, borders, seen = np.frombuffer(text, np.uint8), _borders(dialect.mark), 0
+    for places in _pieces(text, b'"' if dialect.newlines else b'"\r\n'):
+        is_quote = codes[places] == _QUOTE
+        quotes, breaks = places[is_quote], np.flatnonzero(~is_quote)
+        opening, closing = quotes[seen & 1 :: 2], quotes[1 - (seen & 1) :: 2]
+        before, after = borders[codes[opening - 1]], borders[codes.take(closing + 1, mode="clip")]
+        # The first and the last byte have no neighbor.
+        before[:1] |= opening[:1] == 0
+        after[-1:] |= closing[-1:] == len(text) - 1
+        inside = places[breaks[(breaks - np.arange(len(breaks)) + seen) & 1 == 1]]
+        found = [(int(wrong[0]), problem) for wrong, problem in (
+            (opening[~before], _STRAY), (closing[~after], _BEHIND), (inside, _UNCLOSED)
+        ) if len(wrong)]  # fmt: skip
+        if found:
+            return min(found)
+        seen += len(quotes)
+    return (len(text), _UNCLOSED if seen & 1 and not dialect.newlines else "")
 
 
 def _chunks(file: BinaryIO, path: str, dialect: Dialect, size: int) -> Iterator[bytes]:
@@ -160,7 +246,7 @@ def first_rows(path: str, labels: Sequence[str], dialect: Dialect = COMMA) -> tu
     header, text, ends = b"", b"", np.zeros(0, np.int64)
     try:
         for header, block in whole_row_blocks(path, labels, dialect):
-            ends = np.append(ends, row_ends(block, dialect) + len(text))
+            ends = np.append(ends, row_ends(block) + len(text))
             text += block
             rows = min(len(ends), _SAMPLE_ROWS)
             enough = rows == _SAMPLE_ROWS
@@ -177,13 +263,13 @@ def first_rows(path: str, labels: Sequence[str], dialect: Dialect = COMMA) -> tu
     return header, text
 
 
-def row_ends(text: bytes, dialect: Dialect = COMMA) -> np.ndarray:
+def row_ends(text: bytes) -> np.ndarray:
     """Offset after each row, ascending, shape (n,), int64.
 
-    Rows end by the rules of Arrow's parser, at line breaks outside quotes, except blank lines. `text` consists of whole
-    rows; the last one may lack its line break.
+    Rows end at line breaks outside quotes, except blank lines. `text` consists of whole rows whose quotes are in step;
+    the last one may lack its line break.
     """
-    breaks = _unquoted(text, b"\r\n", dialect.mark)
+    breaks = _unquoted(text, b"\r\n")
     codes = np.frombuffer(text + b" ", np.uint8)
     # A carriage return before a newline is part of the same line break.
     ends = breaks[(codes[breaks] == ord("\n")) | (codes[breaks + 1] != ord("\n"))] + 1
@@ -201,7 +287,7 @@ def _feature_sizes(text: bytes, ends: np.ndarray, header: bytes, labels: Sequenc
     if not places:
         return sizes
     # Rows with too few fields may lack a label.
-    commas = np.append(_unquoted(text, dialect.mark, dialect.mark), [len(text)] * (max(places) + 1))
+    commas = np.append(_unquoted(text, dialect.mark), [len(text)] * (max(places) + 1))
     first = np.searchsorted(commas, starts)
     for place in places:
         begins = np.minimum(commas[first + place - 1] + 1, ends) if place else starts
@@ -209,43 +295,33 @@ def _feature_sizes(text: bytes, ends: np.ndarray, header: bytes, labels: Sequenc
     return sizes
 
 
-def _unquoted(text: bytes, wanted: bytes, mark: bytes) -> np.ndarray:
-    """Places of some bytes outside quotes, ascending, in a text that begins and ends outside."""
-    codes = np.frombuffer(text, np.uint8)
-    is_wanted = functools.reduce(np.logical_or, [codes == code for code in wanted if code in text], np.False_)
-    is_quote = codes == ord('"')
-    places = np.flatnonzero(is_wanted | is_quote)
-    quotes = is_quote[places]
-    opening = places[quotes][::2]
-    # If every other quote begins a field or follows a quote, none is text, and the text after it is inside quotes.
-    led = codes[opening - 1]
-    if text.startswith(b'"'):
-        led[0] = ord("\n")
-    if (_ends_field(mark)[led] | (led == ord('"'))).all():
-        found = np.flatnonzero(~quotes)
-        return places[found[(found - np.arange(len(found))) & 1 == 0]]
-    framed = b"\n" + text + b"\n"
-    found = places[~quotes] + 1
-    places, states = _quoting(framed, 0, framed.rfind(b'"') + 1, False, mark)
-    return found[~states[np.searchsorted(places, found, side="right") - 1]] - 1
+def _unquoted(text: bytes, wanted: bytes) -> np.ndarray:
+    """Places of some bytes outside quotes, ascending, in whole rows whose quotes are in step."""
+    if b'"' not in text:
+        return _places(text, wanted)
+    places = _places(text, wanted + b'"')
+    found = np.flatnonzero(np.frombuffer(text, np.uint8)[places] != _QUOTE)
+    # The number of quotes before each is even outside quotes.
+    return places[found[(found - np.arange(len(found))) & 1 == 0]]
 
 
 def _before_long_row(text: bytes, header: bytes, labels: Sequence[str], dialect: Dialect) -> int:
     """Bytes of the whole rows before the first one that is too long without its labels."""
     if len(text) <= _CSV_ROW:
         return len(text)
-    ends = row_ends(text, dialect)
+    ends = row_ends(text)
     long = np.flatnonzero(_feature_sizes(text, ends, header, labels, dialect) > _CSV_ROW)
     if not len(long):
         return len(text)
     return int(ends[long[0] - 1]) if long[0] else 0
 
 
-def _endless(path: str, line: int) -> InputError:
+def _endless(path: str, line: int, dialect: Dialect) -> InputError:
     """Error for a row without an end. One text for both reasons: which one is seen first may depend on labels."""
+    unclosed = ', or a quote (") opens a field in it and none closes it: close it, or, if it is text, double it and '
     return InputError(
-        f'{path}: the row that begins on line {line} has more than {_CSV_ROW / 1e6:,.0f} MB, or a quote (") opens a '
-        "field in it and none closes it: close it, or, if it is text, double it and quote the field"
+        f"{path}: the row that begins on line {line} has more than {_CSV_ROW / 1e6:,.0f} MB"
+        + (f"{unclosed}quote the field" if dialect.newlines else "")
     )
 
 
@@ -266,99 +342,7 @@ def _read_some(file: BinaryIO, path: str, size: int) -> bytes:
         raise unreadable(path, error, "cannot be read or decompressed") from None
 
 
-class _RowEnds:
-    """Finds the ends of rows, chunk by chunk: line breaks outside quotes, by the rules of Arrow's parser.
-
-    In these rules a quote opens a quoted part only at the beginning of a field. Inside, two quotes are an escaped quote
-    and a single one closes the quoted part; after that, quotes are text until the next field. A run of quotes therefore
-    has one of three effects:
-    - even length: none; the text after it is inside quotes if the text before it is;
-    - odd length, after a delimiter or line break: opens from outside, closes from inside;
-    - odd length, after another byte: closes from inside, is text outside. In both cases, outside follows.
-    A run of the third kind determines the state without knowledge of what came before. Therefore it mostly suffices to
-    look at the end of a chunk.
-    """
-
-    def __init__(self, mark: bytes = b",") -> None:
-        """mark: the delimiter."""
-        self._mark = mark
-        # State after the text so far: whether it ends inside quotes, and its last byte with the run of quotes after
-        # it, which the next chunk may continue. A file begins like a line.
-        self._inside = False
-        self._before = b"\n"
-
-    def last(self, chunk: bytes) -> int | None:
-        """Finds the end of the last row that is known to end with this chunk.
-
-        Chunks come in order. Returns the offset in the chunk after the line break; None if no row ends. It is 0 where
-        the chunk before ended with a carriage return, which this one shows not to be the first byte of a line break of
-        two.
-        """
-        text = self._before + chunk
-        settled = text.rstrip(b'"')
-        end, inside = _last_row_end(settled, self._inside, self._mark)
-        run = len(text) - len(settled)
-        if run and not inside and settled.endswith(b"\r") and len(settled) >= len(self._before):
-            end = len(settled)
-        elif not end and not self._inside and self._before == b"\r" and chunk[:1] not in (b"", b"\n"):
-            end = 1
-        found = end - len(self._before) if end else None
-        self._inside = inside
-        # Only the parity of the run matters.
-        self._before = settled[-1:] + b'"' * (run and 2 - run % 2)
-        return found
-
-
-def _last_row_end(text: bytes, inside: bool, mark: bytes) -> tuple[int, bool]:
-    """End of the last row in a text, 0 if none ends; and whether the text ends inside quotes.
-
-    text: its first byte is the one before it; neither that nor the last byte is a quote. inside: whether it begins
-    inside quotes. Cost O(length), wherever the quotes are.
-    """
-    stop = text.rfind(b'"') + 1
-    start = max(stop - _CSV_WINDOW, 0)
-    while True:
-        places, states = _quoting(text, start, stop, inside, mark)
-        borders = np.append(places, len(text))
-        for place in np.flatnonzero(~states)[::-1]:
-            newline = text.rfind(b"\n", borders[place], borders[place + 1])
-            # The last byte may be the first of a line break of two bytes.
-            end = max(newline, text.rfind(b"\r", borders[place], min(borders[place + 1], len(text) - 1))) + 1
-            if end:
-                return end, bool(states[-1])
-        if start == 0:
-            return 0, bool(states[-1])
-        start = 0
-
-
-def _quoting(text: bytes, start: int, stop: int, inside: bool, mark: bytes) -> tuple[np.ndarray, np.ndarray]:
-    """(places, states): whether the text from each place to the next, or to its end, is inside quotes.
-
-    The first place is 1 if start is 0, else the first one after start at which the state is known; there may be none.
-    stop: offset after the last quote. Other arguments as for `_last_row_end`.
-    """
-    codes = np.frombuffer(text, np.uint8)
-    quotes = codes[start : stop + 1] == ord('"')
-    quotes[0] = False
-    edges = np.flatnonzero(quotes[1:] != quotes[:-1]) + start + 1
-    begins, ends = edges[::2], edges[1::2]
-    if start:
-        # The first run may have begun before.
-        begins, ends = begins[1:], ends[1:]
-    places = begins[(ends - begins) & 1 == 1]
-    opens = _ends_field(mark)[codes[places - 1]]
-    if start == 0:
-        # The state at the beginning is represented by virtual quotes at place 1: one that is text, which leaves the
-        # state outside, then, if the text begins inside quotes, one that opens.
-        led = [False, True] if inside else [False]
-        places, opens = np.append([1] * len(led), places), np.append(led, opens)
-    known = np.append(np.flatnonzero(~opens), len(opens))[0]
-    places, opens = places[known:], opens[known:]
-    flips = np.cumsum(opens)
-    since = flips - np.maximum.accumulate(np.where(opens, 0, flips))
-    return places, since & 1 == 1
-
-
-def _header_end(text: bytes, mark: bytes) -> int:
-    """End of the first row, after its line break, in a text whose quotes are closed."""
-    return next(_row_pattern(mark).finditer(text)).end()
+def _first_row_end(text: bytes) -> int:
+    """End of the first row, after its line break, in whole rows whose quotes are in step."""
+    found = _FIRST_ROW.match(text)
+    return found.end() if found else 0

@@ -40,6 +40,7 @@ class Dialect:
       decimal: Decimal mark of numbers, a point or a comma.
       thousands: Mark between groups of three digits; empty for none.
       columns: Names of the columns, for files without a header line; none for files with one.
+      newlines: Whether quoted fields may have line breaks.
     """
 
     delimiter: str = ","
@@ -47,6 +48,7 @@ class Dialect:
     decimal: str = "."
     thousands: str = ""
     columns: tuple[str, ...] = ()
+    newlines: bool = False
 
     def __post_init__(self) -> None:
         """Checks the options, and puts them in one form.

@@ -15,7 +15,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from ...mechanisms.noise.keyed_words import Identities
 from ...mechanisms.release.unit_bound import unit_words
-from ..arrow_values import named_units, value_type
+from ..arrow_values import NotWholeError, named_units, value_type
 from ..batches import LabelledBatch, has_label
 from ..errors import InputError, redact_errors
 from ..noise_key_file import NoiseKeyFile
@@ -51,12 +51,20 @@ def _unit_identities(batch: LabelledBatch, column: str) -> tuple[Identities, np.
         if batch.batch.num_rows:
             raise InputError(f"{batch.source}: there is no column {column!r}: name another column with --unit_column")
         found = pa.nulls(0, pa.int64())
-    units = named_units(found, column)
+    try:
+        units = named_units(found, column)
+    except NotWholeError as error:
+        problem = error.problem(f"the unit in {column!r}")
+        raise InputError(
+            f"{batch.source}: row {batch.rows[error.index]}: {problem}: correct it, or name another column with "
+            "--unit_column"
+        ) from None
     if units is None:
         kind = value_type(found.type)
         raise InputError(
-            f"{batch.source}: unit column {column!r} holds {kind}, not integers or text: name another column "
-            f"with --unit_column, or for a CSV file give --csv_types {column}=string"
+            f"{batch.source}: unit column {column!r} holds {kind}, not integers or text: write it as "
+            f"integers or text (a CSV file is read so with --csv_types {column}=string), or name another column with "
+            "--unit_column"
         )
     return units
 

@@ -149,6 +149,7 @@ def test_columns_and_marks_are_in_the_job_file(
     path = tmp_path / "log.csv"
     path.write_text("".join(f"{i},25;1.000,5;{i % 5},0\n" for i in range(300)))
     flags = ["--csv_delimiter=;", "--csv_columns=f,g,y", "--csv_decimal=,", "--csv_thousands=."]
+    flags += ["--csv_newlines_in_values"]
     invoke(["init", str(path), f"--output={target}", *flags]).ok()
     invoke([*job(input=None, input_format=None), f"--config={target}"]).ok()
     table = pq.read_table(outputs / "released" / "data").to_pydict()

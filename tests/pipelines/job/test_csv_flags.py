@@ -133,7 +133,12 @@ def test_a_large_file_is_read_in_parts_for_tfrecords_or_many_shards(
     released = []
     for name, rows_of_part in (("whole", 1 << 20), ("parts", BATCH_ROWS)):
         monkeypatch.setattr(input_format, "_PART_ROWS", rows_of_part)
-        outcome = invoke(command("privatize", flags | {"output": outputs / name, "direct_num_workers": 2})).ok()
+        outcome = invoke(
+            [
+                *command("privatize", flags | {"output": outputs / name, "direct_num_workers": 2}),
+                "--csv_newlines_in_values",
+            ]
+        ).ok()
         advice = "one worker read the records of the input file: with --num_shards 8, several can"
         assert (advice in outcome.err) == (parts == 1)
         released.append(tree(outputs / name / "data"))

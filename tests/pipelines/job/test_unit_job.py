@@ -246,7 +246,7 @@ def test_a_dry_run_says_what_a_record_gets(flags: dict[str, Any], invoke: Any, c
         ({"unit_column": None}, "--max_records_per_unit needs --unit_column"),
         ({"unit_column": "minutes"}, "--unit_column must be another column than --label"),
         ({"unit_column": "usr"}, "--unit_column: there is no column 'usr'"),
-        ({"unit_column": "x"}, "unit column 'x' holds double, not integers or text"),
+        ({"unit_column": "x"}, "the unit in 'x' is a number that is not whole"),
         ({"max_records_per_unit": 0}, "--max_records_per_unit must be from 1"),
         ({"max_records_per_unit": "many"}, "--max_records_per_unit: takes a whole number, not 'many'"),
         ({"max_records_per_unit": 2000, "delta": 1e-6}, "with a delta, max_records_per_unit must be at most 1,000"),

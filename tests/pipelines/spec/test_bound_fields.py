@@ -100,6 +100,7 @@ CHANGES: dict[str, list[Change]] = {
             bases=ALL,
         )
     ],
+    "csv_newlines_in_values": [Change({"csv_newlines_in_values": True}, bases=ALL)],
     "partitions": [Change({"partitions": "none"}, PUBLIC)],
     "missing_columns": [
         Change({"missing_columns": "null"}, PUBLIC, given={"input": "log.parquet", "input_format": "parquet"})

@@ -35,13 +35,16 @@ def released(invoke: Any, job: Any, outputs: Path) -> Path:
     return outputs / "released"
 
 
-def test_a_release_and_its_mechanism_file(released: Path) -> None:
+def test_a_release_and_its_mechanism_file(released: Path, tmp_path: Path) -> None:
     manifest = json.loads((released / "release.json").read_text())
     weights = json.loads((released / "mechanism.json").read_text())["prior"]["weights"]
 
     whole, alone = read_prior(str(released)), read_prior(os.path.join(released, "mechanism.json"))
+    # An editor may write a byte order mark, with which the file states the same.
+    marked = tmp_path / "marked.json"
+    marked.write_text((released / "mechanism.json").read_text(), encoding="utf-8-sig")
 
-    for found in (whole, alone):
+    for found in (whole, alone, read_prior(str(marked))):
         np.testing.assert_array_equal(found.prior.labels, [0, 1, 2, 3, 4])
         np.testing.assert_array_equal(found.prior.weights, weights)
         assert found.prior_epsilon == manifest["prior_epsilon"] > 0

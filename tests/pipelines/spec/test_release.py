@@ -80,7 +80,8 @@ def test_the_domain_is_exact(request_of: Any) -> None:
 
 
 def test_the_domain_from_a_file(request_of: Any, tmp_path: Path) -> None:
-    (tmp_path / "values").write_text("-1.5\n0\n1e3\n")
+    # Editors write a byte order mark before the first one.
+    (tmp_path / "values").write_text("-1.5\n0\n1e3\n", encoding="utf-8-sig")
     found = request_of(label_min=None, label_max=None, label_step=None, label_values=tmp_path / "values")
     assert found.labels[0].column.domain == (-1.5, 0.0, 1000.0)
 

@@ -70,7 +70,7 @@ def _results(tree: Mapping[str, bytes]) -> dict[str, bytes]:
 
 def test_the_whole_grid_is_in_every_table(evaluation: Any, invoke: Any, tmp_path: Path, tree: Any) -> None:
     published = tmp_path / "published.csv"
-    published.write_text(PUBLISHED)
+    published.write_text(PUBLISHED, encoding="utf-8-sig")
     outcome = invoke(evaluation(published=published, title="A test")).ok()
     folder = tmp_path / "output"
     rows = _rows(folder)
@@ -388,6 +388,7 @@ def test_a_folder_of_other_things_is_left_alone(evaluation: Any, invoke: Any, tm
         ("mechanism,epsilon,mean,std\nx,1,2\n", "line 2"),
         ("mechanism,epsilon,mean,std\nx,1,2,0.1\ny,0,2,0.1\n", "line 3"),
         ("mechanism,epsilon,mean,std\nx,1,inf,0.1\n", "line 2"),
+        ('mechanism,epsilon,mean,std\nx,1,2,"0.1"5\n', "close each quote where its field ends"),
     ],
 )
 def test_a_bad_table_of_published_results_is_named(

@@ -21,7 +21,7 @@ ENCODINGS = ["utf-8", "latin-1", "cp1252", "utf-16", "utf-16-be", "utf-32", "shi
 
 
 def dialect_format(delimiter: str = ",", encoding: str = "utf-8", **types: str) -> Format:
-    return Format("csv", types or None, dialect=Dialect(delimiter, encoding))
+    return Format("csv", types or None, dialect=Dialect(delimiter, encoding, newlines=True))
 
 
 def read(path: Path, format: Format, label: str | None = "y") -> list[dict[str, Any]]:

@@ -1,5 +1,6 @@
 """Numbers of CSV: a text becomes one only if nothing of it is lost, as Python's decimals tell."""
 
+import math
 import re
 from decimal import Decimal
 from pathlib import Path
@@ -215,6 +216,16 @@ def test_declared_types(tmp_path):
     assert records(parts, Format("csv", {"v": "float64"}))["v"] == [2.0**64, 7.0]
     with pytest.raises(InputError, match="give --csv_types v=uint64"):
         records(parts, Format("csv", {"v": "int64"}))
+
+
+@pytest.mark.parametrize("dialect", [COMMA, Dialect(decimal=",")], ids=["plain", "marked"])
+def test_white_space_is_a_missing_number(tmp_path, dialect):
+    """As it is a missing class."""
+    parts = csv_files(tmp_path, "v,w,y\n1,2,7\n ,\t , \n\t,3, \t\n4, NA ,\tnan\n")
+    reader = FileReader(Format("csv", {"v": "float64", "w": "int64"}, dialect=dialect), label_column="y")
+    (batch,) = (each.batch.to_pydict() for each in reader.read(parts[0]))
+    labels = [None if label is None or math.isnan(label) else label for label in batch.pop("y")]
+    assert (labels, batch) == ([7.0, None, None, None], {"v": [1.0, None, None, 4.0], "w": [2, None, 3, None]})
 
 
 def test_labels_are_numbers_however_they_are_written(tmp_path):

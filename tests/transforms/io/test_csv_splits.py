@@ -7,21 +7,21 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from labeldp.transforms import Format, InputError, ReadRecordBatches
 from labeldp.transforms.batches import LabelledBatch
 from labeldp.transforms.csv_input import csv_reader
 from labeldp.transforms.csv_input.csv_reader import split_csv
 from labeldp.transforms.io import csv_blocks, input_format
-from labeldp.transforms.io.csv_dialect import COMMA, Dialect
+from labeldp.transforms.io.csv_dialect import Dialect
 from labeldp.transforms.io.input_format import BATCH_ROWS, FilePart
 from labeldp.transforms.readers import file_reader
 from labeldp.transforms.readers.file_reader import FileReader
 
 ROWS = 6 * BATCH_ROWS + 17
-# Line breaks, commas, quotes and nothing in quotes; a stray quote, blank lines, and two rows at once.
-TEXTS = ['"{0}, x"', "{0}", '"{0}\nsecond line"', '"with ""quotes"" {0}"', '{0}" wide', '""', '"{0}"\n\n', "x\r\n{0},1"]
+# Quoted fields may have line breaks.
+LINES = Dialect(newlines=True)
+# Line breaks, commas, quotes and nothing in quotes; blank lines, and two rows at once.
+TEXTS = ['"{0}, x"', "{0}", '"{0}\nsecond line"', '"with ""quotes"" {0}"', '""', '"{0}"\n\n', "x\r\n{0},1"]
 
 
 def rows(label: str = "") -> str:
@@ -49,15 +49,15 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]
     return write
 
 
-def parts_of(path: str, dialect: Dialect = COMMA) -> list[FilePart]:
+def parts_of(path: str, dialect: Dialect = LINES) -> list[FilePart]:
     return list(split_csv(FilePart(path, path), ["y"], dialect))
 
 
-def read(part: FilePart, dialect: Dialect = COMMA) -> list[LabelledBatch]:
+def read(part: FilePart, dialect: Dialect = LINES) -> list[LabelledBatch]:
     return list(FileReader(Format("csv", dialect=dialect), label_column="y").read(part))
 
 
-def assert_tiled(path: str, dialect: Dialect = COMMA) -> None:
+def assert_tiled(path: str, dialect: Dialect = LINES) -> None:
     parts = parts_of(path, dialect)
     assert len(parts) > 2
     found, expected = [batch for part in parts for batch in read(part, dialect)], read(FilePart(path, path), dialect)
@@ -79,7 +79,7 @@ def test_other_line_breaks(write, text, line_break):
 
 
 def test_another_delimiter(write, text):
-    assert_tiled(write(text.replace(",", ";")), Dialect(";"))
+    assert_tiled(write(text.replace(",", ";")), Dialect(";", newlines=True))
 
 
 def test_large_rows_end_batches_early_as_in_the_whole_file(write, monkeypatch, text):
@@ -89,7 +89,9 @@ def test_large_rows_end_batches_early_as_in_the_whole_file(write, monkeypatch, t
 
 def test_parts_are_read_in_parallel_and_tile_their_file(write, run, text):
     path = write(text)
-    found = run(lambda pipeline: {"log": pipeline | ReadRecordBatches(path, Format("csv"), label_column="y")})
+    found = run(
+        lambda pipeline: {"log": pipeline | ReadRecordBatches(path, Format("csv", dialect=LINES), label_column="y")}
+    )
     batches = sorted(found["log"], key=lambda batch: batch.start)
     assert [batch.start for batch in batches[1:]] == [batch.stop for batch in batches[:-1]]
     assert [batch.start for batch in batches] == list(range(0, batches[-1].stop, BATCH_ROWS))
@@ -131,7 +133,7 @@ def test_parts_do_not_depend_on_labels(write):
 
 @pytest.mark.parametrize(
     ("name", "files", "dialect"),
-    [("a.csv", 8, COMMA), ("a.csv.gz", 1, COMMA), ("a.csv", 1, Dialect(encoding="latin-1"))],
+    [("a.csv", 8, LINES), ("a.csv.gz", 1, LINES), ("a.csv", 1, Dialect(encoding="latin-1", newlines=True))],
     ids=["many files", "compressed", "another encoding"],
 )
 def test_files_that_are_not_split(write, text, name, files, dialect):
@@ -167,7 +169,7 @@ def test_a_quote_that_is_never_closed_is_found_by_the_reader_of_the_whole_file(w
 
 def test_files_of_another_header_are_refused_in_every_part(write, text):
     first, other = write("y,u\n1,a\n", "first.csv"), write(text, "other.csv")
-    for part in split_csv(FilePart(other, first), ["y"], COMMA):
+    for part in split_csv(FilePart(other, first), ["y"], LINES):
         with pytest.raises(InputError, match=r"other\.csv: the header is not that of"):
             read(part)
 
@@ -175,7 +177,7 @@ def test_files_of_another_header_are_refused_in_every_part(write, text):
 def test_a_file_that_becomes_shorter_is_not_taken_for_a_part(write, text, monkeypatch):
     path = write(text)
     last = parts_of(path)[-1]
-    index = csv_reader._index(path, ["y"], COMMA)
+    index = csv_reader._index(path, ["y"], LINES)
     Path(path).write_bytes(Path(path).read_bytes()[: int(index.cuts[-2])])
     monkeypatch.setattr(csv_reader, "_index", lambda *_: index)
     with pytest.raises(InputError, match="became shorter while it was read"):
@@ -191,44 +193,10 @@ def test_a_missing_file_is_named(tmp_path):
         read(FilePart(path, path, 1, 2))
 
 
-def ends_by_byte(content: bytes) -> list[int]:
-    """Ends of rows that are not blank, byte by byte as Arrow's parser."""
-    ends, state, begin = [], "start", 0
-    for at, byte in enumerate(content):
-        if state in ("quoted", "closing"):
-            if byte == ord('"'):
-                state = "closing" if state == "quoted" else "quoted"
-                continue
-            if state == "quoted":
-                continue
-            state = "text"
-        if byte in b"\r\n":
-            if byte == ord("\r") and content[at + 1 : at + 2] == b"\n":
-                continue
-            if content[begin:at].strip(b"\r\n"):
-                ends.append(at + 1)
-            state, begin = "start", at + 1
-        elif byte == ord(",") or (byte == ord('"') and state == "start"):
-            state = "start" if byte == ord(",") else "quoted"
-        else:
-            state = "text"
-    return ends if begin == len(content) else [*ends, len(content)]
-
-
-@settings(max_examples=600)
-@given(st.lists(st.sampled_from(['"', '"', '""', ",", "\n", "\r", "\r\n", "a", ',"', '",', '"\n']), max_size=40))
-def test_ends_of_rows(pieces):
-    content = "".join(pieces).encode()
-    if not csv_blocks._RowEnds().last(content + b"\n"):
-        content += b'"'
-    if csv_blocks._RowEnds().last(content + b"\n"):
-        assert csv_blocks.row_ends(content).tolist() == ends_by_byte(content)
-
-
 def test_offsets_of_batches_and_blocks(write, text):
     path = write(text)
     content = Path(path).read_bytes()
-    index = csv_reader._index(path, ["y"], COMMA)
+    index = csv_reader._index(path, ["y"], LINES)
     ends = csv_blocks.row_ends(content[len(index.header) :]) + len(index.header)
     assert index.rows == len(ends)
     assert index.batches.tolist() == [len(index.header), *ends[BATCH_ROWS - 1 : -1 : BATCH_ROWS], len(content)]

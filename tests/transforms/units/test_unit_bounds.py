@@ -121,8 +121,16 @@ def test_labels_of_units_that_were_not_bounded_are_refused(labelled, failure, ke
 
 @pytest.mark.parametrize(
     "users",
-    [pa.array([3, 3, 5, 3]), pa.array(["c", "c", "e", "c"]).dictionary_encode(), pa.array([[3], [3], [5], [3]])],
-    ids=["integers", "dictionary", "lists"],
+    [
+        pa.array([3, 3, 5, 3]),
+        pa.array([3.0, 3.0, 5.0, 3.0], pa.float32()),
+        pa.array([[3.0], [3.0], [5.0], [3.0]]),
+        pa.array(["c", "c", "e", "c"]).dictionary_encode(),
+        pa.array([[3], [3], [5], [3]]),
+        pa.array(["3", "3.0", "5", "03"]),
+        pa.array([b"3", b"+3", b"5", b" 3.00"]),
+    ],
+    ids=["integers", "floats", "lists of floats", "dictionary", "lists", "spellings", "spellings in bytes"],
 )
 def test_units_of_any_kind(labelled, run, key, records_of, users) -> None:
     batches, counts = kept_rows(run, key, [labelled({"user": users, "y": [0.0, 1.0, 2.0, 0.0]})], column_of(1))
@@ -139,7 +147,9 @@ def test_a_unit_that_some_files_name_by_a_number_and_others_by_text_is_refused(l
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"user": [1.5, 2.5], "y": [0.0, 1.0]}, "unit column 'user' holds double, not integers or text"),
+        ({"user": [True, False], "y": [0.0, 1.0]}, "unit column 'user' holds bool, not integers or text: write it as"),
+        ({"user": [1.0, 2.5], "y": [0.0, 1.0]}, "/logs/a: row 1: the unit in 'user' is a number that is not whole"),
+        ({"user": [2.0**53], "y": [0.0]}, "row 0: the unit in 'user' is a number that is not whole, or too large"),
         ({"y": [0.0, 1.0]}, "there is no column 'user': name another column with --unit_column"),
     ],
 )
