@@ -60,7 +60,11 @@ class State:
             "ids": np.arange(self.rows),
         }
         given = {name: beside[name] for name in self.given}
-        parameters = {"epsilon": 1, "noise_key_file": key_file, "ledger": folder / "ledger.jsonl"} | self.parameters
+        parameters: dict[str, Any] = {
+            "epsilon": 1,
+            "noise_key_file": key_file,
+            "ledger": folder / "ledger.jsonl",
+        } | self.parameters
         privatizer = LabelPrivatizer(**parameters)
         for step in (privatizer.fit, privatizer.transform, privatizer.fit_transform):
             step(self.labels(labels), **given)
