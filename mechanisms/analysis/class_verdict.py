@@ -16,7 +16,7 @@ is stated as a share of the entropy of the classes, the log loss of a model that
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -30,16 +30,15 @@ from ..core.integer_weights import TOTAL
 from ..core.prior import Prior
 from ..core.randomizer import Randomizer
 from ..core.reproducible import dot, log
-from ..noise.noisy_histogram import HISTOGRAM_SENSITIVITY
 from ..response.randomized_response import RandomizedResponse
 from .findings import LOSS, SMALL_MODEL, Debiasing, Naming, Verdict, Warn, percent, rounded_down, rounded_up
 from .utility import ReleasedFacts
 
-STANDS_OUT = 10
-"""A class stands out of the noise of the histogram if its count is above so many times the scale."""
+STANDS_OUT = 4
+"""A class stands out of the noise if its count is above so many standard deviations of it.
 
-LARGEST_NOISE = 0.01
-"""Share of the records up to which such a count tells whether classes are there."""
+Noise alone takes the count of a class without records above it with a probability of exp(-4 sqrt(2)) / 2, 0.2 %.
+"""
 
 LEAST_KEPT = 0.5
 """A single label says little if it is kept with a smaller probability."""
@@ -214,27 +213,37 @@ def class_warnings(facts: ReleasedFacts, naming: Naming) -> Iterator[Warn]:
     """Finds what a user of released classes should look at, in a fixed order."""
     assert facts.classes is not None
     moments, values = ClassUtility(facts.randomizer, facts.prior), facts.classes.values
+    yield from _unseen_classes(facts, naming)
     if facts.center_epsilon is not None:
         yield from _frequent_classes(facts.prior.weights, facts.center_epsilon, naming)
         return
-    if _only_other(facts):
-        yield Warn(
-            "only_other_class",
-            f"no class but {_quoted(values[facts.classes.other])}, as which all values count that are not listed, "
-            f"stands out of the noise of the histogram: check the spelling of {naming('label_classes')}",
-        )
     if moments.lost:
-        names = ", ".join(_quoted(values[place]) for place in moments.lost[:_NAMED])
-        more = f" and {len(moments.lost) - _NAMED} more" if len(moments.lost) > _NAMED else ""
         yield Warn(
             "lost_classes",
-            f"{names}{more}: never released, so no model can learn them. {naming('mechanism')} rr keeps all classes",
+            f"{_named(values, moments.lost)}: never released, so no model can learn them. {naming('mechanism')} rr "
+            "keeps all classes",
         )
     if moments.kept < LEAST_KEPT:
         yield Warn(
             "label_error",
             f"a single released label says little: it is the true one with probability {moments.kept:.3g}. Use the "
             "labels for corrected shares and for training, not one by one",
+        )
+
+
+def _unseen_classes(facts: ReleasedFacts, naming: Naming) -> Iterator[Warn]:
+    """Names the classes that may have no record, by the released counts."""
+    if facts.class_counts is None or facts.classes is None:
+        return
+    noise, values = STANDS_OUT * facts.class_counts.deviation, facts.classes.values
+    unseen = [place for place, count in enumerate(facts.class_counts.counts) if count <= noise]
+    if unseen:
+        yield Warn(
+            "unseen_classes",
+            f"{_named(values, unseen)}: by the released counts, of at most {noise:.3g} records, as many as noise alone "
+            f"may give. Check the spelling of {naming('label_classes')}, spaces and case included: all values that are "
+            f"not listed count as {_quoted(values[facts.classes.other])}. If it is right, these classes are rare or "
+            "absent",
         )
 
 
@@ -249,14 +258,11 @@ def _frequent_classes(shares: np.ndarray, epsilon: float, naming: Naming) -> Ite
         )
 
 
+def _named(values: Sequence[str], places: Sequence[int]) -> str:
+    """Names the classes at some places; of many, the first ones."""
+    more = f" and {len(places) - _NAMED} more" if len(places) > _NAMED else ""
+    return ", ".join(_quoted(values[place]) for place in places[:_NAMED]) + more
+
+
 def _quoted(value: str) -> str:
     return repr(value if len(value) <= _NAME_LENGTH else value[:_NAME_LENGTH] + "...")
-
-
-def _only_other(facts: ReleasedFacts) -> bool:
-    """True if only the class of values that are not listed is known to occur, by the noised histogram."""
-    if facts.records is None or facts.prior_epsilon == 0 or facts.classes is None:
-        return False
-    noise = STANDS_OUT * HISTOGRAM_SENSITIVITY / facts.prior_epsilon / facts.records
-    others = np.delete(facts.prior.weights, facts.classes.other)
-    return bool(noise <= LARGEST_NOISE and others.max() <= noise)

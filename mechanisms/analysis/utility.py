@@ -243,6 +243,19 @@ class CenterFacts:
 
 
 @dataclass(frozen=True)
+class ClassCounts:
+    """Noised counts of classes, of a histogram or of a center.
+
+    Attributes:
+      counts: Noised number of records of each class; some may be negative.
+      deviation: Standard deviation of the noise of a count.
+    """
+
+    counts: tuple[int, ...]
+    deviation: float
+
+
+@dataclass(frozen=True, eq=False)
 class ReleasedFacts:
     """Facts about a release that everybody may know.
 
@@ -258,6 +271,7 @@ class ReleasedFacts:
       classes: Classes of the label, of which the labels of the randomizer are the places; None for numbers.
       center_epsilon: Budget, for a record, of the center that classes were drawn from: the randomizer says nothing of
         them. None for any other release.
+      class_counts: Noised counts of the classes; None for numbers and for a public prior.
     """
 
     randomizer: Randomizer
@@ -270,6 +284,7 @@ class ReleasedFacts:
     records_per_unit: int = 1
     classes: LabelClasses | None = None
     center_epsilon: float | None = None
+    class_counts: ClassCounts | None = None
 
     @property
     def drawn_from_center(self) -> bool:

@@ -17,7 +17,7 @@ from ...mechanisms.release.unit_bound import UnitCounts
 from ...transforms.errors import InputError
 from ..audit.audit_release import audit_path
 from ..publish.job_result import JobResult
-from ..publish.manifest import Manifest, make_manifest, parse_manifest
+from ..publish.manifest import make_manifest, parse_manifest
 from ..spec.machine import check_extra
 from ..spec.mechanism_file import MECHANISM_NAME, MechanismFile
 from ..spec.written_files import write_file
@@ -46,6 +46,7 @@ def write_report(
     """
     check_extra("report", "evaluation", "jinja2")
     # They need jinja2, and Beam for the validation of files.
+    from ..report.release_summary import unit_summary
     from ..report.report_input import ReportInput
     from ..report.report_page import report_page
 
@@ -55,20 +56,23 @@ def write_report(
         audit = audit_path(str(file))
     if audit.problems:
         raise InputError(f"the mechanism fails the audit; no report is written: {'; '.join(audit.problems)}")
-    manifest = None
+    document: dict[str, Any] | None = None
     if command != "fit":
-        manifest = _manifest(JobResult(binding, binding.digest, {}, units=units), mechanism, epsilon, facts, id_column)
+        document = _document(JobResult(binding, binding.digest, {}, units=units), mechanism, epsilon, facts, id_column)
         audit = dataclasses.replace(audit, total_epsilon=epsilon, prior_epsilon=binding.budget.prior)
-    page = report_page(ReportInput(name, audit, mechanism, manifest, ledger))
+    manifest = None if document is None else parse_manifest(document)
+    unit = unit_summary(mechanism, None if document is None else document.get("unit"))
+    page = report_page(ReportInput(name, audit, mechanism, manifest, ledger, unit=unit))
     try:
         write_file(path, page.encode(errors="backslashreplace"))
     except OSError as error:
         raise InputError(f"{os.path.abspath(path)} cannot be written: {error.strerror}") from None
 
 
-def _manifest(
+def _document(
     result: JobResult, mechanism: MechanismFile, epsilon: float, facts: ReleasedFacts, id_column: str | None
-) -> Manifest:
+) -> dict[str, Any]:
+    """The manifest as the document of release.json."""
     details: dict[str, Any] = {
         "label": result.binding.column,
         "identity": id_column or "file and row",
@@ -77,6 +81,6 @@ def _manifest(
         "features": facts.features,
         "warnings": [warning.name for warning in release_warnings(facts)],
     }
-    document = make_manifest(result, mechanism, epsilon, details)
     # Through JSON, as a manifest is read.
-    return parse_manifest(json.loads(json.dumps(document)))
+    document: dict[str, Any] = json.loads(json.dumps(make_manifest(result, mechanism, epsilon, details)))
+    return document

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from .class_center_audit import CLASS_CENTER, center_budget, class_center_problems
-from .documents import RefusedDocument, printable, read_count, read_floats, read_member, read_nonnegative
+from .class_center_audit import CLASS_CENTER, center_budget, class_center_problems, noised_counts
+from .documents import RefusedDocument, printable, read_floats, read_member, read_nonnegative
 from .weight_runs import read_spans
 
 _MOST_CLASSES = 1000
@@ -26,7 +26,7 @@ _LOSS_ERROR = 1e-9
 _SHOWN, _LONGEST = 8, 40
 
 # Thresholds of the warnings, as docs/guides/release.md states them.
-_STANDS_OUT, _LARGEST_NOISE, _LEAST_KEPT = 10, 0.01, 0.5
+_STANDS_OUT, _LEAST_KEPT = 4, 0.5
 _CELL, _LEAST_CELL = 1.3, 5.0
 
 
@@ -119,13 +119,16 @@ def _expected_loss(mechanism: dict[str, Any]) -> float:
     return math.fsum(terms)
 
 
-def class_warning_degrees(release: dict[str, Any], mechanism: dict[str, Any]) -> Iterator[tuple[str, float]]:
+def class_warning_degrees(mechanism: dict[str, Any]) -> Iterator[tuple[str, float]]:
     """Names of the possible warnings of classes, in order, each with its statistic over its threshold."""
-    prior, other = read_floats(mechanism["prior"], "weights"), mechanism["classes"]["other"]
+    prior = mechanism["prior"]
     if CLASS_CENTER in mechanism:  # weights say nothing of the labels
-        yield "frequent_classes", _LEAST_CELL / _cell_records(prior, center_budget(mechanism))
+        yield "unseen_classes", _unseen(*noised_counts(mechanism))
+        shares = read_floats(prior, "weights")
+        yield "frequent_classes", _LEAST_CELL / _cell_records(shares, center_budget(mechanism))
         return
-    yield "only_other_class", _only_other(prior, other, read_nonnegative(release, "release.prior_epsilon"), release)
+    # Counts and epsilon passed the checks of the histogram.
+    yield "unseen_classes", _unseen(prior["counts"], math.sqrt(8) / prior["epsilon"]) if "counts" in prior else 0.0
     yield "lost_classes", 2.0 * (len(mechanism["outputs"]) < len(mechanism["labels"]))
     kept = 1 - _expected_loss(mechanism)
     yield "label_error", _LEAST_KEPT / kept if kept > 0 else math.inf
@@ -137,16 +140,10 @@ def _cell_records(prior: list[float], epsilon: Fraction) -> float:
     return _CELL * len(prior) / (spread * float(epsilon)) if spread > 0 else math.inf
 
 
-def _only_other(prior: list[float], other: int, epsilon: Fraction, release: dict[str, Any]) -> float:
-    """Degree to which no class but the other one stands out of the noise of a histogram that would show it."""
-    records = read_count(release, "release.records")
-    if not epsilon:
-        return 0.0
-    # Products may become infinite, where quotients would divide by 0.
-    scales = float(epsilon) / 2 * records
-    largest = max(share for place, share in enumerate(prior) if place != other)
-    noise = _STANDS_OUT / scales
-    return min(_LARGEST_NOISE / _STANDS_OUT * scales, noise / largest if largest > 0 else math.inf)
+def _unseen(counts: list[int], deviation: float) -> float:
+    """Limit of counts that noise of this standard deviation alone may give, over the least count."""
+    least = min(counts)
+    return _STANDS_OUT * deviation / least if least > 0 else math.inf
 
 
 def classes_line(classes: Classes) -> str:

@@ -10,11 +10,12 @@ standard library only; `class_cell_audit` checks what follows from the noised nu
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
-from .class_center_document import ClassCenter, read_class_center
+from .class_center_document import ClassCenter, read_class_center, sum_zero_variance
 from .documents import RefusedDocument, printable, read_member
 from .row_map_document import ROW_UNIT
 from .weight_runs import rounded_up
@@ -127,6 +128,12 @@ def stated_epsilon(mechanism: dict[str, Any]) -> Fraction | None:
 def center_budget(mechanism: dict[str, Any]) -> Fraction:
     """Sum of the parts of the budget of a center of classes, spent or not, for a mechanism file that has one."""
     return sum(_read(mechanism).budget, Fraction(0))
+
+
+def noised_counts(mechanism: dict[str, Any]) -> tuple[list[int], float]:
+    """Noised counts of the classes of a mechanism file with a center of classes, and their standard deviation."""
+    center = _read(mechanism)
+    return center.counts, math.sqrt(sum_zero_variance(1 / center.budget[0], len(center.counts)))
 
 
 def class_center_lines(mechanism: dict[str, Any]) -> str:

@@ -131,6 +131,22 @@ class ClassCenter:
         return self.budget[0] + self.sums_epsilon + (0 if self.cells is None else self.cells.epsilon)
 
 
+def sum_zero_variance(scale: Fraction, classes: int) -> float:
+    """Variance of one of the integers v of sum 0 with P(v) proportional to exp(-|v|_1 / (2 scale)).
+
+    v is the difference of two uniform compositions of m, where m is k plus 2 K - 1 geometric numbers of ratio
+    x = exp(-1 / scale), and P(k) is proportional to C(K - 1, k)^2 x^k.
+    """
+    x, failure = math.exp(-float(1 / scale)), -math.expm1(-float(1 / scale))
+    weights = [float(math.comb(classes - 1, k)) ** 2 * x**k for k in range(classes)]
+    total, size = math.fsum(weights), 2 * classes - 1
+    first = math.fsum(k * weight for k, weight in enumerate(weights)) / total
+    spread = math.fsum((k - first) ** 2 * weight for k, weight in enumerate(weights)) / total
+    mean = first + size * x / failure
+    square = spread + size * x / failure**2 + mean**2
+    return 2 * (classes - 1) / (classes**2 * (classes + 1)) * (square + classes * mean)
+
+
 def read_class_center(mechanism: dict[str, Any]) -> ClassCenter | None:
     """Reads the center of classes of a mechanism file; None without one.
 

@@ -12,12 +12,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
 
-from .class_center_document import COARSE, ClassCenter
+from .class_center_document import COARSE, ClassCenter, sum_zero_variance
 from .row_map_document import ROW_UNIT
 
 LOGIT_UNIT = 1 << 16
@@ -36,22 +35,6 @@ _STEPS, _REFIT_STEPS, _REFIT_ROUNDS = 60, 30, 2
 
 Objective = Callable[[np.ndarray], tuple[float, np.ndarray]]
 """Value and gradient at some coefficients."""
-
-
-def sum_zero_variance(scale: Fraction, classes: int) -> float:
-    """Variance of one of the integers v of sum 0 with P(v) proportional to exp(-|v|_1 / (2 scale)).
-
-    v is the difference of two uniform compositions of m, where m is k plus 2 K - 1 geometric numbers of ratio
-    x = exp(-1 / scale), and P(k) is proportional to C(K - 1, k)^2 x^k.
-    """
-    x, failure = math.exp(-float(1 / scale)), -math.expm1(-float(1 / scale))
-    weights = [float(math.comb(classes - 1, k)) ** 2 * x**k for k in range(classes)]
-    total, size = math.fsum(weights), 2 * classes - 1
-    first = math.fsum(k * weight for k, weight in enumerate(weights)) / total
-    spread = math.fsum((k - first) ** 2 * weight for k, weight in enumerate(weights)) / total
-    mean = first + size * x / failure
-    square = spread + size * x / failure**2 + mean**2
-    return 2 * (classes - 1) / (classes**2 * (classes + 1)) * (square + classes * mean)
 
 
 def floored_shares(counts: np.ndarray, records: int, noise: float) -> np.ndarray:

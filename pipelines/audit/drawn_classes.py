@@ -24,8 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .class_center_document import ClassCenter
-from .class_logits import sum_zero_variance
+from .class_center_document import ClassCenter, sum_zero_variance
 from .class_probabilities import PROBABILITY_UNIT
 from .part_scan import Blocks, PartScan, largest_quotient
 from .shard_columns import Column

@@ -333,7 +333,7 @@ def warning_problems(release: dict[str, Any], mechanism: dict[str, Any]) -> Iter
 def _warning_degrees(release: dict[str, Any], mechanism: dict[str, Any]) -> Iterator[tuple[str, float]]:
     """Names of the possible warnings, in order, each with its statistic over its threshold."""
     if "classes" in mechanism:
-        yield from class_warning_degrees(release, mechanism)
+        yield from class_warning_degrees(mechanism)
         return
     prior = read_floats(read_prior(mechanism), "weights")
     labels, outputs, biases = mechanism["labels"], mechanism["outputs"], mechanism["certificate"]["bias"]

@@ -19,6 +19,7 @@ from ...mechanisms.release.class_release import DRAWN_BY_CENTER, class_budget
 from ...mechanisms.release.prior_release import EarlierMechanism, RefusedRelease, check_records, histogram_shares
 from ...transforms.io.filesystems import is_remote
 from ...transforms.io.input_format import listed
+from ...transforms.progress_log import LOGGER
 from ...transforms.readers.orc_reader import orc_schema
 from ...transforms.readers.parquet_reader import parquet_schema
 from ..errors import UsageError, one_line
@@ -49,6 +50,8 @@ def print_dry_run(release: Release, schema: pa.Schema) -> None:
     ledger = Ledger(release.ledger)
     check_caps(ledger, release.name, release.budget, release.caps, release.unit)
     records = _records(release)
+    for label in release.labels:
+        _warn_of_spaces(label)
     labels = [
         line
         for label, earlier in zip(release.labels, earlier_of_release(ledger, release), strict=True)
@@ -140,6 +143,17 @@ def _label(label: Label) -> str:
         f"{column.name}: {counted(len(column.domain), 'label')}{of}, {ends}{spaced}; rounding {column.rounding}; "
         f"{describe_missing(column)}records are identified by {identity}"
     )
+
+
+def _warn_of_spaces(label: Label) -> None:
+    """Warns of classes with spaces around them, by the list alone: no label is read."""
+    classes = label.column.classes
+    spaced = [value for value in classes.values if value != value.strip()] if classes is not None else []
+    if spaced:
+        LOGGER.warning(
+            "warning: %s: %r of --label_classes has white space at its beginning or end%s: texts are compared exactly",
+            one_line(label.name), spaced[0], f", and so have {len(spaced) - 1} more" if len(spaced) > 1 else "",
+        )  # fmt: skip
 
 
 def _units(release: Release) -> str:

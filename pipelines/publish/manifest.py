@@ -19,11 +19,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
-from ...mechanisms.analysis.utility import CenterFacts, ReleasedFacts
+from ...mechanisms.analysis.utility import CenterFacts, ClassCounts, ReleasedFacts
 from ...mechanisms.center.cell_center import CellCenter
 from ...mechanisms.center.linear_center import LinearCenter
 from ...mechanisms.core.budget import round_up
 from ...mechanisms.core.losses import LOSSES, ZERO_ONE, Loss
+from ...mechanisms.noise.noisy_histogram import HISTOGRAM_SENSITIVITY
+from ...mechanisms.noise.sum_zero_laplace import sum_zero_variance
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import FileSystems, open_input, read_text
 from ...transforms.shards.reduced_shards import shard_form
@@ -481,7 +483,20 @@ def released_facts(
         1 if mechanism.unit is None else mechanism.unit.max_records,
         mechanism.classes,
         None if mechanism.class_center is None else mechanism.class_center.center.budget.total,
+        _class_counts(mechanism),
     )
+
+
+def _class_counts(mechanism: MechanismFile) -> ClassCounts | None:
+    """Noised counts of the classes: those of the center, or of the histogram."""
+    if mechanism.class_center is not None:
+        center = mechanism.class_center.center
+        variance = sum_zero_variance(1 / Fraction(center.budget.counts), len(center.counts))
+        return ClassCounts(tuple(center.counts.tolist()), math.sqrt(variance))
+    if mechanism.classes is None or mechanism.noised is None:
+        return None
+    # The variance of discrete Laplace noise is at most that of continuous noise, twice the square of its scale.
+    return ClassCounts(mechanism.noised.counts, math.sqrt(2) * HISTOGRAM_SENSITIVITY / mechanism.prior_epsilon)
 
 
 def manifest_facts(mechanism: MechanismFile, manifest: Manifest | None) -> ReleasedFacts:

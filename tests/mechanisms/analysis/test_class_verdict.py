@@ -1,12 +1,14 @@
 """Worth of released classes against Fisher information and trained models; verdicts, corrections and warnings."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from labeldp.mechanisms import Prior
 from labeldp.mechanisms.analysis.class_verdict import ClassUtility
-from labeldp.mechanisms.analysis.utility import ReleasedFacts
+from labeldp.mechanisms.analysis.utility import ClassCounts, ReleasedFacts
 from labeldp.mechanisms.analysis.verdict import debiasing, release_warnings, verdict
 from labeldp.mechanisms.core.label_classes import LabelClasses
 from labeldp.mechanisms.release.class_release import center_randomizer
@@ -105,19 +107,28 @@ def test_classes_that_are_never_released():
 
 
 @pytest.mark.parametrize(
-    ("weights", "other", "records", "expected"),
+    ("counts", "named"),
     [
-        ([1, 0, 0], 0, 100_000, ["only_other_class"]),
-        ([0.998, 0.001, 0.001], 0, 100_000, ["only_other_class"]),
-        ([0.97, 0.03, 0], 0, 100_000, []),
-        ([0, 1, 0], 0, 100_000, []),
-        # The noise of the histogram could hide them.
-        ([1, 0, 0], 0, 1000, []),
+        ((500, 401, 999), ""),
+        ((100_000, 0, -30), "'b', 'c'"),
+        ((400, 0, 3000), "'a', 'b'"),
+        ((0, 500, 5000), "'a'"),
+        ((10, 20, 30), "'a', 'b', 'c'"),
+        ((5000,) * 2 + (0,) * 6, "'c', 'd', 'e', 'f', 'g', 'h'"),
+        ((5000,) + (0,) * 7, "'b', 'c', 'd', 'e', 'f', 'g' and 1 more"),
+        (None, ""),
     ],
 )
-def test_the_warning_of_values_that_are_not_listed(weights, other, records, expected):
-    facts = facts_of(weights, 5.0, records, other=other)
-    assert [warning.name for warning in release_warnings(facts)] == expected
+@pytest.mark.parametrize("center_epsilon", [None, 0.5])
+def test_classes_whose_counts_noise_alone_may_give(counts, named, center_epsilon):
+    facts = facts_of([1] * len(counts or "ab"), 5.0, None, other=1)
+    noised = counts and ClassCounts(counts, deviation=100.0)
+    found = release_warnings(replace(facts, class_counts=noised, center_epsilon=center_epsilon))
+    assert [warning.name for warning in found] == ["unseen_classes"] * bool(named)
+    assert [warning.text.split(": by the released counts, of at most 400 rec")[0] for warning in found if named] == [
+        named
+    ] * bool(named)
+    assert all("that are not listed count as 'b'" in warning.text for warning in found)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,8 @@ from labeldp import LabelPrivatizer, privatize
 from labeldp.mechanisms.core.label_classes import LabelClasses
 from labeldp.pipelines.api.class_arrays import read_classes
 
+pytestmark = pytest.mark.filterwarnings("ignore::labeldp.ReleaseWarning")
+
 RECORDS = 600
 TEXTS = np.random.default_rng(3).choice(["a", "b", "much longer"], RECORDS)
 CLICKS = np.random.default_rng(4).random(RECORDS) < 0.4

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from labeldp.mechanisms import Prior, solve
-from labeldp.mechanisms.analysis.utility import ReleasedFacts
+from labeldp.mechanisms.analysis.utility import ClassCounts, ReleasedFacts
 from labeldp.mechanisms.analysis.verdict import release_warnings
 from labeldp.mechanisms.core.label_classes import LabelClasses
 from labeldp.mechanisms.core.losses import ZERO_ONE
@@ -319,7 +319,10 @@ def test_the_auditor_finds_loss_and_warnings_of_the_job(
     document = document_of(name, weights, epsilon)
     document["prior"]["epsilon"] = prior_epsilon
     for records in (100, 10_000, 10**7):
-        facts = ReleasedFacts(randomizer, prior, prior_epsilon, records, classes=classes)
+        counted = tuple((prior.weights * records).astype(int).tolist())
+        document["prior"] |= {"counts": list(counted), "records": records} if prior_epsilon else {}
+        counts = ClassCounts(counted, 2**1.5 / prior_epsilon) if prior_epsilon else None
+        facts = ReleasedFacts(randomizer, prior, prior_epsilon, records, classes=classes, class_counts=counts)
         stated = [warning.name for warning in release_warnings(facts)]
         release = {
             "release.records": records, "release.prior_epsilon": prior_epsilon, "release.warnings": stated,
@@ -328,28 +331,29 @@ def test_the_auditor_finds_loss_and_warnings_of_the_job(
         }  # fmt: skip
         assert list(class_statement_problems(release, document)) == []
         assert list(warning_problems(release, document)) == []
-        for warning in ("only_other_class", "lost_classes", "label_error"):
+        for warning in ("unseen_classes", "lost_classes", "label_error"):
             if warning in stated:
                 others = [each for each in stated if each != warning]
                 expected = f"release.warnings lacks {warning}"
             else:
-                names = ("only_other_class", "lost_classes", "label_error")
+                names = ("unseen_classes", "lost_classes", "label_error")
                 others = [each for each in names if each in (*stated, warning)]
                 expected = f"release.warnings has {warning}, which the released facts do not give"
             assert list(warning_problems(release | {"release.warnings": others}, document)) == [expected]
 
 
-def test_only_the_other_class_stands_out(flags: dict[str, Any], tmp_path: Path, invoke: Any, command: Any) -> None:
-    more = {
-        "label": "ill", "label_classes": "None,Cold,other", "other_class": "other", "epsilon": 4, "prior_epsilon": 1,
-        "output": tmp_path / "misspelled",
-    }  # fmt: skip
-    invoke(command("privatize", flags | more)).ok()
+@pytest.mark.parametrize("around", [{"center": "none", "prior_epsilon": 1}, {}])
+def test_misspelled_classes_are_named(
+    around: dict[str, Any], flags: dict[str, Any], tmp_path: Path, invoke: Any, command: Any
+) -> None:
     folder = tmp_path / "misspelled"
-    assert read(folder, "release.json")["warnings"] == ["only_other_class"]
+    classes = {"label": "ill", "label_classes": "None, cold,other", "other_class": "other", "epsilon": 2}
+    outcome = invoke(command("privatize", flags | classes | around | {"output": folder})).ok()
+    assert "warning: 'None', ' cold': by the released counts" in outcome.err
+    assert read(folder, "release.json")["warnings"] == ["unseen_classes"]
     assert problems(folder, data=True) == ()
     changed_documents(folder, lambda mechanism, release: release.update(warnings=[]))
-    assert problems(folder) == ("release.warnings lacks only_other_class",)
+    assert problems(folder) == ("release.warnings lacks unseen_classes",)
 
 
 # Changed records.

@@ -181,3 +181,14 @@ def test_fit_charges_the_histogram_only(dry: Any) -> None:
     (line,) = [line for line in dry("csv", command="fit") if line.startswith("charged")]
 
     assert line.startswith("charged    the part of the histogram, and by apply the rest of epsilon 1, to ")
+
+
+@pytest.mark.parametrize("classes", ["a,b", "a, b ,\tc"])
+def test_it_warns_of_classes_with_spaces_around_them(classes: str, job: Any, invoke: Any, write: Any) -> None:
+    grid = dict.fromkeys(("label_min", "label_max", "label_step"))
+    argv = job(
+        "privatize", input=write("parquet", "a"), input_format="parquet", label="weeks", label_classes=classes, **grid
+    )
+    warned = invoke([*argv, "--dry_run"]).ok().err
+    text = "warning: weeks: ' b ' of --label_classes has white space at its beginning or end, and so have 1 more: texts"
+    assert (text in warned) == (" b " in classes)

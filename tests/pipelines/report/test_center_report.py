@@ -182,6 +182,7 @@ def test_beside_another_release(other: str, folder: Path, invoke: Any, tmp_path:
     assert output.read_text().count("<svg ") == 6
 
 
+@pytest.mark.filterwarnings("ignore::labeldp.ReleaseWarning")
 def test_a_release_in_memory(tmp_path: Path, key_file: Path, read_page: Any) -> None:
     rng = np.random.default_rng(1)
     feature = rng.normal(size=2000)
