@@ -18,7 +18,8 @@ from apache_beam.pvalue import AsList, AsSingleton, PCollection
 
 from ..mechanisms.core.budget import MIN_EPSILON, remaining_epsilon
 from ..mechanisms.core.randomizer import Randomizer
-from ..mechanisms.release.center_release import CenterFeatures
+from ..mechanisms.release.center_passes import center_passes
+from ..mechanisms.release.feature_sample import CenterFeatures
 from ..mechanisms.release.unit_bound import UnitBound, UnitCounts
 from ..pipelines.errors import FieldError
 from ..pipelines.publish.job_result import JobResult
@@ -49,7 +50,7 @@ from ..transforms import (
     row_fields,
 )
 from ..transforms.center.feature_sample import SampleFeatures
-from ..transforms.center.fit_center import AppendCenter, DesignCells, DesignCenter, FitCells, FitLinearCenter
+from ..transforms.center.fit_center import AppendCenter, DesignPass, ReleasePass
 from ..transforms.errors import OTHER_MECHANISM
 from ..transforms.io.filesystems import delete_folder
 from ..transforms.shards.publish_shards import require_digest, require_empty
@@ -536,11 +537,10 @@ class LabelDP(beam.PTransform):
             if center in fields:
                 raise InputError(f"the rows have a field {center!r}: name the new field with center_column")
             sample: Any = batches | "SampleFeatures" >> SampleFeatures(features, self._key)
-            design: Any = sample | "DesignCenter" >> DesignCenter(self._center_epsilon)
-            linear: Any = batches | "FitLinearCenter" >> FitLinearCenter(self._column, design, self._key)
-            if features.cells:
-                cells: Any = linear | "DesignCells" >> DesignCells(sample, self._center_epsilon)
-                linear = batches | "FitCells" >> FitCells(self._column, linear, cells, self._key)
+            linear: Any = None
+            for one in center_passes(features, classes=False):
+                design: Any = sample | f"Design {one.name}" >> DesignPass(one, self._center_epsilon, linear)
+                linear = batches | f"Release {one.name}" >> ReleasePass(one, self._column, design, self._key, linear)
             batches = batches | "AppendCenter" >> AppendCenter(linear, self._column)
             noisy_prior = dataclasses.replace(self._prior, linear=linear)
             fields = {**fields, center: np.float64}

@@ -59,8 +59,7 @@ def usable_records(batch: LabelledBatch, column: LabelColumn, centered: bool = T
 
 def _record_centers(batch: LabelledBatch, column: LabelColumn) -> tuple[np.ndarray | None, int]:
     """Centers of records as in `LabelRecords`, and the number of those that are missing or infinite."""
-    if column.center is None or column.classes is not None:
-        # Classes are drawn from their center.
+    if column.center is None or not column.around_center:
         return None, 0
     indices, missing = column.center_indices(center_values(batch, column.center))
     if column.groups is not None:

@@ -97,7 +97,6 @@ class BindNoise(beam.PTransform):
       key: Reference to the secret key.
       threshold: Limit on the records without a usable label.
       id_groups: Number of groups of ids, as of `CountUniqueIds`.
-      center_epsilons: Epsilons of the parts of a center of classes; None for any other mechanism.
     """
 
     column: LabelColumn
@@ -105,7 +104,6 @@ class BindNoise(beam.PTransform):
     key: NoiseKeyFile
     threshold: Threshold = Threshold()
     id_groups: int = ID_GROUPS
-    center_epsilons: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -116,7 +114,7 @@ class BindNoise(beam.PTransform):
             | "SummarizeLabels" >> SummarizeLabels(self.column, self.key)
             | "Bind"
             >> beam.ParDo(
-                _Bind(self.column, self.budget, self.key, self.threshold, self.center_epsilons),
+                _Bind(self.column, self.budget, self.key, self.threshold),
                 *after_unique_ids(batches, self.column, self.id_groups),
             ).with_output_types(NoiseBinding)
             | "Checkpoint" >> beam.Reshuffle()
@@ -130,11 +128,9 @@ class _Bind(beam.DoFn):
         budget: BudgetSplit,
         key: NoiseKeyFile,
         threshold: Threshold,
-        center_epsilons: tuple[float, ...] | None,
     ):
         self._column = column
         self._budget = budget
-        self._center_epsilons = center_epsilons
         self._key = key
         self._threshold = threshold
 
@@ -143,7 +139,7 @@ class _Bind(beam.DoFn):
         counts = summary.records, summary.unusable, self._column.described, summary.several, summary.left_out
         self._threshold.check(*counts)
         check_centers(summary, self._column)
-        yield make_binding(summary, self._column, self._budget, self._key.load(), self._center_epsilons)
+        yield make_binding(summary, self._column, self._budget, self._key.load())
 
 
 def check_centers(summary: LabelSummary, column: LabelColumn) -> None:

@@ -12,6 +12,7 @@ import apache_beam as beam
 from apache_beam.pvalue import PCollection, TaggedOutput
 from apache_beam.utils.shared import Shared
 
+from ..mechanisms.center.class_center import ClassCenter
 from ..mechanisms.center.class_model import center_fingerprint
 from ..mechanisms.core.randomizer import Randomizer
 from ..mechanisms.noise.input_digest import RawSums, add_sums, input_digest
@@ -20,6 +21,7 @@ from ..mechanisms.release.label_column import LabelColumn
 from ..mechanisms.release.label_draws import LabelSampler, fits
 from ..mechanisms.release.label_records import label_sums
 from .batches import Carried, LabelledBatch, as_argument, as_side_input, replace_label
+from .draw_classes import draw_batch
 from .errors import CHANGED_INPUT, OTHER_MECHANISM, InputError, redact_errors
 from .label_summary import UsableRecords, usable_records
 from .noise_key_file import NoiseKeyFile
@@ -100,6 +102,9 @@ class PrivatizeLabels(beam.PTransform):
     range, to which they are clipped. The center column stays as it is. With groups, M takes positions in the range of
     the record's group, and its outputs are mapped back to that range (`group_ranges`).
 
+    In place of a randomizer, classes may have a center: they are drawn from the probabilities that it predicts, which
+    become a column of their own (`draw_batch`).
+
     Of several private columns, each has a stage of its own, one after the other, with the others in
     `LabelColumn.others`. Their epsilons add up.
 
@@ -107,14 +112,14 @@ class PrivatizeLabels(beam.PTransform):
     its records need ids.
 
     Attributes:
-      randomizer: Exactly one randomizer, as a PCollection, carried by the batches, or as a value.
+      randomizer: Exactly one randomizer or center of classes, as a PCollection, carried by the batches, or as a value.
       binding: Exactly one NoiseBinding (a PriorRelease is one), as a PCollection or carried; or a StreamBinding.
       column: The private column. Its domain must be that of the randomizer; with a center, the randomizer's must be
         consecutive residuals, or with groups it must have a range for each of them.
       key: Reference to the secret key.
     """
 
-    randomizer: PCollection[Randomizer] | Carried[Randomizer] | Randomizer
+    randomizer: PCollection[Any] | Carried[Any] | Randomizer | ClassCenter
     binding: PCollection[NoiseBinding] | Carried[NoiseBinding] | StreamBinding
     column: LabelColumn
     key: NoiseKeyFile
@@ -200,14 +205,16 @@ class _Randomize(beam.DoFn):
     @redact_errors("privatizing labels")
     def process(self, batch: LabelledBatch, randomizer: Any, binding: Any) -> Iterator[LabelledBatch | TaggedOutput]:
         randomizer, binding = batch.resolve(randomizer), batch.resolve(binding)
-        sampler = self._sampler(randomizer, binding)
         records = usable_records(batch, self._column)
         yield from dead_letters(records)
         mechanisms: frozenset[str] = frozenset()
         if len(records.labels):
-            mechanisms = frozenset([sampler.randomizer.fingerprint.hex()])
-            yield privatize_batch(records, sampler)
-        if not sampler.streaming:
+            mechanisms = frozenset([drawn_by(randomizer)])
+            if isinstance(randomizer, ClassCenter):
+                yield draw_batch(records, randomizer, binding.noise_key(self._secret))
+            else:
+                yield privatize_batch(records, self._sampler(randomizer, binding))
+        if not isinstance(binding, StreamBinding):
             sums = label_sums(records.labels, self._secret)
             yield TaggedOutput(DRAWN, Drawn(sums, mechanisms))
         self._progress.add(len(records.labels))
@@ -230,6 +237,11 @@ class _Randomize(beam.DoFn):
         return self._samplers[wanted]
 
 
+def drawn_by(mechanism: Randomizer | ClassCenter) -> str:
+    """Fingerprint of what draws labels, in hexadecimal digits."""
+    return center_fingerprint(mechanism) if isinstance(mechanism, ClassCenter) else mechanism.fingerprint.hex()
+
+
 class CompareDigests(beam.DoFn):
     """Converts the raw sums to their digest, which is safe to show, and compares it with that of the binding.
 
@@ -244,12 +256,10 @@ class CompareDigests(beam.DoFn):
     @redact_errors("comparing the passes")
     def process(self, drawn: Drawn, randomizer: Any, binding: NoiseBinding) -> Iterator[int | TaggedOutput]:
         column = self._column
-        digest = input_digest(self._key.load(), drawn.sums, column.request(binding.center_epsilons), binding.budget)
+        digest = input_digest(self._key.load(), drawn.sums, column.request, binding.budget)
         if digest != binding.digest:
             raise InputError(CHANGED_INPUT)
-        mechanism = (
-            randomizer.fingerprint.hex() if isinstance(randomizer, Randomizer) else center_fingerprint(randomizer)
-        )
+        mechanism = drawn_by(randomizer)
         if drawn.mechanisms - {mechanism}:
             raise InputError(OTHER_MECHANISM)
         yield digest

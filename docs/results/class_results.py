@@ -23,19 +23,15 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from labeldp.mechanisms.center.class_center import (
-    PROBABILITY_UNIT,
-    ClassCenter,
-    ReleasedClassCells,
-    design_class_cells,
-    design_classes,
-    draw_classes,
-    noised_class_counts,
-    split_class_budget,
-)
-from labeldp.mechanisms.center.class_logit import LinearClasses, class_sums, noised_class_sums
+from labeldp.mechanisms.center.class_center import PROBABILITY_UNIT, ClassCenter, draw_classes
 from labeldp.mechanisms.center.feature_rows import Categories
-from labeldp.mechanisms.center.linear_center import MOST_SAMPLE
+from labeldp.mechanisms.core.label_classes import LabelClasses
+from labeldp.mechanisms.noise.keyed_words import KEY_BYTES, integer_identities
+from labeldp.mechanisms.release.center_passes import center_passes, run_passes
+from labeldp.mechanisms.release.feature_sample import CenterFeatures, sample_words, smallest
+from labeldp.mechanisms.release.label_column import LabelColumn
+from labeldp.mechanisms.release.label_records import LabelRecords, count_labels
+from labeldp.mechanisms.release.prior_release import release_prior
 from scipy.optimize import minimize_scalar
 from sklearn.datasets import load_digits
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
@@ -172,26 +168,16 @@ def matrix_of(frame: pd.DataFrame) -> tuple[np.ndarray, list[bool]]:
 
 
 def released_center(frame: pd.DataFrame, classes: np.ndarray, size: int, epsilon: float, seed: int) -> ClassCenter:
-    """Releases the center of classes."""
-    keys = [bytes([seed + 1, place] * 16) for place in range(3)]
-    columns, budget = columns_of(frame), split_class_budget(epsilon)
-    sampled = frame.iloc[np.random.default_rng(seed).permutation(len(frame))[:MOST_SAMPLE]]
-    sample = columns_of(sampled)
-    counts = noised_class_counts(np.bincount(classes, minlength=size)[None], budget.counts, keys[0])[0]
-    design = design_classes(sample, counts, budget)
-    assert design is not None
-    rows, sums = design.map.rows(columns), ()
-    if design.epsilon:
-        sums = noised_class_sums(class_sums(rows, classes, size), design.map.norm, design.epsilon, keys[1])
-    linear = LinearClasses.fit(design, sums)
-    made = design_class_cells(sample, linear, counts, budget)
-    if made is None:
-        return ClassCenter(budget, counts, linear, None)
-    partition = made.sample.partition
-    places = partition.tree.cells(partition.codes(columns, linear, rows, linear.logits(rows)))
-    raw = np.bincount(places * size + classes, minlength=made.cells * size).reshape(-1, size)
-    noised = noised_class_counts(raw, made.epsilon, keys[2])
-    return ClassCenter(budget, counts, linear, ReleasedClassCells.fit(made, linear, noised))
+    """Releases the center of classes, as a job that asks for one does; raises RefusedRelease for too few records."""
+    secret, features = bytes([seed + 1] * KEY_BYTES), columns_of(frame)
+    named = LabelClasses(tuple(f"class {place}" for place in range(size)))
+    column = LabelColumn("class", named.domain, "record", center="probabilities", classes=named)
+    identities = integer_identities("record", np.arange(len(frame)))
+    records = LabelRecords(column, classes.astype(np.float64), identities)
+    prior = release_prior(count_labels(records, secret), column, epsilon, None, secret, "rr")
+    sample = smallest(sample_words(secret, identities), features, len(frame))
+    passes = center_passes(CenterFeatures(tuple(features), cells=True), classes=True)
+    return run_passes(passes, sample, column, epsilon, secret, lambda _: iter([(records, features)]), prior)
 
 
 def trained(

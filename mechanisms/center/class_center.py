@@ -1,8 +1,8 @@
 """Center of classes: probabilities of K classes from features, learned from exactly noised numbers.
 
-The labels enter three times, each with noise of sum 0 over the classes (see `sum_zero_laplace`):
+The labels enter three times, the last two with noise of sum 0 over the classes (see `sum_zero_laplace`):
 
-1. counts of the classes, a changed label moves 1: scale 1 / epsilon_0;
+1. histogram of the classes, with independent noise of scale 2 / epsilon_0, as of every release;
 2. class sums of the rows of a linear center (`class_logit`), a changed label moves a row of norm A: scale A /
    epsilon_1. They are left out where noise would exceed what they say;
 3. counts of the classes in each cell of a partition of the features, a changed label moves 1 within one cell, which
@@ -26,9 +26,10 @@ from functools import cached_property
 
 import numpy as np
 
-from ..core.budget import MIN_EPSILON, check_epsilon, round_up
+from ..core.budget import MIN_EPSILON, BudgetSplit, check_epsilon, round_up
 from ..core.reproducible import log, one_blas_thread
 from ..noise.discrete_laplace import ByteStream
+from ..noise.noisy_histogram import HISTOGRAM_SENSITIVITY
 from ..noise.sum_zero_laplace import sum_zero_laplace, sum_zero_variance
 from .cell_partition import LEAST_CELLS, MOST_CELLS
 from .cell_trees import FOLDS
@@ -49,8 +50,8 @@ from .logit_fit import exact_product, softmax
 
 PROBABILITY_UNIT = 1 << 16
 """Probabilities are integer multiples of 1 / PROBABILITY_UNIT."""
-# Parts of epsilon for the counts of the classes and for the class sums.
-_COUNTS, _SUMS = Fraction(1, 40), Fraction(1, 4)
+# Part of what the histogram leaves of epsilon, for the class sums.
+_SUMS = Fraction(1, 4)
 _CELL = 1.3
 # Smaller cells than this are not worth their price.
 _LEAST_CELL = 5.0
@@ -78,7 +79,7 @@ def cell_size(shares: np.ndarray, epsilon: float) -> float:
 
 @dataclass(frozen=True)
 class ClassBudget:
-    """Parts of epsilon: counts of the classes, class sums, counts of the cells.
+    """Parts of epsilon: histogram of the classes, class sums, counts of the cells.
 
     What the sums do not take, where they are left out, goes to the cells.
     """
@@ -93,12 +94,10 @@ class ClassBudget:
         return round_up(sum((Fraction(each) for each in (self.counts, self.sums, self.cells)), Fraction(0)))
 
 
-def split_class_budget(epsilon: float) -> ClassBudget:
-    """Splits the budget of a center of classes; small fractions, from which sampling is fast."""
-    check_epsilon(epsilon)
-    counts, sums = (part * Fraction(epsilon) // _GRAIN * _GRAIN for part in (_COUNTS, _SUMS))
-    cells = (Fraction(epsilon) - counts - sums) // _GRAIN * _GRAIN
-    return ClassBudget(float(counts), float(sums), float(cells))
+def split_class_budget(budget: BudgetSplit) -> ClassBudget:
+    """Splits what the histogram of the classes leaves of a budget; small fractions, from which sampling is fast."""
+    sums = _SUMS * Fraction(budget.labels) // _GRAIN * _GRAIN
+    return ClassBudget(budget.prior, float(sums), float(Fraction(budget.labels) - sums))
 
 
 def noised_class_counts(counts: np.ndarray, epsilon: float, noise_key: bytes) -> np.ndarray:
@@ -112,22 +111,23 @@ def noised_class_counts(counts: np.ndarray, epsilon: float, noise_key: bytes) ->
     return counts + sum_zero_laplace(stream, 1 / Fraction(epsilon), counts.shape[1], len(counts))
 
 
-def released_shares(counts: np.ndarray, epsilon: float) -> np.ndarray:
-    """Shares of the classes, shape (K,), float64 > 0, from their noised counts."""
-    noise = sum_zero_variance(1 / Fraction(epsilon), len(counts))
-    return floored_shares(counts.astype(np.float64), int(counts.sum()), noise)
+def released_shares(counts: np.ndarray, records: int, epsilon: float) -> np.ndarray:
+    """Shares of the classes, shape (K,), float64 > 0, from the noised counts of the histogram and the records."""
+    noise = 2 * (HISTOGRAM_SENSITIVITY / epsilon) ** 2
+    return floored_shares(counts.astype(np.float64), records, noise)
 
 
-def design_classes(sample: Columns, counts: np.ndarray, budget: ClassBudget) -> LogitDesign | None:
-    """Chooses the linear part from a public sample of features and the noised counts of the classes, shape (K,).
+def design_classes(sample: Columns, shares: np.ndarray, records: int, epsilon: float) -> LogitDesign | None:
+    """Chooses the linear part from a public sample of features and the released shares of the classes, shape (K,).
 
-    None if there is no feature, or one class alone. Raises ValueError if there are too many classes.
+    `epsilon` is the budget of the class sums. None if there is no feature, or one class alone. Raises ValueError if
+    there are too many classes.
     """
-    if len(counts) > MOST_CLASSES:
-        raise ValueError(f"there are {len(counts)} classes; at most {MOST_CLASSES} are allowed")
-    if len(counts) < 2:
+    if len(shares) > MOST_CLASSES:
+        raise ValueError(f"there are {len(shares)} classes; at most {MOST_CLASSES} are allowed")
+    if len(shares) < 2:
         return None
-    return design_logit(sample, int(counts.sum()), released_shares(counts, budget.counts), budget.sums)
+    return design_logit(sample, records, shares, epsilon)
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,18 +153,17 @@ def cells_epsilon(linear: LinearClasses, budget: ClassBudget) -> float:
     return float(Fraction(budget.cells) + (0 if linear.sums else Fraction(budget.sums)))
 
 
-def design_class_cells(
-    sample: Columns, linear: LinearClasses, counts: np.ndarray, budget: ClassBudget
-) -> ClassCellDesign | None:
-    """Chooses the partition from a public sample of features and what was released; None if cells would be too few.
+def design_class_cells(sample: Columns, center: ClassCenter) -> ClassCellDesign | None:
+    """Chooses the partition from a public sample of features and a center without cells.
 
-    `counts` are the noised counts of the classes, shape (K,).
+    None if the cells would be too few.
     """
-    spent = cells_epsilon(linear, budget)
+    linear = center.linear
+    spent = cells_epsilon(linear, center.budget)
     if spent < MIN_EPSILON:
         return None
-    shares = linear.shares if linear.sums else released_shares(counts, budget.counts)
-    records, sampled = int(counts.sum()), len(next(iter(sample.values())))
+    records, sampled = linear.design.records, len(next(iter(sample.values())))
+    shares = linear.shares if linear.sums else center.shares
     most = min(int(records / cell_size(shares, spent)), MOST_CELLS, sampled // _SAMPLED_IN_CELL)
     if most < LEAST_CELLS:
         return None
@@ -218,7 +217,7 @@ class ClassCenter:
 
     Attributes:
       budget: Parts of epsilon.
-      counts: Noised counts of the classes, shape (K,), int64.
+      counts: Noised counts of the histogram of the classes, shape (K,), int64.
       linear: Linear part.
       cells: Cells; None if there are none.
     """
@@ -233,6 +232,11 @@ class ClassCenter:
         """Budget that was spent, rounded up."""
         cells = Fraction(self.cells.design.epsilon) if self.cells else Fraction(0)
         return round_up(Fraction(self.budget.counts) + Fraction(self.linear.design.epsilon) + cells)
+
+    @property
+    def shares(self) -> np.ndarray:
+        """Shares of the classes by the histogram, shape (K,), float64 > 0."""
+        return released_shares(self.counts, self.linear.design.records, self.budget.counts)
 
     def probabilities(self, columns: MappedColumns) -> np.ndarray:
         """Predicts the probabilities of the classes of n records.
@@ -256,7 +260,7 @@ class ClassCenter:
     def _of_rows(self, rows: np.ndarray) -> np.ndarray:
         logits = self.linear.logits(rows)
         if not self.linear.sums:
-            base = log(released_shares(self.counts, self.budget.counts))
+            base = log(self.shares)
             logits = logits + np.rint(base * LOGIT_UNIT).astype(np.int64)
         return coded_probabilities(logits)
 

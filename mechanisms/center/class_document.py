@@ -101,8 +101,6 @@ def read_class_center(document: object) -> ClassCenter:
         raise ValueError("the center has fewer than two classes")
     counts = np.array(read_wholes(listed, "counts", len(listed), -_MOST_COUNT, _MOST_COUNT), np.int64)
     linear = _linear(found["linear"], len(counts))
-    if sum(counts.tolist()) != linear.design.records:
-        raise ValueError("the counts of the classes do not add up to the number of records")
     if linear.design.epsilon not in (0.0, budget.sums):
         raise ValueError("the linear center has another epsilon than its part of the budget")
     cells = None if found["cells"] is None else _cells(found["cells"], linear, budget)

@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from ..core.budget import MIN_EPSILON
 from ..core.label_classes import LabelClasses
+from ..core.randomizer import Randomizer
 from .center_model import CENTER_FORMAT, mapped_columns
 from .class_center import PROBABILITY_UNIT, ClassCenter
 from .class_document import class_document, read_class_center
@@ -101,6 +103,18 @@ class ClassModel:
         """
         found = mapped_columns(self.center.linear.design.map, columns)
         return self.center.probabilities(found) / PROBABILITY_UNIT
+
+
+DRAWN_BY_CENTER = "class_center"
+"""Name of the mechanism of classes that are drawn from the probabilities of their center."""
+
+
+def center_randomizer(classes: int) -> Randomizer:
+    """Randomizer of classes that are drawn from a center: the same weights for all labels, of which it says nothing."""
+    weights = np.full((classes, classes), (1 << 62) // classes, np.uint64)
+    weights[:, 0] += np.uint64((1 << 62) - classes * ((1 << 62) // classes))
+    places = np.arange(classes, dtype=np.float64)
+    return Randomizer(places, places, weights, MIN_EPSILON, DRAWN_BY_CENTER, {})
 
 
 @functools.lru_cache(maxsize=16)

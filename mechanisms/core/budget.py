@@ -72,6 +72,11 @@ class BudgetSplit:
         return round_up(Fraction(self.prior) + Fraction(self.labels))
 
 
+def whole_grains(epsilon: float) -> float:
+    """Rounds a budget down to a small fraction, of which differences are exact; the smallest ones stay as they are."""
+    return float(Fraction(epsilon) // _SPLIT_GRAIN * _SPLIT_GRAIN) or epsilon
+
+
 def decimal_budget(epsilon: float) -> float:
     """Rounds a budget down to the decimal that was written, but for the smallest budgets, whose floats are above it.
 

@@ -179,8 +179,6 @@ class NoiseRequest:
       classes: Classes of the label; None for numbers.
       missing: What a missing label counts as; None to leave such records out.
       reading: Options of text files by which labels are read, with their values; those of the default are left out.
-      center_epsilons: Epsilons of the parts of a center of classes, on which the budget of a record is spent; None for
-        any other release.
     """
 
     column: str
@@ -192,7 +190,6 @@ class NoiseRequest:
     classes: LabelClasses | None = None
     missing: float | None = None
     reading: Reading = ()
-    center_epsilons: tuple[float, ...] | None = None
 
     @property
     def given(self) -> dict[str, Any]:
@@ -204,7 +201,6 @@ class NoiseRequest:
             "classes": self.classes and self.classes.request,
             "missing": None if self.missing is None else float(self.missing).hex(),
             "reading": [list(each) for each in self.reading] or None,
-            "center_epsilons": self.center_epsilons and [each.hex() for each in self.center_epsilons],
         }
         return {name: value for name, value in found.items() if value is not None}
 

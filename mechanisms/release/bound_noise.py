@@ -45,7 +45,6 @@ class NoiseBinding:
       classes: Classes whose places are the domain; None for numbers.
       missing: Label that a missing one counts as, of classes a place; None if such records were left out.
       reading: Options of text files by which labels are read, other than the default.
-      center_epsilons: Epsilons of the parts of a center of classes; None for any other release.
     """
 
     digest: int
@@ -63,7 +62,11 @@ class NoiseBinding:
     classes: LabelClasses | None = None
     missing: float | None = None
     reading: Reading = ()
-    center_epsilons: tuple[float, ...] | None = None
+
+    @property
+    def around_center(self) -> bool:
+        """True for labels around a center; classes have one that they may be drawn from."""
+        return self.center is not None and self.classes is None
 
     @property
     def missing_label(self) -> float | str | None:
@@ -79,7 +82,7 @@ class NoiseBinding:
         Returns:
           32 bytes.
         """
-        return derive_noise_key(secret, self.digest, self._bound_column.request(self.center_epsilons), self.budget)
+        return derive_noise_key(secret, self.digest, self._bound_column.request, self.budget)
 
     @property
     def _bound_column(self) -> LabelColumn:
@@ -88,27 +91,19 @@ class NoiseBinding:
         return LabelColumn(self.column, self.domain, **named)
 
 
-def make_binding(
-    summary: LabelSummary,
-    column: LabelColumn,
-    budget: BudgetSplit,
-    secret: bytes,
-    center_epsilons: tuple[float, ...] | None = None,
-) -> NoiseBinding:
+def make_binding(summary: LabelSummary, column: LabelColumn, budget: BudgetSplit, secret: bytes) -> NoiseBinding:
     """Binds the noise of a release to a summary of its whole input.
 
-    The result is the part of the summary that is safe to show: digest and record counts. `center_epsilons` are those of
-    the parts of a center of classes; None for any other release.
+    The result is the part of the summary that is safe to show: digest and record counts.
     """
     return NoiseBinding(
-        digest=input_digest(secret, summary.sums, column.request(center_epsilons), budget),
+        digest=input_digest(secret, summary.sums, column.request, budget),
         column=column.name,
         domain=column.domain,
         budget=budget,
         records=summary.records,
         unusable=summary.unusable,
         missing_centers=summary.missing_centers,
-        center_epsilons=center_epsilons,
         **{name: getattr(column, name) for name in _OF_COLUMN},
     )
 
@@ -142,7 +137,7 @@ class StreamBinding:
         Returns:
           32 bytes.
         """
-        request = column.request()
+        request = column.request
         bound_to: list[Any] = [self.release, *request.needed.values()]
         for name, value in request.given.items():
             bound_to.append([name, *(value if isinstance(value, list) else [value])])

@@ -147,6 +147,11 @@ class LabelColumn:
         indices[known] = self._rounder.nearest(values[known])
         return indices, int((~known).sum())
 
+    @property
+    def around_center(self) -> bool:
+        """True for labels around a center; classes have one that they may be drawn from."""
+        return self.center is not None and self.classes is None
+
     @cached_property
     def residuals(self) -> ResidualDomain:
         """Residuals of the labels around their centers.
@@ -159,7 +164,7 @@ class LabelColumn:
     @property
     def cells(self) -> int:
         """Number of cells of the histogram: k, or with a center the number of cells of residuals, in all groups."""
-        if self.center is None or self.classes is not None:
+        if not self.around_center:
             return len(self.domain)
         return self.residuals.cells * (1 if self.groups is None else self.groups.size)
 
@@ -168,11 +173,9 @@ class LabelColumn:
         """Label that a missing one counts as: a number or one of the classes; None to leave such records out."""
         return None if self.missing is None else stated_label(self.missing, self.classes)
 
-    def request(self, center_epsilons: tuple[float, ...] | None = None) -> NoiseRequest:
+    @property
+    def request(self) -> NoiseRequest:
         """Everything about the column that noise and input digest are bound to.
-
-        Args:
-          center_epsilons: Epsilons of the parts of a center of classes; None for any other release.
 
         Returns:
           The fields. Of the others, `id_column` is a part of the identities of records, `declared` gives no label
@@ -180,7 +183,7 @@ class LabelColumn:
         """
         groups = None if self.groups is None else self.groups.request
         unit = None if self.unit is None else self.unit.request
-        named = self.center, groups, unit, self.classes, self.missing, self.reading, center_epsilons
+        named = self.center, groups, unit, self.classes, self.missing, self.reading
         return NoiseRequest(self.name, self.labels, self.rounding, *named)
 
     def split(self, bound: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:

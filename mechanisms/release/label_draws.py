@@ -74,7 +74,7 @@ def fits(column: LabelColumn, randomizer: Randomizer) -> bool:
         return False
     if column.classes is not None and not set(randomizer.outputs.tolist()) <= set(column.domain):
         return False
-    if column.center is None or column.classes is not None:
+    if not column.around_center:
         return tuple(randomizer.labels.tolist()) == column.domain
     try:
         if column.groups is None or randomizer.group_ranges is None:

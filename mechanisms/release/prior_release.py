@@ -21,10 +21,12 @@ from ..core.budget import (
     CELL_RESIDUAL_SHARE,
     CLASS_SHARE,
     LEAST_RESIDUAL_SHARE,
+    MIN_EPSILON,
     RESIDUAL_SHARE,
     BudgetSplit,
     remaining_epsilon,
     split_budget,
+    whole_grains,
 )
 from ..core.prior import Prior
 from ..core.randomizer import Randomizer
@@ -85,16 +87,19 @@ def release_prior(
 
     if column.groups is not None:
         return _release_groups(summary, column, split, secret, mechanism, linear)
-    if column.center is not None and len(column.residuals.grid) > MOST_RESIDUALS:
+    if column.around_center and len(column.residuals.grid) > MOST_RESIDUALS:
         raise RefusedRelease(
             f"{len(column.domain):,} labels have more residuals around a center than the {MOST_RESIDUALS:,} that "
             "mechanisms support: use a coarser grid (`working_grid` chooses one)"
         )
     budget, unit_epsilon = _of_units(split(column.cells), column.unit)
+    if column.classes is not None and column.center is not None:
+        # The parts of a center add up to it exactly, and leave the least epsilon to the randomizer beside it.
+        budget = BudgetSplit(budget.prior, whole_grains(remaining_epsilon(budget.labels, MIN_EPSILON)))
     _check(budget, summary.records, mechanism, linear)
     binding = make_binding(summary, column, budget, secret)
     counts = noisy_counts(summary.counts, budget.prior, binding.noise_key(secret))
-    if column.center is None:
+    if not column.around_center:
         prior = estimated_prior(column.labels, counts, summary.records, budget.prior)
     else:
         prior = column.residuals.prior(counts, budget.prior)
@@ -121,7 +126,7 @@ def histogram_shares(
     column: LabelColumn, mechanism: str, epsilon: float, linear: LinearCenter | None
 ) -> dict[str, Fraction]:
     """Arguments of `split_budget`: bounds on the histogram's share of what the center leaves of `epsilon`."""
-    if column.center is None:
+    if not column.around_center:
         return {"most": max(prior_share(mechanism), Fraction(0) if column.classes is None else CLASS_SHARE)}
     least = LEAST_RESIDUAL_SHARE
     if linear is not None and _has_cells(linear):
@@ -223,7 +228,7 @@ class EarlierMechanism:
             if release.groups is not None:
                 prior = grouped_prior(histogram_of(release), self.randomizer)
             else:
-                prior = release.prior if release.center is None else restricted_prior(release.prior, labels)
+                prior = restricted_prior(release.prior, labels) if release.around_center else release.prior
         except ValueError:
             return False
         return np.array_equal(prior.labels, labels) and self.prior.weights.tobytes() == prior.weights.tobytes()
@@ -270,7 +275,7 @@ def solved(release: PriorRelease, mechanism: Mechanism | None) -> Randomizer:
     and the randomizer states the choice. Raises ValueError if the mechanism has no randomizer for the prior; the
     message may depend on the prior.
     """
-    prior, epsilon, residuals = release.prior, release.budget.labels, release.center is not None
+    prior, epsilon, residuals = release.prior, release.budget.labels, release.around_center
     if release.groups is not None:
         return solve_for_groups(histogram_of(release), epsilon, mechanism)
     if mechanism is None:

@@ -18,6 +18,7 @@ import numpy as np
 
 from ...mechanisms.analysis.utility import ReleasedFacts
 from ...mechanisms.analysis.verdict import Verdict, Warn, debiasing, release_warnings, verdict
+from ...mechanisms.center.class_center import ClassCenter
 from ...mechanisms.center.feature_rows import RowMap
 from ...mechanisms.center.linear_center import LinearCenter
 from ...mechanisms.core.budget import BudgetSplit, round_up
@@ -29,7 +30,6 @@ from ...mechanisms.core.randomizer import Randomizer
 from ...mechanisms.noise.keyed_words import KEY_BYTES
 from ...mechanisms.registry import AUTO
 from ...mechanisms.release.bound_noise import NoiseBinding, make_binding
-from ...mechanisms.release.class_release import bind_classes
 from ...mechanisms.release.label_column import LabelColumn
 from ...mechanisms.release.unit_bound import UnitBound, UnitCounts
 from ...transforms.errors import InputError
@@ -45,10 +45,12 @@ from ..spec.target_checks import check_scheme, create_key, noise_key_file, path_
 from ..spec.written_files import write_file
 from .feature_frames import FeatureFrame, labels_and_features, read_frame
 from .label_arrays import check_index, column_name, read_numbers, width
-from .memory_classes import as_shares, class_probabilities, draw_class_labels, fit_classes
 from .memory_release import (
     Given,
     MemoryRequest,
+    as_shares,
+    class_probabilities,
+    draw_class_labels,
     draw_labels,
     fit_center,
     predicted,
@@ -376,8 +378,7 @@ class LabelPrivatizer:
         if mechanism.class_center is not None:
             center = mechanism.class_center.center
             coded = class_probabilities(center, features)
-            binding = bind_classes(records.summary(secret), column, center.budget, secret)
-            centers = as_shares(coded)
+            binding, centers = make_binding(records.summary(secret), column, mechanism.budget, secret), as_shares(coded)
             drawn = draw_class_labels(records, center, coded, binding, secret)
         else:
             if isinstance(linear, LinearCenter):
@@ -537,41 +538,33 @@ class LabelPrivatizer:
             if left_out is not None:
                 warn(left_out)
         request, secret = self._request(given)
-        column, chosen = request.column, request.label.features
-        if column.classes is not None and chosen is not None:
-            return self._fit_classes(command, given, request, secret, output)
+        column, chosen, features = request.column, request.label.features, given.features
+        classes = column.classes is not None
         records, linear, centers = read_records(request, column, secret, given, chosen is not None), None, None
-        if chosen is not None:
-            features = given.features
+        if chosen is not None and not classes:
             assert features is not None
             linear = fit_center(request.label, features, chosen, records, secret)
             centers = predicted(linear, features, column.labels)
             records = records.around(centers)
         binding, mechanism = solve_release(request, records, secret, linear)
+        center: Any = None
+        if chosen is not None and classes:
+            assert features is not None
+            center = fit_center(request.label, features, chosen, records, secret, binding)
+        coded = None
+        if isinstance(center, ClassCenter):
+            assert features is not None
+            mechanism, coded = MechanismFile.of_release(center, binding), class_probabilities(center, features)
+            centers = as_shares(coded)
         made = None
         if command != "fit":
-            drawn = draw_labels(records, mechanism.randomizer, binding, secret)
-            made = output(drawn, records.kept, _named_centers(mechanism, centers))
-        epsilon, number = request.label.budget.epsilon, _number_of_features(given.features, column)
-        release = _Release(command, request.source, binding, mechanism, epsilon, records.counts, number)
-        self._publish(request, release, centers, fitted=True)
-        return made
-
-    def _fit_classes(self, command: str, given: Given, request: MemoryRequest, secret: bytes, output: Output) -> Any:
-        """As `_fit`, for classes that are drawn from a center of the features."""
-        features, chosen, column = given.features, request.label.features, request.column
-        assert features is not None
-        assert chosen is not None
-        records = read_records(request, column, secret, given, linear=True)
-        counts, center = fit_classes(request.label, features, chosen, records, secret)
-        probabilities = class_probabilities(center, features)
-        mechanism = MechanismFile.of_class_center(counts, center)
-        made, centers = None, as_shares(probabilities)
-        if command != "fit":
-            drawn = draw_class_labels(records, center, probabilities, counts, secret)
+            if coded is not None:
+                drawn = draw_class_labels(records, center, coded, binding, secret)
+            else:
+                drawn = draw_labels(records, mechanism.randomizer, binding, secret)
             made = output(drawn, records.kept, _named_centers(mechanism, centers))
         epsilon, number = request.label.budget.epsilon, _number_of_features(features, column)
-        release = _Release(command, request.source, counts, mechanism, epsilon, records.counts, number)
+        release = _Release(command, request.source, binding, mechanism, epsilon, records.counts, number)
         self._publish(request, release, centers, fitted=True)
         return made
 

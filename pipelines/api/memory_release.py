@@ -14,26 +14,17 @@ from typing import Any
 import numpy as np
 
 from ...mechanisms.analysis.automatic import CANDIDATES, LABELS
-from ...mechanisms.center.cell_center import design_cells
-from ...mechanisms.center.feature_rows import MappedColumns
-from ...mechanisms.center.linear_center import LinearCenter, design_center
+from ...mechanisms.center.class_center import PROBABILITY_UNIT, ClassCenter, draw_classes
+from ...mechanisms.center.class_model import center_fingerprint
+from ...mechanisms.center.feature_rows import MappedColumns, RowMap
+from ...mechanisms.center.linear_center import LinearCenter
 from ...mechanisms.core.budget import remaining_epsilon
 from ...mechanisms.core.randomizer import Randomizer
-from ...mechanisms.noise.keyed_words import Identities, row_identities
+from ...mechanisms.noise.keyed_words import Identities, row_identities, words
 from ...mechanisms.registry import AUTO, mechanism_named
 from ...mechanisms.release.bound_noise import NoiseBinding
-from ...mechanisms.release.center_release import (
-    CenterFeatures,
-    FeatureSample,
-    add_cells,
-    add_moments,
-    release_cells,
-    release_center,
-    sample_words,
-    smallest,
-    sum_cells,
-    sum_moments,
-)
+from ...mechanisms.release.center_passes import center_passes, run_passes
+from ...mechanisms.release.feature_sample import CenterFeatures, FeatureSample, sample_words, smallest
 from ...mechanisms.release.label_column import LabelColumn
 from ...mechanisms.release.label_draws import LabelSampler
 from ...mechanisms.release.label_records import LabelRecords, LabelSummary, count_labels
@@ -244,29 +235,32 @@ def read_centers(
 
 
 def fit_center(
-    label: Label, features: FeatureFrame, chosen: CenterFeatures, records: MemoryRecords, secret: bytes
-) -> LinearCenter:
-    """Designs and releases the linear center, and its cells if they pay, as the first passes of a job do."""
+    label: Label,
+    features: FeatureFrame,
+    chosen: CenterFeatures,
+    records: MemoryRecords,
+    secret: bytes,
+    released: PriorRelease | None = None,
+) -> Any:
+    """Designs and releases a center, as the passes of a job do: of classes after their histogram, `released`.
+
+    Returns the histogram where classes get no center. Raises ValueError if the center cannot be made.
+    """
     column, budget = records.released.column, label.record_budget
-    sample = feature_sample(features, chosen, records, secret)
-    epsilon = remaining_epsilon(budget.epsilon, budget.prior_epsilon or 0.0)
-    design = design_center(sample.columns, max(sample.records, 1), epsilon)
     labels, kept = dataclasses.replace(records.released, unusable=0), features.keep(records.kept)
 
-    def blocks() -> Iterator[tuple[LabelRecords, MappedColumns]]:
+    def blocks(row_map: RowMap) -> Iterator[tuple[LabelRecords, MappedColumns]]:
         for start, block in blocks_of(kept):
             mask = np.zeros(len(labels), bool)
             mask[start : start + len(block)] = True
-            yield labels.keep(mask), center_columns(block, design.map)
+            yield labels.keep(mask), center_columns(block, row_map)
 
-    moments = add_moments(sum_moments(own, design.map.rows(found), secret) for own, found in blocks())
-    center = release_center(moments, column, design, secret)
-    cells = design_cells(sample.columns, center, max(sample.records, 1), epsilon) if chosen.cells else None
-    if cells is None:
-        return center
-    summary = add_cells(sum_cells(own, found, center, cells, secret) for own, found in blocks())
-    assert summary is not None
-    return release_cells(summary, column, center, cells, secret)
+    passes, sample = (
+        center_passes(chosen, column.classes is not None),
+        feature_sample(features, chosen, records, secret),
+    )
+    epsilon = remaining_epsilon(budget.epsilon, budget.prior_epsilon or 0.0)
+    return run_passes(passes, sample, column, epsilon, secret, blocks, released)
 
 
 def feature_sample(
@@ -317,4 +311,31 @@ def draw_labels(records: MemoryRecords, randomizer: Randomizer, binding: NoiseBi
     """Draws the labels and puts them where the true ones were, in a column of the same kind."""
     values = np.full(len(records.kept), np.nan)
     values[records.kept] = LabelSampler(randomizer, binding.noise_key(secret), secret).sample(records.released)
+    return records.labels.restore(values)
+
+
+def class_probabilities(center: ClassCenter, features: FeatureFrame) -> np.ndarray:
+    """Predicts the coded probabilities of each record, shape (n, K), int64.
+
+    Raises ValueError, which names the column, if a feature is missing or has the wrong type.
+    """
+    row_map = center.linear.design.map
+    features.check(row_map)
+    parts = [center.probabilities(center_columns(block, row_map)) for _, block in blocks_of(features)]
+    return np.concatenate([np.zeros((0, len(center.counts)), np.int64), *parts])
+
+
+def as_shares(probabilities: np.ndarray) -> np.ndarray:
+    """Coded probabilities as floats that add up to 1."""
+    return probabilities / PROBABILITY_UNIT
+
+
+def draw_class_labels(
+    records: MemoryRecords, center: ClassCenter, probabilities: np.ndarray, binding: NoiseBinding, secret: bytes
+) -> Any:
+    """Draws classes from the probabilities of all records, and puts them where the true ones were."""
+    values = np.full(len(records.kept), np.nan)
+    fingerprint, noise_key = center_fingerprint(center), binding.noise_key(secret)
+    drawn = words(noise_key, fingerprint.encode(), records.released.identities)
+    values[records.kept] = draw_classes(probabilities[records.kept], drawn)
     return records.labels.restore(values)

@@ -27,6 +27,7 @@ from ...mechanisms.center.class_center import PROBABILITY_UNIT, ClassCenter, dra
 from ...mechanisms.center.class_logit import noised_class_sums
 from ...mechanisms.center.class_model import center_fingerprint
 from ...mechanisms.noise.keyed_words import integer_identities, words
+from ...mechanisms.noise.noisy_histogram import noisy_counts
 from .claims import Claim, Finding, Setting
 from .release_function import ID_COLUMN
 from .sampler_checks import bound_statistic
@@ -50,11 +51,13 @@ class CenterNoise:
     """Functions that add the noise of a center: what is attacked.
 
     Attributes:
-      counts: Function (raw counts, epsilon, noise key) -> noised counts, as `noised_class_counts`.
+      histogram: Function (raw counts, epsilon, noise key) -> noised counts, as `noisy_counts`.
+      counts: Function (raw counts of cells, epsilon, noise key) -> noised counts, as `noised_class_counts`.
       sums: Function (raw sums, norm, epsilon, noise key) -> noised sums, as `noised_class_sums`.
       draws: Function (probabilities, words) -> classes, as `draw_classes`.
     """
 
+    histogram: Callable[..., Any] = noisy_counts
     counts: Callable[..., Any] = noised_class_counts
     sums: Callable[..., Any] = noised_class_sums
     draws: Callable[..., Any] = draw_classes
@@ -133,8 +136,8 @@ def check_center(claim: Claim, setting: Setting, noise: CenterNoise | None = Non
 def _parts(center: ClassCenter, noise: CenterNoise) -> list[_Part]:
     """The noised parts that were released."""
     budget, design, cells = center.budget, center.linear.design, center.cells
-    counts = functools.partial(_counts, noise, budget.counts)
-    found = [_Part("counts", None, budget.counts, 1, counts)]
+    histogram = functools.partial(_histogram, noise, budget.counts)
+    found = [_Part("histogram", None, budget.counts, 1, histogram)]
     if design.epsilon:
         sums = functools.partial(_sums, noise, design.epsilon, design.map.norm)
         found.append(_Part("class sums", "two sums", design.epsilon, design.map.norm, sums))
@@ -142,6 +145,10 @@ def _parts(center: ClassCenter, noise: CenterNoise) -> list[_Part]:
         of_cells = functools.partial(_counts, noise, cells.design.epsilon)
         found.append(_Part("cells", "two cells", cells.design.epsilon, 1, of_cells))
     return found
+
+
+def _histogram(noise: CenterNoise, epsilon: float, raw: np.ndarray, key: bytes) -> Any:
+    return noise.histogram(raw[0], epsilon, key)
 
 
 def _counts(noise: CenterNoise, epsilon: float, raw: np.ndarray, key: bytes) -> Any:

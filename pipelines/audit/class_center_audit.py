@@ -1,10 +1,11 @@
 """Audit of a center of classes: its budget, what both files say of it, and lines of the report.
 
 Classes are drawn from the probabilities that the center predicts, so the mechanism beside it says nothing of a label:
-it has equal weights. The labels enter through noised counts of the classes, noised class sums of the rows of features,
-and noised counts of the classes in cells. A changed label moves 1, a row of L1 norm at most A, and 1 from one class to
-another; the noise has the sum 0 over the classes and the scale of what moves, divided by the part of epsilon. Uses the
-standard library only; `class_cell_audit` checks what follows from the noised numbers.
+it has equal weights. The labels enter through the noised histogram of the classes, of sensitivity 2 as in every
+release, noised class sums of the rows of features, and noised counts of the classes in cells. A changed label moves a
+row of L1 norm at most A, and 1, from one class to another; the noise of both has the sum 0 over the classes and the
+scale of what moves, divided by the part of epsilon. Uses the standard library only; `class_cell_audit` checks what
+follows from the noised numbers.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
-from .class_center_document import ClassCenter, read_class_center, sum_zero_variance
+from .class_center_document import ClassCenter, read_class_center
 from .documents import RefusedDocument, printable, read_member
 from .row_map_document import ROW_UNIT
 from .weight_runs import rounded_up
@@ -25,8 +26,8 @@ CLASS_CENTER = "class_center"
 
 _NAME = "class_center.center"
 _BITS = 62
-# Parts of epsilon for the counts of the classes and for the class sums; all parts are multiples of the grain.
-_COUNTS, _SUMS, _GRAIN = Fraction(1, 40), Fraction(1, 4), Fraction(1, 1 << 24)
+# Part of what the histogram leaves, for the class sums, in multiples of the grain.
+_SUMS, _GRAIN = Fraction(1, 4), Fraction(1, 1 << 24)
 
 
 def class_center_problems(mechanism: dict[str, Any]) -> Iterator[str]:
@@ -41,8 +42,6 @@ def class_center_problems(mechanism: dict[str, Any]) -> Iterator[str]:
     yield from _budget_problems(center)
     if center.column in center.features:
         yield "class_center.column is a feature of the center: it would predict itself"
-    if sum(center.counts) != center.records:
-        yield f"{_NAME}.counts do not add up to {_NAME}.linear.records"
     # Rows that are shortened have a smaller constant.
     if center.sums and not 0 <= sum(center.sums[0]) <= ROW_UNIT * center.records:
         yield f"{_NAME}.linear.sums of the constant add up to more than {_NAME}.linear.records"
@@ -76,12 +75,9 @@ def _equal_weight_problems(mechanism: dict[str, Any]) -> Iterator[str]:
 
 def _budget_problems(center: ClassCenter) -> Iterator[str]:
     """Checks that parts of the budget are those of a whole, and that what was spent is theirs."""
-    counts, sums, cells = center.budget
-    whole = sum(center.budget)
-    # What the parts leave of epsilon is below the grain.
-    for name, stated, part in (("counts", counts, _COUNTS), ("sums", sums, _SUMS)):
-        if stated not in {part * epsilon // _GRAIN * _GRAIN for epsilon in (whole, whole + _GRAIN)}:
-            yield f"{_NAME}.budget.{name} is not the part of epsilon for them"
+    _, sums, cells = center.budget
+    if sums != _SUMS * (sums + cells) // _GRAIN * _GRAIN:
+        yield f"{_NAME}.budget.sums is not the part of epsilon for them"
     if center.sums_epsilon != (sums if center.sums else 0):
         yield f"{_NAME}.linear.epsilon is not {_NAME}.budget.sums"
     spent = cells + (0 if center.sums else sums)
@@ -133,7 +129,7 @@ def center_budget(mechanism: dict[str, Any]) -> Fraction:
 def noised_counts(mechanism: dict[str, Any]) -> tuple[list[int], float]:
     """Noised counts of the classes of a mechanism file with a center of classes, and their standard deviation."""
     center = _read(mechanism)
-    return center.counts, math.sqrt(sum_zero_variance(1 / center.budget[0], len(center.counts)))
+    return center.counts, math.sqrt(8) / float(center.budget[0])
 
 
 def class_center_lines(mechanism: dict[str, Any]) -> str:
@@ -144,8 +140,8 @@ def class_center_lines(mechanism: dict[str, Any]) -> str:
     counts = center.budget[0]
     lines = [
         f"center       column '{printable(center.column)}': probabilities of {len(center.counts)} classes from "
-        f"{len(center.features)} features; counts of the classes with noise of scale {float(1 / counts)!r} for epsilon "
-        f"{float(counts)!r}"
+        f"{len(center.features)} features; histogram of the classes with noise of scale {float(2 / counts)!r} for "
+        f"epsilon {float(counts)!r}"
     ]
     if center.sums:
         norm = Fraction(center.norm, ROW_UNIT)

@@ -45,8 +45,8 @@ def floored_shares(counts: np.ndarray, records: int, noise: float) -> np.ndarray
 
 
 def released_shares(center: ClassCenter) -> np.ndarray:
-    """Shares of the classes from their own counts."""
-    noise = sum_zero_variance(1 / center.budget[0], len(center.counts))
+    """Shares of the classes from their histogram."""
+    noise = 2 * (2 / float(center.budget[0])) ** 2
     return floored_shares(np.array(center.counts, float), center.records, noise)
 
 

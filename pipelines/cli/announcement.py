@@ -167,7 +167,7 @@ def _announce_class_center(mechanism: MechanismFile, of_record: str, facts: Rele
     assert mechanism.class_center is not None
     assert mechanism.classes is not None
     center, column = mechanism.class_center.center, one_line(mechanism.class_center.column)
-    parts = [("counts of the classes", center.budget.counts), ("class sums", center.linear.design.epsilon)]
+    parts = [("histogram", center.budget.counts), ("class sums", center.linear.design.epsilon)]
     parts += [] if center.cells is None else [("cells", center.cells.design.epsilon)]
     shown = " + ".join(f"{epsilon:.6g} for the {name}" for name, epsilon in parts if epsilon)
     print(f"budget     epsilon {shown}{of_record}")

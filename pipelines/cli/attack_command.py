@@ -173,7 +173,7 @@ def _advantage_text(found: LabelInference) -> str:
 def _center_lines(claim: Claim, center: ClassCenter) -> list[str]:
     """Lines on a center of classes: its claims, and bounds on the advantage of a guess."""
     budget, linear, cells = center.budget, center.linear.design.epsilon, center.cells
-    parts = [f"{budget.counts:.6g} for the counts"]
+    parts = [f"{budget.counts:.6g} for the histogram"]
     parts += [f"{linear:.6g} for the class sums"] if linear else []
     parts += [f"{cells.design.epsilon:.6g} for the cells"] if cells else []
     claimed = f"{len(center.counts)} classes; claims epsilon {', '.join(parts)}"

@@ -15,7 +15,6 @@ from ...mechanisms.core.budget import BudgetSplit, split_budget
 from ...mechanisms.core.losses import loss_named
 from ...mechanisms.core.prior import Prior
 from ...mechanisms.registry import AUTO, Mechanism, mechanism_named
-from ...mechanisms.release.class_release import DRAWN_BY_CENTER, class_budget
 from ...mechanisms.release.prior_release import EarlierMechanism, RefusedRelease, check_records, histogram_shares
 from ...transforms.io.filesystems import is_remote
 from ...transforms.io.input_format import listed
@@ -190,19 +189,6 @@ def _split(label: Label, records: int) -> BudgetSplit:
 
 
 def _budget(label: Label, records: int | None) -> str:
-    if label.mechanism.name == DRAWN_BY_CENTER:
-        parts = class_budget(label.record_budget.epsilon)
-        what = (
-            f"{parts.counts:.6g} for the counts of the classes + {parts.sums:.6g} for the class sums, or for the cells "
-        )
-        of = "" if label.column.unit is None else " of a record"
-        return (
-            f"epsilon {label.budget.epsilon:g}: {what}where they say too little, + {parts.cells:.6g} for the cells{of}"
-        )
-    return _split_budget(label, records)
-
-
-def _split_budget(label: Label, records: int | None) -> str:
     parts = []
     for number in _EXAMPLE_RECORDS if records is None else (max(records, 1),):
         split = _split(label, number)
@@ -216,7 +202,7 @@ def _split_budget(label: Label, records: int | None) -> str:
     if unit is not None:
         delta += f" for all labels of a unit, {budget.epsilon:.6g} for each of at most {unit.max_records} records"
     first = ""
-    if label.features is not None:
+    if label.features is not None and label.column.classes is None:
         least, most = CENTER_SHARES[0], CENTER_SHARES[-1]
         if label.features.cells and budget.epsilon <= MOST_EPSILON:
             most += (1 - most) * CELL_SHARE
@@ -234,8 +220,9 @@ def _check_records(label: Label, split: BudgetSplit, records: int) -> None:
 
 
 def _mechanism(label: Label) -> str:
-    if label.mechanism.name == DRAWN_BY_CENTER:
-        return "none: classes are drawn from the probabilities of the center"
+    if label.column.classes is not None and label.features is not None:
+        unless = "" if label.features.cells else ", unless the histogram says that randomized response teaches more"
+        return f"none: classes are drawn from the probabilities of the center{unless}"
     if label.mechanism.name != AUTO:
         given = {name: value for name, value in label.mechanism.parameters.items() if name != "loss"}
         parameters = "".join(f", {name}={value}" for name, value in given.items())
@@ -248,7 +235,7 @@ def _mechanism(label: Label) -> str:
 
 
 def _expected(label: Label, earlier_mechanisms: Sequence[EarlierMechanism], records: int | None) -> str:
-    if label.mechanism.name == DRAWN_BY_CENTER:
+    if _may_have_class_center(label):
         return "unknown: it depends on what the features say of the classes"
     loss = loss_named(label.mechanism.loss)
     for earlier in earlier_mechanisms:
@@ -270,6 +257,10 @@ def _expected(label: Label, earlier_mechanisms: Sequence[EarlierMechanism], reco
         return f"{loss.name} loss unknown: the mechanism does not support a flat histogram"
     around = " and there were no center" if label.column.center is not None else ""
     return f"{loss.name} loss {', '.join(texts)}, if all labels were equally frequent{around}"
+
+
+def _may_have_class_center(label: Label) -> bool:
+    return label.column.classes is not None and label.features is not None
 
 
 def _candidates(label: Label) -> Iterator[tuple[str, Mechanism]]:

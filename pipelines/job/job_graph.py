@@ -12,27 +12,18 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import AsList, AsSingleton, PCollection
 
-from ...mechanisms.center.cell_center import MOST_EPSILON
 from ...mechanisms.center.class_center import ClassCenter
 from ...mechanisms.core.budget import remaining_epsilon
 from ...mechanisms.core.randomizer import Randomizer
 from ...mechanisms.release.bound_noise import NoiseBinding
-from ...mechanisms.release.class_release import UNUSED, ClassCounts
+from ...mechanisms.release.center_passes import center_passes
 from ...mechanisms.release.label_column import LabelColumn
 from ...mechanisms.release.prior_release import EarlierMechanism, PriorRelease
 from ...mechanisms.release.unit_bound import UnitCounts
 from ...transforms.batches import Carried, LabelledBatch
 from ...transforms.center.center_files import AppendWrittenCenters, CenterFiles, WriteCenters
 from ...transforms.center.feature_sample import SampleFeatures
-from ...transforms.center.fit_center import AppendCenter, DesignCells, DesignCenter, FitCells, FitLinearCenter
-from ...transforms.center.fit_classes import (
-    DesignClassCells,
-    DesignClasses,
-    FitClassCells,
-    FitClassSums,
-    ReleaseClassCounts,
-)
-from ...transforms.draw_classes import DrawClasses
+from ...transforms.center.fit_center import AppendCenter, DesignPass, ReleasePass
 from ...transforms.io.filesystems import make_directory, write_text
 from ...transforms.io.input_format import ENOUGH_FILES
 from ...transforms.noise_binding import BindNoise
@@ -84,7 +75,7 @@ class LabelJob:
         self._pipeline, self._units = pipeline, units
         # Classes are drawn from a center, of which their fit is a part.
         self._classes = self.label.column.classes is not None
-        self._linear = None if self._classes else self._linear_center(pipeline, units)
+        self._linear = None if self._classes else self._linear_center()
         self.center = self._carried("center", self._linear)
         self._drawing: tuple[Any, Any] = (None, None)
 
@@ -97,8 +88,6 @@ class LabelJob:
         """
         release, column, suffix = self._release, self.label.column, self._suffix
         fitted, groups = self.label.mechanism.fitted, release.input.id_groups
-        if self._classes and column.center is not None:
-            return self._fit_classes(labels)
         batches = self._with_center(labels)
         if self.center is not None and release.command != "fit":
             files: Any = batches | f"WriteCenters{suffix}" >> WriteCenters(temp, column)
@@ -107,59 +96,30 @@ class LabelJob:
             self.binding = batches | "BindNoise" >> BindNoise(
                 column, fitted.budget, release.key, release.threshold, groups
             )
-            randomizer, text = fitted.randomizer, batches.pipeline | "MechanismText" >> beam.Create([fitted.to_text()])
-        else:
-            name, budget = self.label.mechanism.name, self.label.record_budget
-            limits = release.threshold, name, self._linear, groups
-            self.binding = batches | f"NoisyPrior{suffix}" >> NoisyPrior(
-                column, budget.epsilon, release.key, budget.prior_epsilon, *limits
-            )
-            randomizer = self.binding | f"SolveRandomizer{suffix}" >> SolveRandomizer(
-                name, dict(self.label.mechanism.parameters), earlier
-            )
-            text = randomizer | f"MechanismText{suffix}" >> beam.Map(
-                _mechanism_text, AsSingleton(self.binding)
-            ).with_output_types(str)
+            self._drawing = fitted.drawing, Carried(f"binding{suffix}", self.binding)
+            return batches.pipeline | "MechanismText" >> beam.Create([fitted.to_text()])
+        name, budget = self.label.mechanism.name, self.label.record_budget
+        limits = release.threshold, name, self._linear, groups
+        self.binding = batches | f"NoisyPrior{suffix}" >> NoisyPrior(
+            column, budget.epsilon, release.key, budget.prior_epsilon, *limits
+        )
+        randomizer: Any = self.binding | f"SolveRandomizer{suffix}" >> SolveRandomizer(
+            name, dict(self.label.mechanism.parameters), earlier
+        )
+        if self._classes and self.label.features is not None:
+            # The histogram decides whether classes are drawn from a center.
+            center = self._fit_center(budget.epsilon, self.binding)
+            randomizer = randomizer | f"ChooseMechanism{suffix}" >> beam.Map(_chosen, AsSingleton(center))
+            randomizer |= f"ChosenMechanism{suffix}" >> beam.Reshuffle()
+        text = randomizer | f"MechanismText{suffix}" >> beam.Map(
+            _mechanism_text, AsSingleton(self.binding)
+        ).with_output_types(str)
         self._drawing = self._carried("randomizer", randomizer), Carried(f"binding{suffix}", self.binding)
         return text
-
-    def _fit_classes(self, labels: PCollection[LabelledBatch]) -> PCollection[str]:
-        """Adds the stages from classes to their center; returns the text of the mechanism file."""
-        release, column, suffix, fitted = self._release, self.label.column, self._suffix, self.label.mechanism.fitted
-        limits = release.threshold, release.input.id_groups
-        if fitted is not None and fitted.class_center is not None:
-            self.binding = labels | "BindNoise" >> BindNoise(
-                column, UNUSED, release.key, *limits, dataclasses.astuple(fitted.class_center.center.budget)
-            )
-            self._drawing = fitted.class_center.center, Carried(f"binding{suffix}", self.binding)
-            return labels.pipeline | "MechanismText" >> beam.Create([fitted.to_text()])
-        features, epsilon = self.label.features, self.label.record_budget.epsilon
-        assert features is not None
-        counts: Any = labels | f"ReleaseClassCounts{suffix}" >> ReleaseClassCounts(
-            column, epsilon, release.key, *limits
-        )
-        sample, whole = self._sample(self._pipeline, self._units)
-        designed: Any = counts | f"DesignClasses{suffix}" >> DesignClasses(sample)
-        design = Carried(f"design{suffix}", designed)
-        rows: Any = _bounded(self._pipeline, f"ForClasses{suffix}", whole, self._units, column, [design])
-        fitted_linear: Any = rows | f"FitClassSums{suffix}" >> FitClassSums(column, design, release.key)
-        designed_cells: Any = fitted_linear | f"DesignClassCells{suffix}" >> DesignClassCells(sample, counts)
-        linear, cells = Carried(f"linear{suffix}", fitted_linear), Carried(f"cells{suffix}", designed_cells)
-        records: Any = _bounded(self._pipeline, f"ForCells{suffix}", whole, self._units, column, [linear, cells])
-        center: Any = records | f"FitClassCells{suffix}" >> FitClassCells(column, counts, linear, cells, release.key)
-        self.binding = counts
-        self._drawing = Carried(f"center{suffix}", center), Carried(f"binding{suffix}", counts)
-        return center | f"MechanismText{suffix}" >> beam.Map(_class_text, AsSingleton(counts)).with_output_types(str)
 
     def draw(self, records: PCollection[LabelledBatch]) -> PCollection[LabelledBatch]:
         """Adds the stage that draws the labels; returns the records with them."""
         batches: Any = records
-        if self._classes and self.label.column.center is not None:
-            found: Any = batches | f"DrawClasses{self._suffix}" >> DrawClasses(
-                *self._drawing, self.label.column, self._release.key
-            )
-            self.privatized = found
-            return found.batches
         if self._centers is not None:
             batches |= f"CenterOfRecords{self._suffix}" >> AppendWrittenCenters(self._centers, self.label.column)
         drawn: Any = batches | f"PrivatizeLabels{self._suffix}" >> PrivatizeLabels(
@@ -218,29 +178,35 @@ class LabelJob:
         column = self.label.column
         return batches | f"Center{self._suffix}" >> AppendCenter(self.center, column, tuple(column.columns))
 
-    def _linear_center(self, pipeline: beam.Pipeline, units: BoundedUnits | None) -> Any:
+    def _linear_center(self) -> Any:
         """The linear center: exactly one element if the job makes it, a value if it is fitted, or None."""
-        fitted, input, suffix = self.label.mechanism.fitted, self._release.input, self._suffix
-        column, features, key = self.label.column, self.label.features, self._release.key
+        fitted = self.label.mechanism.fitted
         if fitted is not None:
             return None if fitted.center is None else fitted.center.linear
-        if features is None:
+        if self.label.features is None:
             return None
         budget = self.label.record_budget
-        epsilon = remaining_epsilon(budget.epsilon, budget.prior_epsilon or 0.0)
+        return self._fit_center(remaining_epsilon(budget.epsilon, budget.prior_epsilon or 0.0))
+
+    def _fit_center(self, epsilon: float, released: Any = None) -> Any:
+        """Adds the passes of the center over the labels, with the sample that they are designed for.
+
+        `released` is exactly one element, what was released before.
+        """
+        pipeline, units, column, features = self._pipeline, self._units, self.label.column, self.label.features
+        assert features is not None
         sample, whole = self._sample(pipeline, units)
-        designed: Any = sample | f"DesignCenter{suffix}" >> DesignCenter(epsilon)
-        design = Carried(f"design{suffix}", designed)
-        labels: Any = _bounded(pipeline, f"ForCenter{suffix}", whole, units, column, [design])
-        fitted_center: Any = labels | f"FitLinearCenter{suffix}" >> FitLinearCenter(
-            column, design, key, self._release.threshold, input.id_groups
-        )
-        if not features.cells or epsilon > MOST_EPSILON:
-            return fitted_center
-        designed_cells: Any = fitted_center | f"DesignCells{suffix}" >> DesignCells(sample, epsilon)
-        linear, cells = Carried(f"linear{suffix}", fitted_center), Carried(f"cells{suffix}", designed_cells)
-        residuals: Any = _bounded(pipeline, f"ForCells{suffix}", whole, units, column, [linear, cells])
-        return residuals | f"FitCells{suffix}" >> FitCells(column, linear, cells, key, self._release.threshold)
+        for one in center_passes(features, self._classes):
+            title = f"{one.name}{self._suffix}"
+            designed: Any = sample | f"Design {title}" >> DesignPass(one, epsilon, released)
+            design = Carried(f"design of {title}", designed)
+            before = None if released is None else Carried(f"before {title}", released)
+            carried = [each for each in (design, before) if each is not None]
+            batches: Any = _bounded(pipeline, f"For {title}", whole, units, column, carried)
+            released = batches | f"Release {title}" >> ReleasePass(
+                one, column, design, self._release.key, before, self._release.threshold, self._release.input.id_groups
+            )
+        return released
 
     def _sample(self, pipeline: beam.Pipeline, units: BoundedUnits | None) -> tuple[Any, ReadRecordBatches]:
         """Adds the stages of the sample of features; returns it, and the transform that reads label and features."""
@@ -430,12 +396,13 @@ def _columns(jobs: Sequence[LabelJob], drawing: bool) -> list[str]:
     return list(dict.fromkeys(name for job in jobs for name in job.columns(drawing)))
 
 
-def _mechanism_text(randomizer: Randomizer, release: PriorRelease) -> str:
-    return MechanismFile.of_release(randomizer, release).to_text()
+def _chosen(randomizer: Randomizer, center: PriorRelease | ClassCenter) -> Randomizer | ClassCenter:
+    """The center of classes, or the randomizer where nothing but the histogram was released."""
+    return randomizer if isinstance(center, PriorRelease) else center
 
 
-def _class_text(center: ClassCenter, counts: ClassCounts) -> str:
-    return MechanismFile.of_class_center(counts, center).to_text()
+def _mechanism_text(mechanism: Randomizer | ClassCenter, release: PriorRelease) -> str:
+    return MechanismFile.of_release(mechanism, release).to_text()
 
 
 def _write(text: str, path: str, temp: str) -> None:

@@ -58,7 +58,6 @@ class JobResult:
                 "classes": None if self.binding.classes is None else astuple(self.binding.classes),
                 "missing": self.binding.missing,
                 "reading": self.binding.reading,
-                "center_epsilons": self.binding.center_epsilons,
                 "units": None if counts is None else [counts.units, counts.left_out, counts.without_unit],
                 "digest_applied": None if self.digest_applied is None else f"{self.digest_applied:064x}",
                 "shards": self.shards,
@@ -88,7 +87,6 @@ class JobResult:
             None if result["classes"] is None else LabelClasses(tuple(result["classes"][0]), result["classes"][1]),
             result.get("missing"),
             tuple((name, value) for name, value in result.get("reading", ())),
-            None if result.get("center_epsilons") is None else tuple(result["center_epsilons"]),
         )
         counts = None if result["units"] is None else UnitCounts(*result["units"])
         mechanisms = frozenset(result["mechanisms_applied"])

@@ -25,7 +25,6 @@ from ...mechanisms.center.linear_center import LinearCenter
 from ...mechanisms.core.budget import round_up
 from ...mechanisms.core.losses import LOSSES, ZERO_ONE, Loss
 from ...mechanisms.noise.noisy_histogram import HISTOGRAM_SENSITIVITY
-from ...mechanisms.noise.sum_zero_laplace import sum_zero_variance
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import FileSystems, open_input, read_text
 from ...transforms.shards.reduced_shards import shard_form
@@ -83,7 +82,7 @@ def make_manifest(
     """
     binding, randomizer, unit = result.binding, mechanism.randomizer, result.binding.unit
     certificate = randomizer.certificate()
-    spent_before = Fraction(mechanism.center_epsilon) + Fraction(binding.budget.prior)
+    spent_before = Fraction(mechanism.center_epsilon) + Fraction(mechanism.prior_epsilon)
     certified = spent_before + Fraction(certificate.epsilon)
     losses = {}
     for name, loss in losses_of(mechanism).items():
@@ -95,8 +94,8 @@ def make_manifest(
         "epsilon": epsilon,
         **_unit(result, certified),
         **({"center_epsilon": mechanism.center_epsilon} if mechanism.center_epsilon else {}),
-        "prior_epsilon": binding.budget.prior,
-        "randomizer_epsilon": binding.budget.labels,
+        "prior_epsilon": mechanism.prior_epsilon,
+        "randomizer_epsilon": randomizer.epsilon,
         "certified_epsilon": mechanism.total_epsilon(mechanism.labels_certified[0]),
         "delta": mechanism.labels_budget[1],
         "certified_delta": mechanism.labels_certified[1],
@@ -491,12 +490,13 @@ def _class_counts(mechanism: MechanismFile) -> ClassCounts | None:
     """Noised counts of the classes: those of the center, or of the histogram."""
     if mechanism.class_center is not None:
         center = mechanism.class_center.center
-        variance = sum_zero_variance(1 / Fraction(center.budget.counts), len(center.counts))
-        return ClassCounts(tuple(center.counts.tolist()), math.sqrt(variance))
-    if mechanism.classes is None or mechanism.noised is None:
+        counts, epsilon = tuple(center.counts.tolist()), center.budget.counts
+    elif mechanism.classes is None or mechanism.noised is None:
         return None
+    else:
+        counts, epsilon = mechanism.noised.counts, mechanism.prior_epsilon
     # The variance of discrete Laplace noise is at most that of continuous noise, twice the square of its scale.
-    return ClassCounts(mechanism.noised.counts, math.sqrt(2) * HISTOGRAM_SENSITIVITY / mechanism.prior_epsilon)
+    return ClassCounts(counts, math.sqrt(2) * HISTOGRAM_SENSITIVITY / epsilon)
 
 
 def manifest_facts(mechanism: MechanismFile, manifest: Manifest | None) -> ReleasedFacts:

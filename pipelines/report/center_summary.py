@@ -17,6 +17,7 @@ from ...mechanisms.center.class_center import PROBABILITY_UNIT, ClassCenter, Rel
 from ...mechanisms.center.class_trees import CellCounts
 from ...mechanisms.center.feature_rows import ROW_UNIT
 from ...mechanisms.core.label_classes import LabelClasses
+from ...mechanisms.noise.noisy_histogram import HISTOGRAM_SENSITIVITY
 from ...mechanisms.noise.sum_zero_laplace import sum_zero_variance
 from .center_charts import AGAINST, Group, Strip, groups_chart, strips_chart
 from .class_charts import MOST_CLASSES, Bars, bars_chart
@@ -108,7 +109,9 @@ class CenterSummary:
     def parts(self) -> list[Part]:
         """Parts of the budget in the order in which they are spent."""
         classes, design = len(self.classes), self.center.linear.design
-        counts = _part("counts of the classes", "to-prior", self.center.budget.counts, classes, 1.0, classes)
+        epsilon = self.center.budget.counts
+        scale = HISTOGRAM_SENSITIVITY / epsilon
+        counts = Part("histogram of the classes", "to-prior", epsilon, classes, scale, math.sqrt(2) * scale)
         sums = Part("class sums", "to-center", 0.0)
         if design.epsilon:
             size, norm = design.map.size * classes, design.map.norm / ROW_UNIT

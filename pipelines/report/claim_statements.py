@@ -298,9 +298,9 @@ def _mechanism(label: ClaimedLabel) -> Iterator[str]:
     if file.class_center is not None:
         budget = file.class_center.center.budget
         yield (
-            f"{name}: discrete Laplace noise of sum 0 on the counts of the classes (epsilon {budget.counts!r}{each}), "
-            f"on sums of features by class (at most {budget.sums!r}), and on counts by cells of the features (at most "
-            f"{budget.cells!r}). Classes are drawn from the model that follows from them; no label is looked at again."
+            f"{name}: discrete Laplace noise on the histogram of the classes (epsilon {budget.counts!r}{each}), and of "
+            f"sum 0 on sums of features by class (at most {budget.sums!r}) and on counts by cells of the features (at "
+            f"most {budget.cells!r}). Classes are drawn from the model that follows; no label is looked at again."
         )
         return
     linear = None if file.center is None else file.center.linear

@@ -11,7 +11,7 @@ import dataclasses
 import pyarrow as pa
 
 from ...mechanisms.center.group_ranges import LabelGroups
-from ...mechanisms.release.center_release import CenterFeatures
+from ...mechanisms.release.feature_sample import CenterFeatures
 from ...mechanisms.release.label_column import LabelColumn
 from ...transforms.arrow_values import value_type
 from ...transforms.center.feature_columns import is_feature

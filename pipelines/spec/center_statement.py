@@ -79,7 +79,7 @@ class CenterStatement:
     @classmethod
     def of_release(cls, release: PriorRelease) -> CenterStatement | None:
         """Makes the statement for a released prior; None for labels without a center."""
-        if release.center is None:
+        if release.center is None or not release.around_center:
             return None
         counts, groups = (release.counts, release.budget.prior), (release.groups, release.group_records)
         return cls(release.center, release.domain, *counts, release.linear, *groups)

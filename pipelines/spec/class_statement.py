@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...mechanisms.center.class_center import ClassCenter, released_shares
+from ...mechanisms.center.class_center import ClassCenter
 from ...mechanisms.center.class_document import class_document, read_class_center
 from ...mechanisms.core.prior import Prior
 
@@ -32,7 +32,7 @@ class ClassStatement:
     @property
     def prior(self) -> Prior:
         """Shares of the classes, by the released counts."""
-        shares = released_shares(self.center.counts, self.center.budget.counts)
+        shares = self.center.shares
         return Prior(np.arange(len(shares), dtype=np.float64), shares)
 
     def to_document(self) -> dict[str, Any]:

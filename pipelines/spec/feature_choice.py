@@ -11,17 +11,15 @@ import pyarrow as pa
 
 from ...mechanisms.center.class_logit import MOST_CLASSES
 from ...mechanisms.center.residuals import check_even
-from ...mechanisms.core.losses import ZERO_ONE
 from ...mechanisms.registry import AUTO
-from ...mechanisms.release.center_release import CenterFeatures
-from ...mechanisms.release.class_release import DRAWN_BY_CENTER
+from ...mechanisms.release.feature_sample import CenterFeatures
 from ...mechanisms.release.label_column import LabelColumn
 from ...transforms.center.feature_columns import is_feature
 from ...transforms.io.input_format import listed
 from ...transforms.progress_log import LOGGER
 from ..errors import FieldError, did_you_mean
 from .fields import CELL_CENTER, LINEAR_CENTER, MODELS_OF_LOG, NO_CENTER, Fields, names_of
-from .label import Label, MechanismChoice
+from .label import Label
 
 # Largest epsilons at which a center of classes is better than randomized response in most of docs/results: of more than
 # two classes, and of two, where one is often rare.
@@ -56,13 +54,19 @@ def center_kind(fields: Fields) -> str:
     return fields.center or (CELL_CENTER if fields.purpose == MODELS_OF_LOG else LINEAR_CENTER)
 
 
+def class_center_is_asked_for(fields: Fields) -> bool:
+    """Tells whether a center of classes is made whatever their histogram says."""
+    return is_asked_for(fields) or fields.center_column is not None
+
+
 def makes_class_center(fields: Fields, column: LabelColumn) -> bool:
-    """Decides whether classes are drawn from a center of features, if there are any: for models by default.
+    """Decides whether classes may be drawn from a center of features, if there are any: for models by default.
 
     Not where no center was asked for, or a mechanism; nor, by default, at an epsilon at which randomized response is
-    better (docs/mechanisms/class_center.md), or for more classes than centers support.
+    better (docs/mechanisms/class_center.md), or for more classes than centers support. The released histogram decides
+    whether one that was not asked for is made (`ClassSums`).
     """
-    classes, asked = column.classes, is_asked_for(fields) or fields.center_column is not None
+    classes, asked = column.classes, class_center_is_asked_for(fields)
     if classes is None or fields.center == NO_CENTER:
         return False
     if fields.center == "linear":
@@ -77,7 +81,15 @@ def makes_class_center(fields: Fields, column: LabelColumn) -> bool:
                 "{center}: at most {most} classes can have one, not {count}", most=MOST_CLASSES, count=len(classes)
             )
         return False
-    return asked or (fields.epsilon or 0.0) <= (CLASS_CENTER_EPSILON if len(classes) > 2 else TWO_CLASSES_EPSILON)
+    if fields.delta is not None:
+        if asked:
+            raise FieldError("{center} of classes is pure DP: leave out {delta}")
+        return False
+    return (
+        asked
+        or fields.purpose == MODELS_OF_LOG
+        or (fields.epsilon or 0.0) <= (CLASS_CENTER_EPSILON if len(classes) > 2 else TWO_CLASSES_EPSILON)
+    )
 
 
 def class_features(
@@ -97,8 +109,7 @@ def class_features(
             name=name,
         )
     column = dataclasses.replace(label.column, center=name)
-    mechanism = MechanismChoice(DRAWN_BY_CENTER, ZERO_ONE.name, {})
-    return dataclasses.replace(label, column=column, mechanism=mechanism, features=features)
+    return dataclasses.replace(label, column=column, features=features)
 
 
 def makes_center(fields: Fields, column: LabelColumn, mechanism: str) -> bool:
@@ -135,7 +146,7 @@ def choose_features(
     """
     chosen = _chosen(fields, column, schema, source, seen, where)
     if chosen:
-        cells = column.classes is not None or center_kind(fields) == CELL_CENTER
+        cells = center_kind(fields) == CELL_CENTER if column.classes is None else class_center_is_asked_for(fields)
         return CenterFeatures(chosen, column.id_column, cells)
     if is_asked_for(fields):
         raise FieldError(

@@ -22,7 +22,7 @@ from ...mechanisms.core.label_classes import LabelClasses, domain_label
 from ...mechanisms.core.label_grid import DeclaredGrid, check_domain, label_grid, working_grid
 from ...mechanisms.core.losses import ZERO_ONE, loss_named
 from ...mechanisms.registry import AUTO, CLASS_MECHANISMS, MECHANISMS, default_rounding, mechanism_named
-from ...mechanisms.release.center_release import CenterFeatures
+from ...mechanisms.release.feature_sample import CenterFeatures
 from ...mechanisms.release.label_column import LabelColumn
 from ...mechanisms.release.unit_bound import UnitBound
 from ...mechanisms.response.randomized_response import RandomizedResponse

@@ -16,7 +16,7 @@ from ...mechanisms.analysis.automatic import CANDIDATES
 from ...mechanisms.center.center_model import CenterModel, center_document
 from ...mechanisms.center.class_center import ClassCenter
 from ...mechanisms.center.class_logit import LinearClasses
-from ...mechanisms.center.class_model import ClassModel, center_fingerprint
+from ...mechanisms.center.class_model import DRAWN_BY_CENTER, ClassModel, center_fingerprint, center_randomizer
 from ...mechanisms.center.linear_center import LinearCenter
 from ...mechanisms.composition.unit_composition import optimal_delta
 from ...mechanisms.core.budget import MAX_EPSILON, BudgetSplit, check_epsilon, round_up
@@ -26,7 +26,6 @@ from ...mechanisms.core.prior import Prior
 from ...mechanisms.core.randomizer import Randomizer
 from ...mechanisms.registry import default_rounding
 from ...mechanisms.release.bound_noise import NoiseBinding
-from ...mechanisms.release.class_release import DRAWN_BY_CENTER, ClassCounts, center_randomizer
 from ...mechanisms.release.prior_release import PriorRelease
 from ...mechanisms.release.unit_bound import UnitBound, spent
 from ...transforms.errors import InputError
@@ -79,19 +78,17 @@ class MechanismFile:
     missing_label: float | str | None = None
 
     @classmethod
-    def of_class_center(cls, release: ClassCounts, center: ClassCenter) -> MechanismFile:
-        """Makes the contents for classes that are drawn from a center."""
-        assert release.classes is not None
-        assert release.center is not None
-        statement = ClassStatement(release.center, center)
-        return cls(
-            center_randomizer(len(release.classes)), statement.prior, 0.0, label=release.column, unit=release.unit,
-            classes=release.classes, class_center=statement, missing_label=release.missing_label,
-        )  # fmt: skip
-
-    @classmethod
-    def of_release(cls, randomizer: Randomizer, release: PriorRelease) -> MechanismFile:
-        """Makes the contents for a randomizer that was solved for a released prior."""
+    def of_release(cls, mechanism: Randomizer | ClassCenter, release: PriorRelease) -> MechanismFile:
+        """Makes the contents for a randomizer that was solved for a released prior, or a center of classes after it."""
+        if isinstance(mechanism, ClassCenter):
+            assert release.classes is not None
+            assert release.center is not None
+            statement = ClassStatement(release.center, mechanism)
+            return cls(
+                center_randomizer(len(release.classes)), statement.prior, 0.0, label=release.column, unit=release.unit,
+                classes=release.classes, class_center=statement, missing_label=release.missing_label,
+            )  # fmt: skip
+        randomizer = mechanism
         center = CenterStatement.of_release(release)
         prior = release.prior if center is None else center.mechanism_prior(randomizer)
         name = prior_release_name(release)
@@ -143,6 +140,11 @@ class MechanismFile:
         return CenterModel(self.center.column, self.center.domain, self.center.linear)
 
     @property
+    def drawing(self) -> Randomizer | ClassCenter:
+        """What the labels are drawn by."""
+        return self.randomizer if self.class_center is None else self.class_center.center
+
+    @property
     def drawn_by(self) -> str:
         """Fingerprint of what the labels are drawn by: of the center of classes, or of the randomizer."""
         if self.class_center is not None:
@@ -151,7 +153,10 @@ class MechanismFile:
 
     @property
     def budget(self) -> BudgetSplit:
-        """Epsilon of the prior and of the randomizer."""
+        """Epsilon of the prior and of what it leaves for the labels: of the randomizer, or of a center of classes."""
+        if self.class_center is not None:
+            budget = self.class_center.center.budget
+            return BudgetSplit(budget.counts, round_up(Fraction(budget.sums) + Fraction(budget.cells)))
         return BudgetSplit(self.prior_epsilon, self.randomizer.epsilon)
 
     @property

@@ -22,22 +22,21 @@ from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
 from ...mechanisms.analysis.utility import utility
-from ...mechanisms.center.cell_center import design_cells
-from ...mechanisms.center.feature_rows import Columns
-from ...mechanisms.center.linear_center import LinearCenter, design_center, moment_sums, noised_sums
+from ...mechanisms.center.linear_center import LinearCenter
+from ...mechanisms.core.budget import remaining_epsilon
 from ...mechanisms.core.label_grid import working_grid
 from ...mechanisms.core.losses import loss_named
 from ...mechanisms.core.prior import Prior
 from ...mechanisms.core.randomizer import Randomizer
-from ...mechanisms.noise.keyed_words import keyed_hash
 from ...mechanisms.noise.noisy_histogram import mean_variance
 from ...mechanisms.registry import AUTO, default_rounding
-from ...mechanisms.release.center_release import release_cells, sample_words, smallest, sum_cells
+from ...mechanisms.release.center_passes import center_passes, run_passes
+from ...mechanisms.release.feature_sample import CenterFeatures, sample_words, smallest
 from ...mechanisms.release.label_column import LabelColumn
 from ...mechanisms.release.label_draws import LabelSampler
 from ...mechanisms.release.label_records import count_labels
 from ...mechanisms.release.prior_release import release_prior, restricted_prior, solved
-from ...transforms.batches import LabelledBatch, label_values, record_identities
+from ...transforms.batches import LabelledBatch
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import read_text
 from ...transforms.label_summary import usable_records
@@ -242,9 +241,17 @@ def find_center(cell: Cell, task: Task, dataset: Dataset) -> Center | None:
         return Center(dataset.center, offset)
     train, _ = dataset.split(cell.seed)
     batch, columns = _batch(dataset.labels[train], task), select_records(dataset.columns, train)
-    center = _simulate_center(columns, batch, column, cell, seed_secret(cell.seed))
-    offset = np.interp(center.positions(dataset.columns), np.arange(len(domain)), domain)
-    return Center(domain[center.indices(dataset.columns)], offset, center)
+    secret = seed_secret(cell.seed)
+    records = usable_records(batch, column, centered=False).labels
+    drawn = sample_words(secret, records.identities)
+    names = CenterFeatures(tuple(columns), cells=cell.center == CELL_CENTER)
+    sample = smallest(drawn, columns, len(drawn))
+    epsilon = remaining_epsilon(cell.epsilon, task.prior_epsilon or 0.0)
+    made = run_passes(
+        center_passes(names, classes=False), sample, column, epsilon, secret, lambda row_map: iter([(records, columns)])
+    )
+    offset = np.interp(made.positions(dataset.columns), np.arange(len(domain)), domain)
+    return Center(domain[made.indices(dataset.columns)], offset, made)
 
 
 def _column(cell: Cell, task: Task) -> LabelColumn:
@@ -403,34 +410,3 @@ def _make_folder(folder: str) -> None:
         # Another worker may have made the folder in the meantime.
         if not FileSystems.exists(folder):
             raise
-
-
-def _simulate_center(
-    columns: Columns, batch: LabelledBatch, column: LabelColumn, cell: Cell, secret: bytes
-) -> LinearCenter:
-    """Makes the center of a cell for n training records, whose labels are all finite.
-
-    The cell's epsilon is the total budget of center, prior and labels. The secret is the evaluation's key of 32 bytes.
-    Anyone can derive it: the result protects nothing.
-    """
-    identities = record_identities(batch, None)
-    drawn = sample_words(secret, identities)
-    sample = smallest(drawn, columns, len(drawn))
-    epsilon = cell.epsilon
-    assert epsilon is not None
-    design = design_center(sample.columns, sample.records, epsilon)
-    labels = len(column.domain)
-    if not design.epsilon:
-        return LinearCenter.fit(design, labels, ())
-    indices = column.indices(label_values(batch, column.name), identities, secret)
-    sums = moment_sums(design.map.rows(columns), indices, labels)
-    # The sums determine all else that the noise of a release is bound to.
-    noise_key = keyed_hash(secret, b"labeldp center", json.dumps([sums, design.epsilon.hex()]).encode())
-    center = LinearCenter.fit(design, labels, noised_sums(sums, design.map.norm, labels, design.epsilon, noise_key))
-    cells = None
-    if cell.center == CELL_CENTER:
-        cells = design_cells(sample.columns, center, sample.records, epsilon)
-    if cells is None:
-        return center
-    records = usable_records(batch, column, centered=False).labels
-    return release_cells(sum_cells(records, columns, center, cells, secret), column, center, cells, secret)

@@ -35,6 +35,7 @@ NUMBERS = {
     "booleans": (pa.array([True, None, False]), [1, np.nan, 0]),
     "lists": (pa.array([[1.0], [], [2.0, 3.0], None, [None]]), [1, np.nan, np.nan, np.nan, np.nan]),
     "large lists": (pa.array([[1.0], []], pa.large_list(pa.float32())), [1, np.nan]),
+    "decimals": (pa.array([1, None, 3], pa.decimal128(9, 2)), [1, np.nan, 3]),
     "dictionary": (pa.array([3, None, 3]).dictionary_encode(), [3, np.nan, 3]),
 }
 

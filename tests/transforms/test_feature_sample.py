@@ -1,18 +1,24 @@
-"""Features of TFRecords for the sample of a center: decoded for the records that may be in it, and for no others."""
+"""Sample of features that a center is designed for: merged in any order, decoded for records that may be in it."""
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
+import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from labeldp.mechanisms.release import center_release
-from labeldp.mechanisms.release.center_release import CenterFeatures
+from apache_beam.testing.util import assert_that, equal_to
+from labeldp.mechanisms.center.feature_rows import Categories
+from labeldp.mechanisms.center.linear_center import MOST_SAMPLE
+from labeldp.mechanisms.release import feature_sample as sample_rules
+from labeldp.mechanisms.release.feature_sample import CenterFeatures, FeatureSample, smallest
 from labeldp.transforms.batches import LabelledBatch, LabelledBatchCoder
 from labeldp.transforms.center import feature_sample
+from labeldp.transforms.center.feature_sample import MergeSamples
 from labeldp.transforms.errors import InputError
 from labeldp.transforms.io.input_format import Equals, FilePart, Format, file_parts
 from labeldp.transforms.readers.file_reader import FileReader
@@ -48,6 +54,32 @@ def read(part: FilePart, columns: list[str], undecoded: tuple[str, ...] = (), wh
     return list(reader.read(part))
 
 
+def sample_at_most(records: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes samples smaller."""
+    for module in (sample_rules, feature_sample):
+        monkeypatch.setattr(module, "MOST_SAMPLE", records)
+
+
+def sample(drawn: list[int], **columns: Any) -> FeatureSample:
+    return smallest(np.array(drawn, np.uint64), columns, len(drawn))
+
+
+def same(one: FeatureSample, other: FeatureSample) -> bool:
+    def plain(column: Any) -> Any:
+        return (
+            [None if code < 0 else column.values[code] for code in column.codes]
+            if isinstance(column, Categories)
+            else [None if np.isnan(value) else value for value in column]
+        )
+
+    return (
+        one.words.tolist() == other.words.tolist()
+        and one.records == other.records
+        and {name: plain(column) for name, column in one.columns.items()}
+        == {name: plain(column) for name, column in other.columns.items()}
+    )
+
+
 def values(batch: LabelledBatch, names: Any) -> dict[str, Any]:
     columns = {name: batch.column(name) for name in names}
     return {name: column.to_pylist() for name, column in columns.items() if column is not None}
@@ -73,8 +105,7 @@ def test_kept_records_have_the_features_that_they_have_when_all_are_decoded(
 
 
 def test_records_that_are_not_sampled_are_not_decoded(tmp_path: Path, key: Any, monkeypatch: Any) -> None:
-    for module in (feature_sample, center_release):
-        monkeypatch.setattr(module, "MOST_SAMPLE", 20)
+    sample_at_most(20, monkeypatch)
     whole = records()
     (batch,) = read(written(tmp_path, whole), [], NAMES)
 
@@ -123,3 +154,74 @@ def test_other_formats_read_all_columns(tmp_path: Path, format: str) -> None:
     assert batch.encoded is None
     assert values(batch, ["f", "id"]) == {"f": [1.5, 2.5], "id": [1, 2]}
     assert batch.column("y") is None
+
+
+def test_samples_merge_in_any_order(monkeypatch) -> None:
+    sample_at_most(4, monkeypatch)
+    merge = MergeSamples()
+    parts = [
+        sample([5, 1, 9], a=np.array([0.5, 0.1, 0.9])),
+        sample([2, 8], a=np.array([0.2, 0.8]), w=Categories(np.array([0, 1]), ("x", "y"))),
+        merge.extract_output(merge.create_accumulator()),
+        sample([3], w=Categories(np.array([-1]), ())),
+        sample([7, 4, 6, 0, 11], a=np.array([0.7, 0.4, 0.6, 0.0, np.nan]), w=Categories(np.zeros(5, int), ("y",))),
+    ]
+    whole = merge.extract_output(merge.merge_accumulators([parts]))
+    assert whole.words.tolist() == [0, 1, 2, 3]
+    assert (whole.records, np.asarray(whole.columns["a"])[:3].tolist()) == (11, [0.0, 0.1, 0.2])
+    for order in itertools.permutations(range(5)):
+        first, *others = ([parts[place]] for place in order[:4])
+        found = merge.add_input(merge.merge_accumulators([merge.compact(first), *others]), parts[order[4]])
+        assert same(merge.extract_output(found), whole)
+    assert same(merge.extract_output(merge.merge_accumulators([])), merge.extract_output(merge.create_accumulator()))
+
+
+def test_samples_that_wait_to_be_merged_are_few(monkeypatch) -> None:
+    monkeypatch.setattr(feature_sample, "_MOST_HELD", 8)
+    sample_at_most(4, monkeypatch)
+    merge = MergeSamples()
+    held = merge.create_accumulator()
+    for word in range(100):
+        held = merge.add_input(held, sample([99 - word], a=np.array([word / 100])))
+        assert sum(len(part.words) for part in held) < 8
+    found = merge.extract_output(held)
+    assert (found.words.tolist(), found.records) == ([0, 1, 2, 3], 100)
+
+
+def test_a_mixture_is_refused_even_if_no_such_record_is_sampled(labelled, failure, key, monkeypatch) -> None:
+    """Otherwise the error would depend on how records come together in bundles."""
+    sample_at_most(1, monkeypatch)
+    batches = [labelled({"a": [1.0] * 40, "y": [1.0] * 40}), labelled({"a": ["x"], "y": [1.0]}, "/logs/b")]
+    features = CenterFeatures(("a",))
+
+    def build(pipeline):
+        return {"sample": pipeline | beam.Create(batches) | feature_sample.SampleFeatures(features, key)}
+
+    assert "feature 'a' holds numbers in some records and text in others" in failure(build)
+
+
+def test_a_worker_passes_on_what_may_be_in_the_sample(labelled, key, monkeypatch) -> None:
+    """Records are behind a whole sample of all that the worker has seen, of which a retried bundle counts once."""
+    sample_at_most(50, monkeypatch)
+    batches = [labelled({"a": np.arange(400.0) + 400 * place}, f"/logs/{place}") for place in range(3)]
+
+    def sampled(batches):
+        stage: Any = feature_sample._Sample(CenterFeatures(("a",)), key)
+        stage.setup()
+        return [next(iter(stage.process(batch))) for batch in batches]
+
+    thinned, whole = sampled(batches), [sampled([batch])[0] for batch in batches]
+    assert [len(part.words) for part in whole] == [50, 50, 50]
+    assert sum(len(part.words) for part in thinned) < 150
+    assert same(feature_sample.merged(thinned), feature_sample.merged(whole))
+    failed = sampled([batches[0], batches[0], *batches])[2:]
+    assert same(feature_sample.merged(failed), feature_sample.merged(whole))
+    assert MOST_SAMPLE > 50
+
+
+def test_a_rare_column_is_in_its_place_whatever_comes_first(labelled, key) -> None:
+    batches = [labelled({"b": [1.0, 2.0]}, "/logs/0"), labelled({"a": [3.0, 4.0], "b": [5.0, 6.0]}, "/logs/1")]
+    for order in (batches, batches[::-1]):
+        with beam.Pipeline() as pipeline:
+            found = pipeline | beam.Create(order) | feature_sample.SampleFeatures(CenterFeatures(("a", "b")), key)
+            assert_that(found | beam.Map(lambda sample: list(sample.columns)), equal_to([["a", "b"]]))

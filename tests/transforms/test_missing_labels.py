@@ -96,7 +96,7 @@ def test_encoded_records_cannot_get_a_label() -> None:
 
 def test_noise_is_bound_to_it() -> None:
     columns: list[Any] = [LabelColumn("y", DOMAIN, "id", missing=missing) for missing in (None, 0.0, 1.0)]
-    assert len({column.request().encode(BudgetSplit(0.5, 0.5)) for column in columns}) == 3
+    assert len({column.request.encode(BudgetSplit(0.5, 0.5)) for column in columns}) == 3
     assert len({StreamBinding("events").noise_key(b"k" * 32, column) for column in columns}) == 3
     with pytest.raises(ValueError, match="must lie in the domain"):
         LabelColumn("y", DOMAIN, missing=3.0)

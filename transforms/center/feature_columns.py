@@ -24,9 +24,6 @@ from ..arrow_values import (
 from ..errors import InputError
 from ..tfrecord.wire import hash_texts
 
-NO_FEATURES = "no feature tells records apart: give --center none"
-"""Error of a center whose features are all the same for every record."""
-
 
 class FeatureBatch(Protocol):
     """Records with features: a LabelledBatch, or a frame in memory."""

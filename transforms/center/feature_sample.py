@@ -12,7 +12,7 @@ import pyarrow as pa
 from apache_beam.pvalue import PCollection
 
 from ...mechanisms.center.linear_center import MOST_SAMPLE
-from ...mechanisms.release.center_release import CenterFeatures, FeatureSample, sample_words, smallest
+from ...mechanisms.release.feature_sample import CenterFeatures, FeatureSample, sample_words, smallest
 from ..batches import LabelledBatch, record_identities
 from ..errors import redact_errors
 from ..noise_key_file import NoiseKeyFile

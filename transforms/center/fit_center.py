@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,21 +12,12 @@ import numpy as np
 import pyarrow as pa
 from apache_beam.pvalue import PCollection
 
-from ...mechanisms.center.cell_center import CellDesign, design_cells
 from ...mechanisms.center.feature_rows import RowMap
-from ...mechanisms.center.linear_center import CenterDesign, LinearCenter, design_center
-from ...mechanisms.release.center_release import (
-    CellSummary,
-    FeatureSample,
-    MomentSummary,
-    add_cells,
-    add_moments,
-    release_cells,
-    release_center,
-    sum_cells,
-    sum_moments,
-)
+from ...mechanisms.center.linear_center import LinearCenter
+from ...mechanisms.release.center_passes import Pass, PassSums, add_passes
+from ...mechanisms.release.feature_sample import FeatureSample
 from ...mechanisms.release.label_column import LabelColumn
+from ...mechanisms.release.prior_release import RefusedRelease
 from ..batches import Carried, LabelledBatch, as_argument, as_side_input
 from ..errors import InputError, redact_errors
 from ..label_summary import usable_records
@@ -37,37 +28,34 @@ from ..tfrecord.example_encoder import encode_examples
 from .feature_columns import center_columns
 
 
-class MergeSummaries(beam.CombineFn):
-    """Adds raw summaries.
+class MergePasses(beam.CombineFn):
+    """Adds raw sums of a pass; None for none."""
 
-    `add` is a function (summaries of disjoint sets of records) -> their sum; of none of them, it may be None.
-    """
+    def create_accumulator(self) -> PassSums | None:
+        return None
 
-    def __init__(self, add: Callable[[Iterable[Any]], Any]):
-        super().__init__()
-        self._add = add
-
-    def create_accumulator(self) -> Any:
-        return self._add([])
-
-    def add_input(self, accumulator: Any, element: Any) -> Any:
+    def add_input(self, accumulator: PassSums | None, element: PassSums) -> PassSums | None:
         return self.merge_accumulators([accumulator, element])
 
-    def merge_accumulators(self, accumulators: Iterable[Any]) -> Any:
-        return self._add(each for each in accumulators if each is not None)
+    def merge_accumulators(self, accumulators: Iterable[PassSums | None]) -> PassSums | None:
+        return add_passes(each for each in accumulators if each is not None)
 
-    def extract_output(self, accumulator: Any) -> Any:
+    def extract_output(self, accumulator: PassSums | None) -> PassSums | None:
         return accumulator
 
 
-def summarize_moments(batch: LabelledBatch, column: LabelColumn, design: CenterDesign, secret: bytes) -> MomentSummary:
-    """Sums of one batch, which has the features; `secret` has 32 bytes.
+def summarize(
+    one: Pass, batch: LabelledBatch, column: LabelColumn, design: Any, released: Any, secret: bytes
+) -> PassSums:
+    """Sums of a pass over one batch, which has the features; `secret` has 32 bytes.
 
     Raises InputError as `usable_records`, or if a feature has the wrong type or is the label.
     """
-    check_features(column, design.map)
+    row_map = one.row_map(design, released)
+    check_features(column, row_map)
     records = usable_records(batch, column, centered=False)
-    return sum_moments(records.labels, center_rows(records.batch, design.map), secret, batch.left_out)
+    features = center_columns(records.batch, row_map)
+    return one.summarize(records.labels, features, design, released, secret, batch.left_out)
 
 
 def check_features(column: LabelColumn, map: RowMap) -> None:
@@ -77,219 +65,128 @@ def check_features(column: LabelColumn, map: RowMap) -> None:
             raise InputError(f"the label column {label!r} is a feature of the center, which is released as it is")
 
 
-def center_rows(batch: LabelledBatch, map: RowMap) -> np.ndarray:
-    """Rows of a batch, shape (n, m + 1), int64."""
-    return map.rows(center_columns(batch, map))
-
-
 @dataclass
-class DesignCenter(beam.PTransform):
-    """Decides on the form of a linear center, from a sample of its features.
+class DesignPass(beam.PTransform):
+    """Decides what a pass sums, from a sample of features and what passes before it have released.
 
-    Takes a PCollection of exactly one FeatureSample, of `SampleFeatures`; returns exactly one CenterDesign. `epsilon`
-    is the total budget of center, prior and labels.
+    Takes a PCollection of exactly one FeatureSample, of `SampleFeatures`; returns exactly one design, or None where the
+    pass is not worth its price. The job fails with InputError if the center cannot be made.
+
+    Attributes:
+      one: The pass.
+      epsilon: Budget of the whole release of a record.
+      released: Exactly one element, what was released before; None for the first pass.
     """
 
+    one: Pass
     epsilon: float
+    released: PCollection[Any] | None = None
 
     def __post_init__(self) -> None:
         super().__init__()
 
-    def expand(self, sample: PCollection[FeatureSample]) -> PCollection[CenterDesign]:
+    def expand(self, sample: PCollection[FeatureSample]) -> PCollection[Any]:
         return (
             sample
-            | "Design" >> beam.ParDo(_Design(self.epsilon)).with_output_types(CenterDesign)
+            | "Design" >> beam.ParDo(_Design(self.one, self.epsilon), as_side_input(self.released))
             # With a checkpoint it is computed once for all consumers.
             | "Checkpoint" >> beam.Reshuffle()
         )
 
 
 @dataclass
-class FitLinearCenter(beam.PTransform):
-    """Releases a linear center under label DP.
+class ReleasePass(beam.PTransform):
+    """Releases the sums of a pass under label DP.
 
-    Takes a PCollection of LabelledBatch with label, id and features. Returns exactly one LinearCenter, which has spent
-    its `design.epsilon`. The job fails with InputError as for `NoisyPrior`.
+    Takes a PCollection of LabelledBatch with label, id and features. Returns exactly one element: what the pass has
+    released, and what was released before it where there is no design. The job fails with InputError as for
+    `NoisyPrior`.
 
     Attributes:
+      one: The pass.
       column: The private column.
-      design: Exactly one CenterDesign of the same records, from `DesignCenter`, or carried by the batches.
+      design: Exactly one design of the same records, from `DesignPass`, or carried by the batches.
       key: Reference to the secret key.
+      released: Exactly one element, what was released before, or carried by the batches; None for the first pass.
       threshold: Limit on the records without a usable label.
       id_groups: Number of groups of ids, as of `CountUniqueIds`.
     """
 
+    one: Pass
     column: LabelColumn
-    design: PCollection[CenterDesign] | Carried[CenterDesign]
+    design: PCollection[Any] | Carried[Any]
     key: NoiseKeyFile
+    released: PCollection[Any] | Carried[Any] | None = None
     threshold: Threshold = field(default_factory=Threshold)
     id_groups: int = ID_GROUPS
 
     def __post_init__(self) -> None:
         super().__init__()
 
-    def expand(self, batches: PCollection[LabelledBatch]) -> PCollection[LinearCenter]:
+    def expand(self, batches: PCollection[LabelledBatch]) -> PCollection[Any]:
+        # Ids are unique where labels were looked at before.
+        unique = after_unique_ids(batches, self.column, self.id_groups) if self.released is None else []
+        sides = as_side_input(self.design), as_side_input(self.released), *unique
         return (
             batches
-            | "SumMoments"
-            >> beam.ParDo(_SumMoments(self.column, self.key), as_argument(self.design)).with_output_types(MomentSummary)
-            | "AddMoments" >> beam.CombineGlobally(MergeSummaries(add_moments))
-            | "AddNoise"
+            | "Sum"
             >> beam.ParDo(
-                _ReleaseCenter(self.column, self.key, self.threshold),
-                as_side_input(self.design),
-                *after_unique_ids(batches, self.column, self.id_groups),
-            ).with_output_types(LinearCenter)
-            | "Checkpoint" >> beam.Reshuffle()
-        )
-
-
-@dataclass
-class DesignCells(beam.PTransform):
-    """Decides on the cells of a center, from a sample of its features and the linear center.
-
-    Takes a PCollection of exactly one LinearCenter; returns exactly one CellDesign, or None where cells are not worth
-    their price.
-
-    Attributes:
-      sample: Exactly one FeatureSample.
-      epsilon: Total budget of center, prior and labels.
-    """
-
-    sample: PCollection[FeatureSample]
-    epsilon: float
-
-    def __post_init__(self) -> None:
-        super().__init__()
-
-    def expand(self, center: PCollection[LinearCenter]) -> PCollection[CellDesign | None]:
-        return (
-            center
-            | "Design" >> beam.ParDo(_DesignCells(self.epsilon), as_side_input(self.sample))
-            | "Checkpoint" >> beam.Reshuffle()
-        )
-
-
-@dataclass
-class FitCells(beam.PTransform):
-    """Releases the cells of a center under label DP, if they are worth their price.
-
-    Takes a PCollection of LabelledBatch with label, id and features. Returns exactly one LinearCenter, with cells a
-    CellCenter, which has spent its epsilon. The job fails with InputError as for `NoisyPrior`.
-
-    Attributes:
-      column: The private column.
-      linear: Exactly one LinearCenter of the same records, or carried by the batches.
-      design: Exactly one CellDesign or None, of `DesignCells`, or carried by the batches.
-      key: Reference to the secret key.
-      threshold: Limit on the records without a usable label.
-    """
-
-    column: LabelColumn
-    linear: PCollection[LinearCenter] | Carried[LinearCenter]
-    design: PCollection[CellDesign | None] | Carried[CellDesign | None]
-    key: NoiseKeyFile
-    threshold: Threshold = field(default_factory=Threshold)
-
-    def __post_init__(self) -> None:
-        super().__init__()
-
-    def expand(self, batches: PCollection[LabelledBatch]) -> PCollection[LinearCenter]:
-        carried = as_argument(self.linear), as_argument(self.design)
-        return (
-            batches
-            | "SumCells" >> beam.ParDo(_SumCells(self.column, self.key), *carried).with_output_types(CellSummary)
-            | "AddCells" >> beam.CombineGlobally(MergeSummaries(add_cells))
-            | "AddNoise"
-            >> beam.ParDo(
-                _ReleaseCells(self.column, self.key, self.threshold),
-                as_side_input(self.linear),
-                as_side_input(self.design),
-            ).with_output_types(LinearCenter)
+                _Sum(self.one, self.column, self.key), as_argument(self.design), as_argument(self.released)
+            ).with_output_types(PassSums)
+            | "Add" >> beam.CombineGlobally(MergePasses())
+            | "AddNoise" >> beam.ParDo(_Release(self.one, self.column, self.key, self.threshold), *sides)
             | "Checkpoint" >> beam.Reshuffle()
         )
 
 
 class _Design(beam.DoFn):
-    def __init__(self, epsilon: float):
+    def __init__(self, one: Pass, epsilon: float):
+        self._one = one
         self._epsilon = epsilon
 
     @redact_errors("designing the center")
-    def process(self, sample: FeatureSample) -> Iterator[CenterDesign]:
-        yield design_center(sample.columns, max(sample.records, 1), self._epsilon)
+    def process(self, sample: FeatureSample, released: Any) -> Iterator[Any]:
+        try:
+            yield self._one.design(sample, released, self._epsilon)
+        except RefusedRelease as error:
+            raise InputError(str(error)) from None
 
 
-class _DesignCells(beam.DoFn):
-    def __init__(self, epsilon: float):
-        self._epsilon = epsilon
-
-    @redact_errors("designing the center")
-    def process(self, center: LinearCenter, sample: FeatureSample) -> Iterator[CellDesign | None]:
-        yield design_cells(sample.columns, center, max(sample.records, 1), self._epsilon)
-
-
-class KeyedFn(beam.DoFn):
-    """Stage of a pass that needs the label column and the secret key."""
-
-    def __init__(self, column: LabelColumn, key: NoiseKeyFile):
+class _Sum(beam.DoFn):
+    def __init__(self, one: Pass, column: LabelColumn, key: NoiseKeyFile):
+        self._one = one
         self._column = column
         self._key = key
-
-
-class SummingFn(KeyedFn):
-    """Sums over the records of batches."""
 
     def setup(self) -> None:
         self._secret = self._key.load()
         self._progress = Progress("summed")
 
+    @redact_errors("summing features")
+    def process(self, batch: LabelledBatch, design: Any, released: Any) -> Iterator[PassSums]:
+        design = batch.resolve(design)
+        if design is not None:
+            yield summarize(self._one, batch, self._column, design, batch.resolve(released), self._secret)
+        self._progress.add(batch.batch.num_rows)
 
-class _Releasing(KeyedFn):
-    """Adds noise to sums over all records."""
 
-    def __init__(self, column: LabelColumn, key: NoiseKeyFile, threshold: Threshold):
-        super().__init__(column, key)
+class _Release(beam.DoFn):
+    def __init__(self, one: Pass, column: LabelColumn, key: NoiseKeyFile, threshold: Threshold):
+        self._one = one
+        self._column = column
+        self._key = key
         self._threshold = threshold
 
-
-class _SumMoments(SummingFn):
-    @redact_errors("summing features")
-    def process(self, batch: LabelledBatch, design: Any) -> Iterator[MomentSummary]:
-        yield summarize_moments(batch, self._column, batch.resolve(design), self._secret)
-        self._progress.add(batch.batch.num_rows)
-
-
-class _ReleaseCenter(_Releasing):
     @redact_errors("noising the center")
-    def process(self, summary: MomentSummary, design: CenterDesign, unique_ids: int = 0) -> Iterator[LinearCenter]:
-        self._threshold.check(summary.records, summary.unusable, self._column.described, left_out=summary.left_out)
-        center = release_center(summary, self._column, design, self._key.load())
-        LOGGER.info("computed the center")
-        yield center
-
-
-class _SumCells(SummingFn):
-    @redact_errors("summing residuals")
-    def process(self, batch: LabelledBatch, linear: Any, design: Any) -> Iterator[CellSummary]:
-        linear, design = batch.resolve(linear), batch.resolve(design)
-        if design is not None:
-            records = usable_records(batch, self._column, centered=False)
-            features = center_columns(records.batch, linear.design.map)
-            yield sum_cells(records.labels, features, linear, design, self._secret, batch.left_out)
-        self._progress.add(batch.batch.num_rows)
-
-
-class _ReleaseCells(_Releasing):
-    @redact_errors("noising the center")
-    def process(
-        self, summary: CellSummary | None, linear: LinearCenter, design: CellDesign | None
-    ) -> Iterator[LinearCenter]:
-        if summary is None or design is None:
-            yield linear
+    def process(self, sums: PassSums | None, design: Any, released: Any, unique_ids: int = 0) -> Iterator[Any]:
+        if design is None:
+            yield released
             return
-        self._threshold.check(summary.records, summary.unusable, self._column.described, left_out=summary.left_out)
-        yield release_cells(summary, self._column, linear, design, self._key.load())
-        LOGGER.info("computed the cells of the center")
+        records, unusable, left_out = (0, 0, 0) if sums is None else (sums.records, sums.unusable, sums.left_out)
+        self._threshold.check(records, unusable, self._column.described, left_out=left_out)
+        assert sums is not None
+        yield self._one.release(sums, self._column, design, released, self._key.load())
+        LOGGER.info("released the %s of the center", self._one.name)
 
 
 @dataclass

@@ -10,8 +10,8 @@ from labeldp.mechanisms import Prior
 from labeldp.mechanisms.analysis.class_verdict import ClassUtility
 from labeldp.mechanisms.analysis.utility import ClassCounts, ReleasedFacts
 from labeldp.mechanisms.analysis.verdict import debiasing, release_warnings, verdict
+from labeldp.mechanisms.center.class_model import center_randomizer
 from labeldp.mechanisms.core.label_classes import LabelClasses
-from labeldp.mechanisms.release.class_release import center_randomizer
 from labeldp.mechanisms.response.randomized_response import RandomizedResponse
 from labeldp.mechanisms.response.rr_top_k import RRTopK
 

@@ -12,10 +12,13 @@ from labeldp.mechanisms.center.class_center import (
     design_class_cells,
     design_classes,
     noised_class_counts,
+    released_shares,
     split_class_budget,
 )
 from labeldp.mechanisms.center.class_logit import LinearClasses, class_sums, noised_class_sums
 from labeldp.mechanisms.center.feature_rows import Categories
+from labeldp.mechanisms.core.budget import CLASS_SHARE, split_budget
+from labeldp.mechanisms.noise.noisy_histogram import noisy_counts
 
 KEYS = tuple(bytes([place]) * 32 for place in range(3))
 NAMES = ("w", "x", "y", "z")
@@ -42,18 +45,21 @@ class ClassLog:
         }
 
     def release(self, epsilon: float, seed: int = 0, keys: tuple[bytes, ...] = KEYS, most: int = 4000) -> ClassCenter:
-        budget, size, sample = split_class_budget(epsilon), self.size, self.sample(seed, most)
-        counts = noised_class_counts(np.bincount(self.classes, minlength=size)[None], budget.counts, keys[0])[0]
-        design = design_classes(sample, counts, budget)
+        size, sample, records = self.size, self.sample(seed, most), len(self.classes)
+        budget = split_class_budget(split_budget(epsilon, size, records, most=CLASS_SHARE))
+        counts = noisy_counts(np.bincount(self.classes, minlength=size), budget.counts, keys[0])
+        shares = released_shares(counts, records, budget.counts)
+        design = design_classes(sample, shares, records, budget.sums)
         assert design is not None
         rows, sums = design.map.rows(self.columns), ()
         if design.epsilon:
             raw = class_sums(rows, self.classes, size)
             sums = noised_class_sums(raw, design.map.norm, design.epsilon, keys[1])
         linear = LinearClasses.fit(design, sums)
-        cells = design_class_cells(sample, linear, counts, budget)
+        center = ClassCenter(budget, counts, linear, None)
+        cells = design_class_cells(sample, center)
         if cells is None:
-            return ClassCenter(budget, counts, linear, None)
+            return center
         partition = cells.sample.partition
         places = partition.tree.cells(partition.codes(self.columns, linear, rows, linear.logits(rows)))
         raw = np.bincount(places * size + self.classes, minlength=cells.cells * size).reshape(-1, size)

@@ -17,10 +17,10 @@ from labeldp.mechanisms.center.class_center import (
     design_classes,
     draw_classes,
     noised_class_counts,
-    released_shares,
     split_class_budget,
 )
 from labeldp.mechanisms.center.class_logit import LOGIT_UNIT, MOST_CLASSES, class_sums
+from labeldp.mechanisms.core.budget import CLASS_SHARE, split_budget
 
 from .class_logs import KEYS, ClassLog, class_log, excess
 
@@ -38,7 +38,7 @@ def center(log: ClassLog) -> ClassCenter:
 def test_new_records_are_predicted_better_than_by_the_linear_part(center: ClassCenter):
     new = class_log(2)
     linear = ClassCenter(center.budget, center.counts, center.linear, None)
-    shares = np.broadcast_to(released_shares(center.counts, 1.0) * PROBABILITY_UNIT, new.truth.shape)
+    shares = np.broadcast_to(center.shares * PROBABILITY_UNIT, new.truth.shape)
     found = [
         excess(new, each) for each in (center.probabilities(new.columns), linear.probabilities(new.columns), shares)
     ]
@@ -55,8 +55,10 @@ def test_two_classes_are_predicted(log: ClassLog):
 
 @pytest.mark.parametrize("epsilon", [1e-6, 0.1, 0.5, 1.0, 7.3])
 def test_parts_add_up_to_at_most_epsilon(epsilon):
-    budget = split_class_budget(epsilon)
-    assert 0 <= Fraction(epsilon) - sum(Fraction(each) for each in (budget.counts, budget.sums, budget.cells)) < 3e-7
+    split = split_budget(epsilon, 3, 10_000, most=CLASS_SHARE)
+    budget = split_class_budget(split)
+    assert budget.counts == split.prior
+    assert Fraction(budget.sums) + Fraction(budget.cells) == Fraction(split.labels)
     assert budget.total <= epsilon
 
 
@@ -80,7 +82,6 @@ def test_counts_of_cells_add_up_to_the_public_number_of_records(log: ClassLog, c
     rows = linear.rows(log.columns)
     places = partition.tree.cells(partition.codes(log.columns, linear, rows, linear.logits(rows)))
     assert (center.cells.counts.sum(axis=1) == np.bincount(places, minlength=len(center.cells.counts))).all()
-    assert center.counts.sum() == len(log.classes)
     assert np.array(center.linear.sums).sum(axis=1).tolist() == rows.sum(axis=0).tolist()
 
 
@@ -142,5 +143,5 @@ def test_a_center_pays_for_rare_classes_and_small_epsilons(shares, epsilon, pays
 
 def test_too_many_classes_are_refused_and_one_has_no_center(log: ClassLog):
     with pytest.raises(ValueError, match="classes"):
-        design_classes(log.sample(0), np.full(MOST_CLASSES + 1, 5), split_class_budget(1.0))
-    assert design_classes(log.sample(0), np.array([100]), split_class_budget(1.0)) is None
+        design_classes(log.sample(0), np.full(MOST_CLASSES + 1, 0.007), 700, 0.2)
+    assert design_classes(log.sample(0), np.array([1.0]), 100, 0.2) is None

@@ -40,7 +40,6 @@ def test_a_center_without_sums_or_cells_is_given_back(log: ClassLog, epsilon):
 
 
 PLANTED = {
-    "counts of the classes": (("counts", 0), 1),
     "noised sum": (("linear", "sums", 1, 0), 1 << 14),
     "coefficient": (("linear", "coefficients", 1, 0), 1),
     "epsilon of the sums": (("linear", "epsilon"), 0.5),

@@ -295,7 +295,7 @@ def test_files_with_other_categories_and_places_are_applied(
 ) -> None:
     """Earlier versions made categories of any column, hashed to any number of places. Here they are fitted as texts."""
     from labeldp.mechanisms.center.linear_center import design_center
-    from labeldp.transforms.center import fit_center
+    from labeldp.mechanisms.release import center_passes
 
     table, rows = log_table(), np.arange(ROWS)
     typed = {
@@ -308,7 +308,7 @@ def test_files_with_other_categories_and_places_are_applied(
     pq.write_table(pa.table(common | texts), tmp_path / "texts.parquet")
     file = tmp_path / "m.json"
     with monkeypatch.context() as patched:
-        patched.setattr(fit_center, "design_center", partial(design_center, places=8))
+        patched.setattr(center_passes, "design_center", partial(design_center, places=8))
         fit = {"input": tmp_path / "texts.parquet", "id_column": "id", "mechanism_file": file}
         privatize("m.json", program="fit", **fit, epsilon=8).ok()
     for name in ("log", "texts"):

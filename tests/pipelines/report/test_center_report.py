@@ -96,7 +96,7 @@ def test_parts_of_the_budget(name: str, times: int, folder: Path, page_of: Calla
     center = json.loads(path.read_text())["class_center"]["center"]
     spent = [center["budget"]["counts"], center["linear"]["epsilon"], center["cells"]["epsilon"]]
     rows = table_of(page_of(name), "Privacy budget")[1:]
-    assert [row[0] for row in rows] == ["counts of the classes", "class sums", "counts of the cells", "total"]
+    assert [row[0] for row in rows] == ["histogram of the classes", "class sums", "counts of the cells", "total"]
     for epsilon, (_, stated, *rest) in zip(spent, rows, strict=False):
         assert float(stated) == pytest.approx(epsilon, rel=1e-3)
         if times > 1:
@@ -105,7 +105,7 @@ def test_parts_of_the_budget(name: str, times: int, folder: Path, page_of: Calla
     numbers = [int(row[-3].replace(",", "")) for row in rows[:3]]
     assert numbers == [3, 3 * size, 3 * cells]
     scales = [float(row[-2]) for row in rows[:3]]
-    moved = [1, center["linear"]["norm"] / 256, 1]
+    moved = [2, center["linear"]["norm"] / 256, 1]
     assert scales == pytest.approx([most / epsilon for most, epsilon in zip(moved, spent, strict=True)], rel=1e-3)
     assert float(rows[3][times if times > 1 else 1]) == pytest.approx(times * sum(spent), rel=1e-3)
 
@@ -119,8 +119,8 @@ def test_numbers_by_class(folder: Path, model: ClassModel, page_of: Callable[[st
     for place, (_, noised, error, mean, low, high) in enumerate(rows):
         own = probabilities[:, place]
         assert share(noised) == pytest.approx(model.center.counts[place] / ROWS, rel=5e-3)
-        # Discrete Laplace noise of scale 20 for K = 2, and up to twice that for many classes.
-        assert 20 * 2**0.5 / ROWS < share(error) < 40 * 2**0.5 / ROWS
+        # Discrete Laplace noise of scale 2 / epsilon.
+        assert share(error) == pytest.approx(8**0.5 / model.center.budget.counts / ROWS, rel=5e-3)
         # The sample is all records here; its rows are rounded.
         assert share(mean) == pytest.approx(own.mean(), abs=2e-3)
         assert [share(low), share(high)] == pytest.approx(np.quantile(own, (0.05, 0.95)), abs=0.03)
@@ -133,7 +133,7 @@ def test_numbers_by_class(folder: Path, model: ClassModel, page_of: Callable[[st
 
 def test_bounds_on_label_inference(model: ClassModel, page_of: Callable[[str], Any]) -> None:
     (shares, anything) = table_of(page_of("drawn"), "Label inference")[1:]
-    likeliest = max(model.center.counts) / ROWS
+    likeliest = max(model.center.shares)
     odds = likeliest / (1 - likeliest) * math.exp(model.epsilon)
     assert share(shares[1]) == pytest.approx(likeliest, rel=5e-3)
     assert share(shares[2]) == pytest.approx(odds / (1 + odds) - likeliest, rel=1e-2)

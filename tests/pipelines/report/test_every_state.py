@@ -126,7 +126,7 @@ def test_a_release(name: str, tmp_path: Path, key_file: Path, capsys: Any, read_
 def whole(tmp_path_factory: pytest.TempPathFactory, key_file: Path) -> LabelPrivatizer:
     """A release from a center of classes that has all parts."""
     folder = tmp_path_factory.mktemp("center")
-    state = State(CLASSES | {"epsilon": 2}, rows=6000, given=("features",))
+    state = State(CLASSES | {"epsilon": 2, "center": "cells"}, rows=6000, given=("features",))
     return list(state.releases(folder, key_file))[-1]
 
 

@@ -5,7 +5,7 @@ gives no label of the log another meaning.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,27 +13,16 @@ import numpy as np
 import pyarrow.csv as pc
 import pyarrow.parquet as pq
 import pytest
-from labeldp.mechanisms.center.cell_center import design_cells
-from labeldp.mechanisms.center.class_center import design_class_cells, design_classes
-from labeldp.mechanisms.center.class_logit import LinearClasses
-from labeldp.mechanisms.center.linear_center import LinearCenter, design_center
 from labeldp.mechanisms.core.budget import remaining_epsilon
 from labeldp.mechanisms.noise.keyed_words import integer_identities, row_identities, words
 from labeldp.mechanisms.registry import AUTO, mechanism_named
 from labeldp.mechanisms.release.bound_noise import StreamBinding
-from labeldp.mechanisms.release.center_release import cells_key, moments_key, sample_words, sum_cells, sum_moments
-from labeldp.mechanisms.release.class_release import (
-    bind_classes,
-    class_budget,
-    class_cells_key,
-    class_counts_key,
-    class_sums_key,
-    count_class_cells,
-    sum_class_rows,
-)
+from labeldp.mechanisms.release.center_passes import center_passes
+from labeldp.mechanisms.release.feature_sample import FeatureSample, sample_words
 from labeldp.mechanisms.release.label_records import LabelRecords, count_labels
 from labeldp.mechanisms.release.prior_release import release_prior, solved
 from labeldp.pipelines.spec.fields import Fields
+from labeldp.pipelines.spec.label import Label
 from labeldp.pipelines.spec.make_release import make_release
 from labeldp.pipelines.spec.release import Release
 
@@ -127,7 +116,7 @@ CHANGES: dict[str, list[Change]] = {
             {"histogram": PART, "digest": PART},
             given={"mechanism": "gaussian", "delta": 1e-5},
         ),
-        Change({"delta": 1e-6}, {"sums": DESIGN, "cells": DESIGN}, ("cells",), UNIT),
+        Change({"delta": 1e-6}, {"moments": DESIGN, "cells": DESIGN}, ("cells",), UNIT),
     ],
     "prior_epsilon": [Change({"prior_epsilon": 0.25}, {}, NUMBERS)],
     "ledger": [Change({"ledger": "other.jsonl"}, OUTPUT)],
@@ -150,16 +139,16 @@ CHANGES: dict[str, list[Change]] = {
     "loss": [Change({"loss": "absolute"}, {"histogram": PART, "digest": PART}, given={"mechanism": "rr_on_bins"})],
     "mechanism_file": [],
     "center": [
-        Change({"center": "linear"}, dict.fromkeys(("sums", *OF_CENTERS), AFTER), ("cells",)),
+        Change({"center": "linear"}, dict.fromkeys(("moments", *OF_CENTERS), AFTER), ("cells",)),
         Change({"center": "none", "center_features": None}, bases=("classes",)),
     ],
     "center_column": [
         Change({"center_column": "q"}, bases=("column",)),
-        Change({"center_column": "c"}, {"sums": AFTER, "cells": AFTER}, ("cells",)),
+        Change({"center_column": "c"}, {"moments": AFTER, "cells": AFTER}, ("cells",)),
     ],
     "center_features": [
         Change({"center_features": "f"}, dict.fromkeys(OF_CENTERS, AROUND), ("cells",)),
-        Change({"center_features": "f"}, dict.fromkeys(("digest", "class counts"), AROUND), ("classes",)),
+        Change({"center_features": "f"}, dict.fromkeys(("digest", "histogram"), AROUND), ("classes",)),
     ],
     "center_groups": [Change({"center_groups": "k=red"}, bases=("column",))],
     "output": [Change({"output": "elsewhere"}, OUTPUT)],
@@ -230,31 +219,23 @@ def _streams(release: Release, secret: bytes) -> Iterator[tuple[str, Any]]:
     yield "words of rounding", words(secret, f"rounding {column.name}".encode(), identities)[0]
     yield "words of the sample", sample_words(secret, identities)[0]
     stream = StreamBinding("stream").noise_key(secret, column)
-    if column.classes is not None and column.center is not None:
-        yield from _of_classes(release, records, secret)
-        return
-    prior_epsilon, linear = label.record_budget.prior_epsilon, None
-    if label.features is not None:
-        own = remaining_epsilon(epsilon, prior_epsilon or 0.0)
-        sample = {name: FEATURES[name] for name in label.features.names}
-        design = design_center(sample, RECORDS, own)
-        moments = sum_moments(records, design.map.rows(sample), secret)
-        assert design.epsilon
-        yield "sums", moments_key(moments, column, design, secret)
-        linear = LinearCenter.fit(design, len(column.domain), moments.sums)
-        if label.features.cells:
-            cells = design_cells(sample, linear, RECORDS, own)
-            assert cells is not None
-            yield "cells", cells_key(sum_cells(records, sample, linear, cells, secret), column, linear, cells, secret)
-    if column.center is not None:
+    prior_epsilon, linear, classes = label.record_budget.prior_epsilon, None, column.classes is not None
+    if label.features is not None and not classes:
+        linear = yield from _of_passes(label, records, remaining_epsilon(epsilon, prior_epsilon or 0.0), None, secret)
+    if column.around_center:
         centers = np.full(RECORDS, 1) * (1 if column.groups is None else column.groups.size)
         records = dataclasses.replace(records, centers=centers)
     summary, name = count_labels(records, secret), label.mechanism.name
     found = release_prior(summary, column, epsilon, prior_epsilon, secret, name, linear)
     key = found.noise_key(secret)
-    # The choice of `auto` takes long; its epsilon stands for it.
+    if label.features is not None and classes:
+        exact = dataclasses.replace(found, counts=tuple(summary.counts.tolist()))
+        yield from _of_passes(label, records, epsilon, exact, secret)
+    # The choice of `auto`, and the center of classes, take long; their epsilon and features stand for them.
     fingerprint = str(found.budget.labels).encode()
-    if name != AUTO:
+    if label.features is not None and classes:
+        fingerprint += repr(label.features.names).encode()
+    elif name != AUTO:
         fingerprint = solved(found, mechanism_named(name, **label.mechanism.parameters)).fingerprint
     yield "digest", found.digest
     yield "histogram", key
@@ -262,28 +243,20 @@ def _streams(release: Release, secret: bytes) -> Iterator[tuple[str, Any]]:
     yield "words of a stream", words(stream, fingerprint, identities)[0]
 
 
-def _of_classes(release: Release, records: LabelRecords, secret: bytes) -> Iterator[tuple[str, Any]]:
-    label, column = release.labels[0], records.column
+def _of_passes(
+    label: Label, records: LabelRecords, epsilon: float, released: Any, secret: bytes
+) -> Generator[tuple[str, Any], None, Any]:
+    """Keys of the passes, whose noise is the same for all requests, so that what they release tells none apart."""
     assert label.features is not None
-    parts, summary = class_budget(label.record_budget.epsilon), count_labels(records, secret)
-    binding = bind_classes(summary, column, parts, secret)
-    sample = {name: FEATURES[name] for name in label.features.names}
-    design = design_classes(sample, summary.counts, parts)
-    assert design is not None
-    moments = sum_class_rows(records, design.map.rows(sample), secret)
-    assert design.epsilon
-    raw = np.array(moments.sums, object).reshape(design.map.size, design.classes)
-    linear = LinearClasses.fit(design, tuple(map(tuple, raw.tolist())))
-    cells = design_class_cells(sample, linear, summary.counts, parts)
-    assert cells is not None
-    counted = count_class_cells(records, sample, linear, cells, secret)
-    # That of the center covers its features.
-    fingerprint = repr(label.features.names).encode()
-    yield "digest", binding.digest
-    yield "class counts", class_counts_key(binding, secret)
-    yield "class sums", class_sums_key(moments, column, design, secret)
-    yield "class cells", class_cells_key(counted, column, linear, cells, secret)
-    yield "words of records", words(binding.noise_key(secret), fingerprint, records.identities)[0]
+    features = {name: FEATURES[name] for name in label.features.names}
+    sample = FeatureSample(np.arange(RECORDS, dtype=np.uint64), features, RECORDS)
+    for one in center_passes(label.features, label.column.classes is not None):
+        design = one.design(sample, released, epsilon)
+        assert design is not None
+        sums = one.summarize(records, features, design, released, secret)
+        yield one.name, one.noise_key(sums, label.column, design, released, secret)
+        released = one.noised(sums, label.column, design, released, bytes(32))
+    return released
 
 
 UNBOUND = {

@@ -3,6 +3,7 @@
 import io
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -12,7 +13,7 @@ from labeldp.pipelines.spec.input_spec import input_spec, read_schema
 from labeldp.transforms import InputError
 
 
-def columns(path: Path, **fields: str) -> list[str]:
+def columns(path: Path, **fields: Any) -> list[str]:
     found = input_spec(Fields(input=str(path), input_format=fields.pop("format", "parquet"), label="y", **fields))
     return read_schema(found, ["y"]).names
 

@@ -1,0 +1,72 @@
+"""Features of a center, and the sample of records that it is designed for. Both are public."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..center.feature_rows import Categories, Columns
+from ..center.linear_center import MOST_SAMPLE
+from ..noise.keyed_words import Identities, words
+
+
+@dataclass(frozen=True)
+class CenterFeatures:
+    """Features of a center; text columns are categories.
+
+    Without `id_column`, the column of unique ids, records are identified by file and row. `cells` tells whether the
+    linear center may get cells; of classes, whether their center was asked for, whatever the histogram says.
+    """
+
+    names: tuple[str, ...]
+    id_column: str | None = None
+    cells: bool = False
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of all columns to read."""
+        return list(dict.fromkeys([*self.names, *([self.id_column] if self.id_column else [])]))
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureSample:
+    """Sample of some records: those with the smallest words.
+
+    Attributes:
+      words: Words of the sampled records, shape (s,), uint64, ascending.
+      columns: Their features, in the same order.
+      records: Number of records that were sampled from.
+    """
+
+    words: np.ndarray
+    columns: Columns
+    records: int
+
+
+def sample_words(secret: bytes, identities: Identities) -> np.ndarray:
+    """Draws the words by which records are sampled, shape (n,), uint64: functions of identities and secret alone."""
+    return words(secret, b"center sample", identities)
+
+
+def smallest(drawn: np.ndarray, columns: Columns, records: int) -> FeatureSample:
+    """Keeps at most `MOST_SAMPLE` records with the smallest words, in the order of their words.
+
+    `drawn` is the word of each record, shape (n,), uint64; `records` is the number of records that they were sampled
+    from.
+    """
+    order = np.argsort(drawn, kind="stable")[:MOST_SAMPLE]
+    kept: dict[str, np.ndarray | Categories] = {}
+    for name, column in columns.items():
+        kept[name] = _picked(column, order) if isinstance(column, Categories) else column[order]
+    return FeatureSample(drawn[order], kept, records)
+
+
+def _picked(column: Categories, order: np.ndarray) -> Categories:
+    """Categories of some records, without the values that none of them has: they may be far more than the records."""
+    codes = column.codes[order]
+    used = np.flatnonzero(np.bincount(codes[codes >= 0], minlength=len(column.values)))
+    # The code of a missing value, -1, is the last place.
+    places = np.full(len(column.values) + 1, -1)
+    places[used] = np.arange(len(used))
+    return Categories(places[codes], tuple(column.values[code] for code in used))
