@@ -60,7 +60,7 @@ class Kind:
     column: LabelColumn
     features: CenterFeatures
     epsilon: float
-    values: tuple[Any, Any, Any]
+    values: tuple[Any, ...]
     of: type
 
     @property
@@ -96,8 +96,8 @@ STEPS = {"moments": ("linear", 0), "cells": ("cells", 1), "class sums": ("classe
 
 def noise_of_cells(sums: PassSums, center: CellCenter) -> list[int]:
     tables, cells, residuals = CellTables(*sums.sums), center.cells, NUMBERS.residuals
-    ends = residuals.cells_of(np.array(cells.ends))
-    return [*(cells.counts - tables.counts.sum(axis=0)), *(cells.sums - tables.clipped(*ends, residuals))]
+    first, last = residuals.cells_of(np.array(cells.ends)).tolist()
+    return [*(cells.counts - tables.counts.sum(axis=0)), *(cells.sums - tables.clipped(first, last, residuals))]
 
 
 # Noise of a pass: what it has released minus its raw sums.
@@ -158,10 +158,8 @@ class Step:
 
     def stage(self, pipeline: Any, batches: list[Any], key: Any, column: LabelColumn | None = None) -> Any:
         """The release of batches by a job."""
-        design, before = (
-            None if each is None else pipeline | name >> beam.Create([each])
-            for name, each in (("design", self.design), ("before", self.before))
-        )
+        design = pipeline | "design" >> beam.Create([self.design])
+        before = None if self.before is None else pipeline | "before" >> beam.Create([self.before])
         read = pipeline | beam.Create(batches, reshuffle=False)
         return {"released": read | ReleasePass(self.one, column or self.kind.column, design, key, before)}
 
@@ -260,11 +258,14 @@ def test_the_noise_is_fresh_if_labels_or_features_change(labelled: Any, step: St
     assert step.key(first) != step.key(second)
 
 
-def test_everything_else_that_a_release_depends_on_gives_fresh_noise(labelled: Any, step: Step) -> None:
+def test_everything_else_that_a_release_depends_on_gives_fresh_noise(
+    labelled: Any, step: Step, monkeypatch: Any
+) -> None:
     column, columns = step.kind.column, step.kind.columns()
     batch = labelled({**columns, "z": columns["y"]})
     first = step.key(step.sums(batch))
-    assert step.key(step.sums(batch)) == first, "the same input has the same noise"
+    sums = step.sums(batch)
+    assert step.key(sums) == first, "the same input has the same noise"
     others: list[dict[str, Any]] = [{"name": "z"}, {"unit": UnitBound("word", 5000)}, {"missing": 1.0}]
     others.append({"reading": (("decimal_point", ","),)})
     if step.kind.classes:
@@ -274,15 +275,15 @@ def test_everything_else_that_a_release_depends_on_gives_fresh_noise(labelled: A
     columns_of_others = [dataclasses.replace(column, **each) for each in others]
     # Units of these records are not bounded.
     found = [step.key(step.sums(batch, dataclasses.replace(each, unit=None)), each) for each in columns_of_others]
-    stronger = dataclasses.replace(step, secret=bytes(32))
-    found.append(stronger.key(stronger.sums(batch)))
+    elsewhere = dataclasses.replace(step, secret=bytes(32))
+    found += [elsewhere.key(elsewhere.sums(batch)), step.key(dataclasses.replace(sums, sums=sums.sums + 1))]
     design, before = step.design, step.before
     designs = [dataclasses.replace(design, epsilon=design.epsilon / 2)]
     if hasattr(design, "histogram"):
         designs.append(dataclasses.replace(design, histogram=design.histogram / 2))
     if hasattr(design, "map"):
         designs.append(dataclasses.replace(design, map=dataclasses.replace(design.map, norm=design.map.norm + 1)))
-    found += [step.key(step.sums(batch), design=each) for each in designs]
+    found += [step.key(sums, design=each) for each in designs]
     released: list[Any] = []
     if isinstance(before, PriorRelease):
         released = [dataclasses.replace(before, counts=(before.counts[0] + 1, *before.counts[1:]))]
@@ -293,7 +294,10 @@ def test_everything_else_that_a_release_depends_on_gives_fresh_noise(labelled: A
         linear = dataclasses.replace(before.linear, sums=((one + 1, *rest), *rows))
         counts = before.counts + np.array([1, 0, 0])
         released = [dataclasses.replace(before, linear=linear), dataclasses.replace(before, counts=counts)]
-    found += [step.key(step.sums(batch), released=each) for each in released]
+    found += [step.key(sums, released=each) for each in released]
+    with monkeypatch.context() as patched:
+        patched.setattr(type(step.one), "purpose", b"another pass")
+        found.append(step.key(sums))
     assert len({first, *found}) == 1 + len(found)
     renamed = dataclasses.replace(column, center="other")
     assert step.key(step.sums(batch, renamed), renamed) == first, "the name of the center comes after its sums"
@@ -337,6 +341,7 @@ def test_no_two_parts_have_one_key(labelled: Any, made: Any, name: str, secret: 
         design = found[f"design {number}"]
         sums = summarize(one, labelled(kind.columns()), kind.column, design, before, secret)
         before = one.release(sums, kind.column, design, before, secret)
+    assert len({one.purpose for one in kind.passes}) == len(kind.passes)
     assert len(set(keys)) == len(keys) == {"linear": 2, "cells": 5, "classes": 4}[name]
 
 
@@ -552,7 +557,8 @@ def noised(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.mark.parametrize("role", ["name", "others"])
 def test_a_label_is_no_feature(labelled: Any, failure: Any, key: Any, noised: list[str], step: Step, role: str) -> None:
     """Nor is that of another column of the release. Otherwise a function of it would be released without noise."""
-    column = dataclasses.replace(step.kind.column, **{role: "a" if role == "name" else ("a",)})
+    changes: dict[str, Any] = {role: "a" if role == "name" else ("a",)}
+    column = dataclasses.replace(step.kind.column, **changes)
     batch = labelled(step.kind.columns())
     text = failure(lambda pipeline: step.stage(pipeline, [batch], key, column))
     assert "the label column 'a' is a feature of the center" in text
