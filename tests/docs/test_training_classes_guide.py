@@ -18,6 +18,8 @@ import pyarrow as pa
 import pyarrow.csv
 import pytest
 
+from tests.false_alarms import standard_errors
+
 PAGE = (Path(__file__).parents[2] / "docs" / "guides" / "training_classes.md").read_text()
 BLOCKS = re.findall(r"^(?:<!-- needs (\w+) -->\n)?```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 LIBRARIES = {library: code for library, code in BLOCKS if library}
@@ -66,10 +68,10 @@ def test_the_examples_run_as_printed(
         exec(compile(code, f"example {number} of training_classes.md", "exec"), names)
     printed = capsys.readouterr().out
     kept, share, by_price = names["kept"], names["share"], names["by_price"]
-    assert np.abs(share.values[1] - true.mean()) < 4 * share.standard_errors[1]
+    assert np.abs(share.values[1] - true.mean()) < standard_errors() * share.standard_errors[1]
     for row, above in enumerate((False, True)):
         mean = true[(names["features"][:, 2] > 0) == above].mean()
-        assert abs(by_price.values[row, 1] - mean) < 4 * by_price.standard_errors[row, 1]
+        assert abs(by_price.values[row, 1] - mean) < standard_errors() * by_price.standard_errors[row, 1]
     found = {name: (float(v), float(e)) for name, v, e in re.findall(r"^(\w+) (\S+) \+- (\S+)$", printed, re.MULTILINE)}
     predicted = names["p"]
     truth = {
@@ -78,7 +80,7 @@ def test_the_examples_run_as_printed(
         "calibration_slope": np.polyfit(predicted, true[kept], 1)[0],
     }
     for metric, value in truth.items():
-        assert abs(found[metric][0] - value) < 4 * found[metric][1], metric
+        assert abs(found[metric][0] - value) < standard_errors() * found[metric][1], metric
     constant = excess(p[kept], np.full(kept.sum(), p.mean()))
     assert excess(p[kept], predicted) < constant / 5
     assert excess(p[kept], names["inverted"]) < constant / 2

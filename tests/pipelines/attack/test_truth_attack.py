@@ -21,6 +21,8 @@ from labeldp.pipelines.attack.record_features import FeatureMatrix
 from labeldp.pipelines.attack.released_channel import ReleasedChannel, ReleasedLabels
 from labeldp.pipelines.attack.released_records import open_release
 
+from tests.false_alarms import share_bound
+
 WARNING = "NOT FOR RELEASE    computed from true labels without noise"
 RECORDS = 1000
 RARE = 10
@@ -229,7 +231,8 @@ def test_coins_are_guessed_as_the_mechanism_allows(release: Any, invoke: Any, lo
     outcome = invoke(["attack", str(path), f"--truth={log}", "--input_format=csv"]).ok()
     line = next(line for line in outcome.out.splitlines() if line.startswith("advantage"))
     after = float(line.partition(": ")[2].split()[0])
-    assert abs(after - np.e / (np.e + 1)) < 5 * (0.73 * 0.27 / RECORDS) ** 0.5
+    right = np.e / (np.e + 1)
+    assert abs(after - right) < share_bound(np.full(RECORDS, right))
 
 
 def test_several_labels_are_attacked_one_by_one(attack: Any, release: Any) -> None:

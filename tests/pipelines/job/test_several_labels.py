@@ -13,6 +13,8 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
 
+from tests.false_alarms import standard_errors
+
 ROWS = 3000
 NAMES = ("click", "minutes", "basket.eur")
 MAXIMA = {"click": 1, "minutes": 52, "basket.eur": 20}
@@ -202,7 +204,7 @@ def test_equal_labels_get_independent_noise(
     first, second = (np.asarray(released[name]) for name in ("minutes", "again"))
     labels = np.asarray(table["minutes"])
     # The correlation of independent noise has a standard deviation of 1 / sqrt(n); that of the same noise is near 1.
-    assert abs(np.corrcoef(first - labels, second - labels)[0, 1]) < 6 / np.sqrt(ROWS)
+    assert abs(np.corrcoef(first - labels, second - labels)[0, 1]) < standard_errors() / np.sqrt(ROWS)
 
 
 def test_too_many_records_without_a_label_are_said_of_all_labels(
