@@ -133,8 +133,9 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         for report in (each for reports in terminalreporter.stats.values() for each in reports):
             if isinstance(report, pytest.TestReport):
                 seconds[report.nodeid] = seconds.get(report.nodeid, 0.0) + report.duration
-                cpu[report.nodeid] = float(dict(report.user_properties).get("cpu", 0.0))  # type: ignore[arg-type]
-        lines = [f"{seconds[name]:8.2f} {cpu[name]:8.2f} {name}\n" for name in seconds]
+                if report.when == "teardown":
+                    cpu[report.nodeid] = float(dict(report.user_properties)["cpu"])  # type: ignore[arg-type]
+        lines = [f"{seconds[name]:8.2f} {cpu.get(name, 0.0):8.2f} {name}\n" for name in seconds]
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         Path(path).write_text("".join(sorted(lines, key=lambda line: -float(line.split()[0]))))
 

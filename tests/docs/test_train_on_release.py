@@ -20,8 +20,11 @@ EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "train_on_release.py
 RECORDS, EPSILON = 4000, 20.0
 
 pytestmark = [
-    pytest.mark.skipif(importlib.util.find_spec(module) is None, reason=f"the extra {extra} is not installed")
-    for module, extra in (("tensorflow", "network"), ("sklearn", "evaluation"))
+    pytest.mark.slow,
+    *(
+        pytest.mark.skipif(importlib.util.find_spec(module) is None, reason=f"the extra {extra} is not installed")
+        for module, extra in (("tensorflow", "network"), ("sklearn", "evaluation"))
+    ),
 ]
 
 

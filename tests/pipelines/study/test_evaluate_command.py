@@ -215,6 +215,7 @@ def test_chosen_features_are_all_that_models_see(evaluation: Any, invoke: Any, t
     assert losses["clean"] == pytest.approx(losses["mean_predictor"], rel=0.1)
 
 
+@pytest.mark.slow
 def test_killed_half_way_and_run_again_is_as_if_never_killed(
     evaluation: Any, invoke: Any, forked: Any, tmp_path: Path, tree: Any
 ) -> None:
@@ -285,6 +286,7 @@ def test_a_failure_shows_no_label(
     assert not (tmp_path / "output" / "results.csv").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed")
 def test_the_network_runs(evaluation: Any, forked: Any, invoke: Any, tmp_path: Path) -> None:
     outcome = forked(evaluation(mechanism=["unbiased"], epsilon=[8], seeds=1, model=["network"])).wait().ok()
