@@ -124,7 +124,7 @@ class Pass(ABC):
 
     @abstractmethod
     def bound_to(self, design: Any, released: Any) -> list[Any]:
-        """What the noise is bound to besides the records, their places, the request and the raw sums."""
+        """Values that the noise is bound to besides the records, their places, the request and the raw sums."""
 
     @abstractmethod
     def noised(self, sums: PassSums, column: LabelColumn, design: Any, released: Any, noise_key: bytes) -> Any:

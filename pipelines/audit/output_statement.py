@@ -1,4 +1,4 @@
-"""What a manifest states of the files of its shards: format, compression, row groups, columns and their types."""
+"""Statement of a manifest on its shards: format, compression, row groups, columns and their types."""
 
 from __future__ import annotations
 

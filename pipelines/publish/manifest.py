@@ -27,8 +27,6 @@ from ...mechanisms.core.losses import LOSSES, ZERO_ONE, Loss
 from ...mechanisms.noise.noisy_histogram import HISTOGRAM_SENSITIVITY
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import FileSystems, open_input, read_text
-from ...transforms.shards.reduced_shards import shard_form
-from ...transforms.shards.shard_formats import ROW_GROUP
 from ...transforms.tfrecord.framing import read_records
 from ..audit.removal_statement import REMOVALS
 from ..spec.class_statement import ClassStatement
@@ -408,6 +406,10 @@ def output_statement(data: str, shards: Mapping[str, int]) -> dict[str, Any]:
     All shards of Parquet have the same columns. `shards` has the number of records by name. Raises InputError if a
     shard cannot be read.
     """
+    # They load Beam, which labels in memory do without.
+    from ...transforms.shards.reduced_shards import shard_form
+    from ...transforms.shards.shard_formats import ROW_GROUP
+
     name = next((name for name, records in shards.items() if records), next(iter(shards)))
     form = shard_form(FileSystems.join(data, name))
     stated: dict[str, Any] = {"format": form.format, "compression": form.compression}

@@ -141,7 +141,7 @@ class MechanismFile:
 
     @property
     def drawing(self) -> Randomizer | ClassCenter:
-        """What the labels are drawn by."""
+        """Randomizer, or center of classes, that draws the labels."""
         return self.randomizer if self.class_center is None else self.class_center.center
 
     @property

@@ -27,7 +27,7 @@ _ROWS = 1 << 14
 
 
 class ShardForm(NamedTuple):
-    """How a shard is written.
+    """Form in which a shard is written.
 
     Attributes:
       format: tfrecord or parquet.
