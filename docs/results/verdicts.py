@@ -169,6 +169,21 @@ def ridge(x: np.ndarray, y: np.ndarray) -> Ridge:
     return Ridge(PENALTIES[int(np.argmin(errors))]).fit(x, y)
 
 
+def degrees_of_freedom(x: np.ndarray, penalty: float) -> int:
+    """Counts the effective parameters of ridge regression, with the constant.
+
+    Args:
+      x: Features, shape (n, d).
+      penalty: Penalty of the squared coefficients, > 0.
+
+    Returns:
+      Their number, rounded.
+    """
+    centered = x - x.mean(axis=0)
+    values = np.linalg.eigvalsh(centered.T @ centered).clip(0)
+    return 1 + round(float((values / (values + penalty)).sum()))
+
+
 class Row(NamedTuple):
     """One data set: shares of the variance of the label, stated and measured on test records.
 
@@ -180,7 +195,7 @@ class Row(NamedTuple):
       error: Its standard error.
       center: Share that it explains.
       linear, trees: Shares that ridge regression and default LightGBM explain if trained on true labels.
-      parameters: Parameters of the ridge regression.
+      parameters: Effective degrees of freedom of the ridge regression on released labels.
       ridge_stated, ridge: What it loses by released labels.
       default_stated, lightgbm, sklearn: What default trees lose.
       worse: Whether default trees of one of the libraries are worse than the mean.
@@ -244,6 +259,7 @@ def measure(name: str, log: Log) -> Row:
     settings = Release.from_privatizer(privatizer).trees("lightgbm")
     size = round(settings["learning_rate"] * settings["n_estimators"] * settings["num_leaves"] / TREES)
     of_ridge = errors(ridge)
+    freedom = degrees_of_freedom(x[~test], ridge(x[~test], noisy - around).alpha)
     default, sklearn, small = (
         errors(lambda x, y, make=make: make().fit(x, y))
         for make in (
@@ -252,7 +268,7 @@ def measure(name: str, log: Log) -> Row:
             lambda: lightgbm.LGBMRegressor(verbose=-1, n_jobs=1, **settings),
         )
     )
-    center, parameters = facts.center, x.shape[1] + 1
+    center = facts.center
     explained = None if center is None or facts.explainable is None else center.explained
     return Row(
         name,
@@ -263,8 +279,8 @@ def measure(name: str, log: Log) -> Row:
         1 - error(known),
         1 - of_ridge[0],
         1 - default[0],
-        parameters,
-        noise_cost(facts, parameters),
+        freedom,
+        noise_cost(facts, freedom),
         of_ridge[1] - of_ridge[0],
         noise_cost(facts, DEFAULT_TREES),
         default[1] - default[0],
@@ -279,6 +295,19 @@ def measure(name: str, log: Log) -> Row:
 def percent(share: float) -> str:
     """Formats a share as percent."""
     return "unknown" if np.isnan(share) else f"{100 * share:.2g} %" if abs(share) < 0.995 else f"{100 * share:.0f} %"
+
+
+def counts(rows: list[Row]) -> str:
+    """Formats how often a stated loss is from 1 to 2 times the measured one, and how often it is less or more."""
+    found = []
+    for name, stated, measured in (
+        ("ridge", "ridge_stated", "ridge"), ("default trees of LightGBM", "default_stated", "lightgbm"),
+        ("default trees of scikit-learn", "default_stated", "sklearn"), ("`trees()`", "small_stated", "small"),
+    ):  # fmt: skip
+        pairs = [(getattr(row, stated), getattr(row, measured)) for row in rows]
+        less, more = sum(a < b for a, b in pairs), sum(a > 2 * b for a, b in pairs)
+        found.append((name, str(len(rows) - less - more), str(less), str(more)))
+    return table(["loss", "1 to 2 times", "less", "more than 2 times"], found)
 
 
 def blocks(rows: list[Row]) -> dict[str, str]:
@@ -323,6 +352,7 @@ def blocks(rows: list[Row]) -> dict[str, str]:
         "default worse than mean",
     ]
     return {
+        "verdict_counts": counts(rows),
         "verdict_shares": table(
             ["data", "records", "level", "center, stated", "center", "ridge", "default trees"], shares
         ),

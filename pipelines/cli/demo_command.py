@@ -147,7 +147,7 @@ def _train(conversions: pa.Table, release: str, clicks: int, seed: int) -> None:
     manifest = read_manifest(os.path.join(release, MANIFEST_NAME))
     facts = manifest_facts(read_mechanism_file(os.path.join(release, MECHANISM_NAME)), manifest)
     judged = verdict(replace(facts, features=errors.parameters - 1))
-    print(f"its labels {judged.text}")
+    print(f"for ridge  {errors.parameters:,} parameters are left by its penalty. {judged.text}")
 
 
 def _write_log(folder: str, clicks: int, seed: int) -> pa.Table:
@@ -271,7 +271,7 @@ class TestErrors:
       mean: Error of the mean of the released labels, without features.
       released: Error of the model trained on the released labels.
       true: Error of the model trained on the true labels.
-      parameters: Number of parameters of the models.
+      parameters: Number of parameters of the model of released labels, as far as its penalty leaves them free.
     """
 
     records: int
@@ -304,12 +304,10 @@ def _compare_models(true: pa.Table, release: str, new: pa.RecordBatch) -> TestEr
         model = CenterModel.from_json(read_text(os.path.join(release, CENTER_NAME)))
         known = model.predict({name: test[name].to_pylist() for name in model.features or names[:1]})
         offset = _floats(released, center)
+    predicted, parameters = _predictions(encode(released), labels - offset, inputs)
+    of_true, _ = _predictions(encode(true), _floats(true, LABEL), inputs)
     return TestErrors(
-        len(test),
-        error(float(labels.mean())),
-        error(known + _predictions(encode(released), labels - offset, inputs)),
-        error(_predictions(encode(true), _floats(true, LABEL), inputs)),
-        inputs.shape[1] + 1,
+        len(test), error(float(labels.mean())), error(known + predicted), error(of_true), max(round(parameters), 1)
     )
 
 
@@ -355,8 +353,12 @@ def _encoder(table: pa.Table, names: Sequence[str]) -> Callable[[pa.Table], spar
 
 
 @one_thread_for_fits()
-def _predictions(inputs: sparse.csr_matrix, labels: np.ndarray, new: sparse.csr_matrix) -> np.ndarray:
-    """Ridge regression, with the penalty of the least error on held-out labels."""
+def _predictions(inputs: sparse.csr_matrix, labels: np.ndarray, new: sparse.csr_matrix) -> tuple[np.ndarray, float]:
+    """Ridge regression, with the penalty of the least error on held-out labels; and its number of parameters.
+
+    These are the effective degrees of freedom, for uncorrelated features: what noise adds to the error, and what the
+    penalty takes from the signal, is that of as many parameters if the penalty is the best.
+    """
     # Imported late: scikit-learn takes a second, which bad usage should not wait for.
     from sklearn.linear_model import Ridge
 
@@ -369,4 +371,7 @@ def _predictions(inputs: sparse.csr_matrix, labels: np.ndarray, new: sparse.csr_
         np.mean((labels[held_out] - model(penalty).fit(trained, labels[~held_out]).predict(tested)) ** 2)
         for penalty in _PENALTIES
     ]
-    return model(_PENALTIES[int(np.argmin(errors))]).fit(inputs, labels).predict(new)
+    penalty = _PENALTIES[int(np.argmin(errors))]
+    squares = np.asarray(inputs.multiply(inputs).sum(axis=0)).ravel()
+    free = 1 + float((squares / (squares + penalty)).sum())
+    return model(penalty).fit(inputs, labels).predict(new), free
