@@ -230,7 +230,7 @@ def noise_scale(norm: int, labels: int, epsilon: float) -> Fraction:
 
 
 class Explained(NamedTuple):
-    """What a center explains of the labels, estimated from released numbers.
+    """Share of the label variance that a center explains, estimated from released numbers.
 
     Attributes:
       variance: Variance of the labels, in squared steps of the domain.
