@@ -141,7 +141,7 @@ def verdict(facts: ReleasedFacts, naming: Naming = AS_FLAGS) -> Verdict:
         )
     if facts.center is not None and facts.center.cells:
         leave_out = f"{naming('center')} linear, without {naming('for')} log_features"
-        text = f"the center is the model: {NOTHING_ELSE}. {_explains(facts)}, and labels around the center, for which "
+        text = f"the center is the model: {NOTHING_ELSE}; {_explains(facts)}, and labels around the center, for which "
         return Verdict("center", f"{text}little of epsilon is left, say little more. For labels that do: {leave_out}")
     if math.isinf(needed):
         bias = percent(min(min(error.bias for error in _errors(facts)) / facts.label_variance, 1.0))
