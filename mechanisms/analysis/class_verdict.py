@@ -31,7 +31,18 @@ from ..core.prior import Prior
 from ..core.randomizer import Randomizer
 from ..core.reproducible import dot, log
 from ..response.randomized_response import RandomizedResponse
-from .findings import LOSS, SMALL_MODEL, Debiasing, Naming, Verdict, Warn, percent, rounded_down, rounded_up
+from .findings import (
+    LOSS,
+    NOTHING_ELSE,
+    SMALL_MODEL,
+    Debiasing,
+    Naming,
+    Verdict,
+    Warn,
+    percent,
+    rounded_down,
+    rounded_up,
+)
 from .utility import ReleasedFacts
 
 STANDS_OUT = 4
@@ -142,9 +153,10 @@ def class_verdict(facts: ReleasedFacts, naming: Naming) -> Verdict:
     """Judges released classes by the log loss of a model with corrected losses."""
     if facts.drawn_from_center:
         text = (
-            "the center is the model: released classes are drawn from its probabilities, which are beside them. Train "
+            f"the center is the model: {NOTHING_ELSE}. Classes are drawn from its probabilities, which are beside "
+            "them: train on the probabilities, and judge models by them. For classes that say more: "
         )
-        return Verdict("center", f"{text}on the probabilities, and judge models by them, or by randomized response")
+        return Verdict("center", f"{text}{naming('center')} none")
     moments, parameters = ClassUtility(facts.randomizer, facts.prior), MODEL_PARAMETERS
     parameters = max(parameters, (facts.features or 0) + 1)
     needed = moments.records_per_parameter(LOSS)

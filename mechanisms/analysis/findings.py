@@ -6,11 +6,18 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+PART = 0.2
+"""Labels serve a model if they add at most this part of the variance that features explain to its error."""
+
 LOSS = 0.1
-"""Labels serve a model if they add at most this share of the label variance to its error."""
+"""The same as a share of the label variance where nothing is known of features: they are taken to explain half of it.
+Of classes, a share of the entropy."""
 
 SMALL_MODEL = 10
 """Least number of parameters of a model; below that, labels serve averages over groups of records."""
+
+NOTHING_ELSE = "recipients learn what the log's features say, and nothing else"
+"""Said of releases whose center took most of epsilon."""
 
 Naming = Callable[[str], str]
 """How parameters of a release are named in texts: as flags, unless another is given."""

@@ -40,6 +40,9 @@ from .model_error import ModelError
 _BIAS_TOLERANCE = 1e-9
 # Hermite coefficients that are computed; the variance that they leave out is counted with the factor of the last.
 _TERMS = 64
+LARGEST_ERROR = 0.25
+"""Standard error of the share that features explain above which the estimate says nothing."""
+
 _BISECTIONS = 50
 
 
@@ -163,6 +166,17 @@ class Utility:
         errors = [(self.training_error(records_per_parameter, explained, debiased), debiased) for debiased in self.uses]
         return min(errors, key=lambda each: each[0].total)
 
+    def noise_errors(self, explained: float) -> list[ModelError]:
+        """Error that noise and bias add to a model of one record per parameter, in each use of the labels.
+
+        The variance is that of the noise alone: what labels without noise cost as well is left out. With n / p records
+        per parameter it is p / n of this. Of the bias, the part counts that features can explain that explain the given
+        share of the variance of the label, in [0, 1].
+        """
+        slopes = [self.line[1] if debiased and self.line else 1.0 for debiased in self.uses]
+        biases = [self.training_error(1.0, explained, debiased).bias for debiased in self.uses]
+        return [ModelError(bias, self.noise / slope**2) for bias, slope in zip(biases, slopes, strict=True)]
+
     def worth(self, records_per_parameter: float, explained: float | None = None) -> float:
         """Computes how many true labels one released label is equivalent to, for a model.
 
@@ -231,6 +245,8 @@ class CenterFacts:
       grouped: Whether groups of records have ranges of their own. The randomizer's labels are then positions in the
         ranges, scaled so that its mean squared errors are those of all records.
       label_variance: Estimated variance of the labels, from the released sums of a linear center; None if unknown.
+      explained: Estimated share of it that the center explains, and features at least; None if unknown.
+      explained_error: Standard error of that share.
       cells: Whether it is a center of cells, which most of epsilon is spent on.
     """
 
@@ -239,6 +255,8 @@ class CenterFacts:
     missing: int | None
     grouped: bool = False
     label_variance: float | None = None
+    explained: float | None = None
+    explained_error: float = 0.0
     cells: bool = False
 
 
@@ -306,6 +324,17 @@ class ReleasedFacts:
         """Variance that losses are stated as shares of: of the labels; around a center column, of the residuals."""
         estimated = None if self.center is None else self.center.label_variance
         return self.whole_utility.variance if estimated is None else estimated
+
+    @property
+    def explainable(self) -> float | None:
+        """Share of the label variance that features explain at least, as far as released numbers tell.
+
+        It is the estimate, or its standard error where that is larger. None if nothing is known, or next to nothing.
+        """
+        center = self.center
+        if center is None or center.explained is None or center.explained_error > LARGEST_ERROR:
+            return None
+        return min(max(center.explained, center.explained_error), 1.0)
 
     @property
     def of_what(self) -> str:

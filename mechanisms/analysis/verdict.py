@@ -21,7 +21,21 @@ from ..noise.noisy_histogram import HISTOGRAM_SENSITIVITY
 from ..registry import Mechanism, mechanism_named
 from ..unbiased.optimal_unbiased import Unbiased
 from .class_verdict import class_debiasing, class_verdict, class_warnings
-from .findings import AS_FLAGS, LOSS, SMALL_MODEL, Debiasing, Naming, Verdict, Warn, percent, rounded_down, rounded_up
+from .findings import (
+    AS_FLAGS,
+    LOSS,
+    NOTHING_ELSE,
+    PART,
+    SMALL_MODEL,
+    Debiasing,
+    Naming,
+    Verdict,
+    Warn,
+    percent,
+    rounded_down,
+    rounded_up,
+)
+from .model_error import ModelError
 from .utility import ReleasedFacts, Utility, clipped_utility, utility
 
 EXPLAINED_SHARES = (0.5, 0.9)
@@ -34,6 +48,15 @@ _GAP = 1e-3
 _STEPS_OF_EPSILON = 12  # by factors of sqrt(2)
 # A mechanism is proposed only if the error falls by this factor.
 _BETTER = 0.8
+
+SIZES = (10, 100, 1000)
+"""Numbers of parameters of models whose cost is stated."""
+
+TREES = 0.7
+"""Boosted trees fit noise as a linear model of rate * rounds * leaves / TREES parameters does (docs/expect.md)."""
+
+LEAST_LEAF = 20
+"""Least number of records in a leaf that is advised, the default of libraries."""
 
 END_SHARE = 0.1
 """An end of the domain is suspect with more than this share of the labels, and with more than twice the next label."""
@@ -100,65 +123,131 @@ def parameters_of(facts: ReleasedFacts) -> int:
 
 
 def verdict(facts: ReleasedFacts, naming: Naming = AS_FLAGS) -> Verdict:
-    """Judges released labels."""
+    """Judges released labels: by what noise costs of what features explain."""
     if facts.classes is not None:
         return class_verdict(facts, naming)
     moments, parameters = facts.whole_utility, parameters_of(facts)
-    variance, what = facts.label_variance, facts.of_what
-    if not (moments.variance > 0 and variance > 0):
+    if not (moments.variance > 0 and facts.label_variance > 0):
         randomized = "labels" if facts.center is None else "residuals"
         return Verdict("none", f"not usable: the noised histogram has a single value, and the {randomized} say no more")
-    needed = moments.records_per_parameter(LOSS * variance)
+    needed = _records_per_parameter(facts)
     if facts.records is None:
-        return _without_records(facts, needed, what)
-    error, _ = moments.best_use(facts.records / parameters)
-    share = error.total / variance
-    costs = f"a model of {parameters} parameters loses at most about {percent(share)} of the variance of the {what}"
-    most = int(facts.records / needed)
+        return _without_records(facts, needed)
+    most, costs = facts.records / needed, _costs(facts)
     if most >= parameters:
-        source = "noise" if error.bias < 0.01 * error.total else "noise and bias"
-        return Verdict("good", f"good for training: {costs} to {source}{_beside_center(facts, error.total)}")
+        return Verdict(
+            "good",
+            f"good for training{_condition(facts, noise_cost(facts, parameters))}: {costs}; {_carried(facts, needed)}",
+        )
     if facts.center is not None and facts.center.cells:
-        missed = moments.variance / variance
-        text = f"the center is the model: it misses about {percent(missed)} of the variance of the {what}, and labels "
-        text += "around it, for which little of epsilon is left, say little more"
-        return Verdict("center", text)
+        leave_out = f"{naming('center')} linear, without {naming('for')} log_features"
+        text = f"the center is the model: {NOTHING_ELSE}; {_explains(facts)}, and labels around the center, for which "
+        return Verdict("center", f"{text}little of epsilon is left, say little more. For labels that do: {leave_out}")
     if math.isinf(needed):
-        bias = percent(min(_least_bias(moments) / variance, 1.0))
+        bias = percent(min(min(error.bias for error in _errors(facts)) / facts.label_variance, 1.0))
         level = "bias"
-        text = f"biased: a model keeps a bias of up to {bias} of the variance of the {what}, which no number of "
-        text += "records averages out; use its predictions for their order only"
+        text = f"biased: a model keeps a bias of up to {bias} of the variance of the {facts.of_what}, which no number "
+        text += f"of records averages out; use its predictions for their order only; {costs}"
     elif most >= SMALL_MODEL:
-        level, text = "small", f"usable for small models, of at most {rounded_down(most)} parameters; {costs}"
+        level, text = "small", f"usable for small models: {costs}; {_carried(facts, needed)}"
     elif most >= 1:
-        level, text = "averages", f"usable only for averages over at least {rounded_up(needed):,} records"
+        level, text = "averages", f"usable only for averages over at least {rounded_up(needed):,} records: {costs}"
     else:
-        level, text = "none", f"not usable: even the average over all {facts.records:,} records is too noisy"
+        level, text = "none", f"not usable: even the average over all {facts.records:,} records is too noisy; {costs}"
     return Verdict(level, text, tuple(_proposals(facts, needed * parameters, naming)))
 
 
-def _without_records(facts: ReleasedFacts, needed: float, what: str) -> Verdict:
+def model_note(facts: ReleasedFacts, naming: Naming = AS_FLAGS) -> str | None:
+    """Line for the top of a release whose center took most of epsilon; None for one of labels."""
+    if verdict(facts).level != "center":
+        return None
+    other = " none" if facts.classes is not None else f" linear, without {naming('for')} log_features"
+    return f"the release is a model: {NOTHING_ELSE}; if theirs say more, {naming('center')}{other}"
+
+
+def carried_parameters(facts: ReleasedFacts) -> int | None:
+    """Largest number of parameters of a model that released numbers serve; None if it is unknown, or for classes."""
+    if facts.classes is not None or facts.records is None or not facts.label_variance > 0:
+        return None
+    return int(facts.records / _records_per_parameter(facts))
+
+
+def _errors(facts: ReleasedFacts) -> list[ModelError]:
+    known = facts.explainable
+    return facts.whole_utility.noise_errors(1.0 if known is None else known)
+
+
+def _allowed(facts: ReleasedFacts) -> float:
+    """Share of the variance that noise and bias may cost."""
+    return LOSS if facts.explainable is None else PART * facts.explainable
+
+
+def _records_per_parameter(facts: ReleasedFacts) -> float:
+    """Least number of records for each parameter of a model, >= 1; infinite if the bias that remains is too large."""
+    return _least_ratio(_errors(facts), _allowed(facts) * facts.label_variance)
+
+
+def _least_ratio(errors: list[ModelError], most: float) -> float:
+    return min(max(part.variance / (most - part.bias), 1.0) if part.bias < most else math.inf for part in errors)
+
+
+def _without_records(facts: ReleasedFacts, needed: float) -> Verdict:
     if math.isinf(needed):
-        return Verdict("unknown", f"biased: no number of records averages out the bias of the {what}")
+        return Verdict("unknown", f"biased: no number of records averages out the bias of the {facts.of_what}")
     parameters = parameters_of(facts)
     return Verdict(
         "unknown",
-        f"good for training a model of {parameters} parameters from about {rounded_up(needed * parameters):,} records "
-        "on",
+        f"good for training a model of {parameters} parameters{_condition(facts, LOSS)} from about "
+        f"{rounded_up(needed * parameters):,} records on",
     )
 
 
-def _beside_center(facts: ReleasedFacts, error: float) -> str:
-    """Text on the error of the center alone, in the same shares; empty where the variance of the labels is unknown."""
-    if facts.center is None or facts.center.label_variance is None:
+def _condition(facts: ReleasedFacts, cost: float) -> str:
+    """Share that features must explain for the verdict to hold; empty where they are known to."""
+    if facts.explainable is not None:
         return ""
-    missed = facts.whole_utility.variance
-    better = ", and predicts better than such a model may" if error >= missed else ""
-    return f"; the center alone misses about {percent(missed / facts.label_variance)}{better}"
+    return f" if features explain {percent(min(cost / PART, 1.0))} of the variance of the {facts.of_what}"
 
 
-def _least_bias(moments: Utility) -> float:
-    return min(moments.training_error(1.0, debiased=debiased).bias for debiased in moments.uses)
+def noise_cost(facts: ReleasedFacts, parameters: int) -> float:
+    """Share of the label variance that noise and bias add to the error of a model; the records are known."""
+    assert facts.records is not None
+    errors = _errors(facts)
+    return min(part.bias + part.variance * parameters / facts.records for part in errors) / facts.label_variance
+
+
+def _costs(facts: ReleasedFacts) -> str:
+    """Text on what features explain, and on what noise costs models of some sizes."""
+    assert facts.records is not None
+    sizes = [size for size in sorted({*SIZES, parameters_of(facts)}) if size <= max(facts.records, SIZES[0])]
+    shown, costs = " / ".join(f"{size:,}" for size in sizes), [noise_cost(facts, size) for size in sizes]
+    biased = min(_errors(facts), key=lambda part: part.bias).bias > 0.01 * costs[0] * facts.label_variance
+    what = "noise and bias cost" if biased else "noise costs"
+    shares = " / ".join(percent(cost) for cost in costs)
+    return f"{_explains(facts)}; {what} a model of {shown} parameters {shares} of the variance"
+
+
+def _explains(facts: ReleasedFacts) -> str:
+    """Text on what features explain at least."""
+    if facts.explainable is None or facts.center is None or facts.center.explained is None:
+        return f"what features explain of the {facts.of_what} is not known"
+    share, error = facts.center.explained, facts.center.explained_error
+    if share <= error:
+        return f"the center explains at most about {percent(share + error)} of the variance of the labels"
+    between = f"{percent(share)} (standard error {percent(error)})"
+    return f"features explain about {between} of the variance of the labels or more, and the center as much"
+
+
+def _carried(facts: ReleasedFacts, needed: float) -> str:
+    """Text on the largest models that the labels serve."""
+    assert facts.records is not None
+    most, of_trees = int(facts.records / needed), int(TREES * facts.records / needed)
+    assumed = "" if facts.explainable is not None else ", if features explain half"
+    leaf = rounded_up(max(needed, LEAST_LEAF))
+    return (
+        f"use at most {rounded_down(most):,} parameters, or boosted trees with {leaf:,} records in a leaf and rate x "
+        f"rounds x leaves up to {rounded_down(of_trees):,}{assumed}"
+    )
 
 
 def _proposals(facts: ReleasedFacts, records: float, naming: Naming) -> Iterator[str]:
@@ -168,26 +257,34 @@ def _proposals(facts: ReleasedFacts, records: float, naming: Naming) -> Iterator
     epsilon = facts.randomizer.epsilon
     # Shares of the variance of the residuals are this many of that of the labels.
     scale = moments.variance / facts.label_variance
-    present = moments.best_use(ratio)[0].total / facts.label_variance
+    present, most = noise_cost(facts, parameters), _allowed(facts)
+
+    def share(solved: Utility | None) -> float:
+        """Share of the label variance that noise costs a model with another mechanism."""
+        if solved is None or not solved.variance > 0:
+            return math.inf
+        errors = solved.noise_errors(1.0 if facts.explainable is None else facts.explainable)
+        return min(part.bias + part.variance / ratio for part in errors) / solved.variance * scale
+
     mechanism: Mechanism = Unbiased(_GAP)
     unbiased = _solved(facts, mechanism, epsilon)
     if facts.utility.unbiased:
         mechanism, other = _own_mechanism(facts), ""
     else:
         other = f"{naming('mechanism')} unbiased"
-        share = _share(unbiased, ratio) * scale
-        if share <= LOSS:
-            yield f"with {other}, the same epsilon costs a model {percent(share)}"
+        cost = share(unbiased)
+        if cost <= most:
+            yield f"with {other}, the same epsilon costs a model {percent(cost)}"
             return
-        if share < _BETTER * present:
-            yield f"{other} at the same epsilon ({percent(share)})"
+        if cost < _BETTER * present:
+            yield f"{other} at the same epsilon ({percent(cost)})"
         if unbiased is not None:
-            needed = unbiased.records_per_parameter(LOSS * unbiased.variance / scale) * parameters
-            records = min(records, needed)
+            errors = unbiased.noise_errors(1.0 if facts.explainable is None else facts.explainable)
+            records = min(records, _least_ratio(errors, most * unbiased.variance / scale) * parameters)
     larger = [epsilon * 2 ** (step / 2) for step in range(1, _STEPS_OF_EPSILON + 1)]
     larger = [each for each in larger if each <= MAX_EPSILON]
     # The loss falls with epsilon.
-    step = bisect_left(larger, True, key=lambda each: _share(_solved(facts, mechanism, each), ratio) * scale <= LOSS)
+    step = bisect_left(larger, True, key=lambda each: share(_solved(facts, mechanism, each)) <= most)
     if step < len(larger):
         total = rounded_up((larger[step] + facts.prior_epsilon) * facts.records_per_unit)
         yield f"raise {naming('epsilon')} to about {total:g}{' with ' + other if other else ''}"
@@ -217,12 +314,6 @@ def _solved(facts: ReleasedFacts, mechanism: Mechanism, epsilon: float) -> Utili
     whole = facts.center.prior if facts.center is not None else None
     exact = whole is not None and len(prior.labels) == len(facts.prior.labels)
     return clipped_utility(randomizer, whole) if exact and whole is not None else utility(randomizer, prior)
-
-
-def _share(moments: Utility | None, ratio: float) -> float:
-    if moments is None or not moments.variance > 0:
-        return math.inf
-    return moments.best_use(ratio)[0].total / moments.variance
 
 
 def _coarse(prior: Prior) -> Prior:

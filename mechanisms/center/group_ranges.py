@@ -59,6 +59,7 @@ from .residuals import (
     COARSE,
     MODEL_PARAMETERS,
     ClippingError,
+    Moment,
     ResidualDomain,
     candidate_ranges,
     choose_range,
@@ -254,11 +255,19 @@ class GroupedHistogram:
         """Distribution of the residuals of all records."""
         return self._prior_of(list(range(len(self.counts))))
 
+    @cached_property
+    def mean_square(self) -> Moment:
+        """Mean square of the residuals of all records (`ResidualDomain.mean_square`)."""
+        return self.residuals.mean_square(*self._sum_of(list(range(len(self.counts)))))
+
     def _prior_of(self, members: list[int]) -> Prior:
         """Distribution of the residuals of the records of some histograms."""
+        return self.residuals.prior(*self._sum_of(members))
+
+    def _sum_of(self, members: list[int]) -> tuple[np.ndarray, float]:
+        """Sum of some histograms, and an epsilon of a single one with the variance of its noise."""
         # The sum of H draws of noise has the variance of one with a scale of sqrt(H) times that of each.
-        epsilon = self.prior_epsilon / float(np.sqrt(len(members)))
-        return self.residuals.prior(self.counts[members].sum(axis=0), epsilon)
+        return self.counts[members].sum(axis=0), self.prior_epsilon / float(np.sqrt(len(members)))
 
     @cached_property
     def classes(self) -> tuple[int, ...]:

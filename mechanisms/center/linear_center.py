@@ -14,6 +14,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -33,7 +35,7 @@ from .feature_rows import (
     encoders_of,
 )
 from .principal_components import EncodedFeatures, principal_components
-from .residuals import MODEL_PARAMETERS
+from .residuals import MODEL_PARAMETERS, Moment
 
 MOST_SAMPLE = 1 << 14
 """Largest number of records whose features are sampled to choose the map."""
@@ -227,6 +229,20 @@ def noise_scale(norm: int, labels: int, epsilon: float) -> Fraction:
     return 2 * (labels - 1) * norm / Fraction(epsilon)
 
 
+class Explained(NamedTuple):
+    """Share of the label variance that a center explains, estimated from released numbers.
+
+    Attributes:
+      variance: Variance of the labels, in squared steps of the domain.
+      share: Share of it that the center explains, in [0, 1]; the rest is its mean squared error.
+      error: Standard error of the share.
+    """
+
+    variance: float
+    share: float
+    error: float
+
+
 @dataclass(frozen=True, eq=False)
 class LinearCenter:
     """Released linear center: it predicts labels from features.
@@ -277,6 +293,30 @@ class LinearCenter:
         """
         if not self.sums:
             return None
+        own, covariance, error = self._moments
+        return _within(residual_variance + 2 * (covariance - error) - own, own, residual_variance)
+
+    def explained(self, around: Moment, left: Moment | None = None) -> Explained | None:
+        """Estimates what the center explains of the labels, from the release; None without sums.
+
+        Var y is that of `label_variance`, without the standard error. `around` is the mean square of the residuals of
+        the linear center; `left` that of the residuals that the whole center leaves, if it has more than a linear part.
+        """
+        if not self.sums:
+            return None
+        own, covariance, error = self._moments
+        variance = _within(around.value + 2 * covariance - own, own, around.value)
+        if not variance > 0:
+            return None
+        missed = around.value / variance if left is None else left.value / variance
+        # Errors of the histograms and of the sums, as shares. One histogram is in missed part and variance alike.
+        parts = [(1 - missed) * around.error] if left is None else [left.error, missed * around.error]
+        parts.append(missed * 2 * error)
+        return Explained(variance, max(1 - missed, 0.0), math.sqrt(math.fsum(each * each for each in parts)) / variance)
+
+    @cached_property
+    def _moments(self) -> tuple[float, float, float]:
+        """Variance of the center, its covariance with the labels without bias, and the standard error of that."""
         gram, moments, noise, normal = _system(self.design, self.labels, self.sums)
         coefficients = np.array(self.coefficients) / COEFFICIENT_UNIT
         own = dot(coefficients, (gram * coefficients).sum(axis=1)) - dot(gram[0], coefficients) ** 2
@@ -286,9 +326,7 @@ class LinearCenter:
         traced = sum(_solved(normal, gram[place] / noise)[place] for place in range(size))
         covariance = dot(coefficients, moments) - noise * traced - dot(gram[0], coefficients) * moments[0]
         error = math.sqrt(noise * dot(coefficients[1:], coefficients[1:]))
-        found = residual_variance + 2 * (covariance - error) - own
-        deviations = math.sqrt(own), math.sqrt(residual_variance)
-        return min(max(found, (deviations[0] - deviations[1]) ** 2), (deviations[0] + deviations[1]) ** 2)
+        return own, covariance, error
 
     def indices(self, columns: MappedColumns) -> np.ndarray:
         """Predicts labels as indices into the domain, shape (n,), integers in [0, k).
@@ -313,6 +351,12 @@ class LinearCenter:
     def _sums(self, columns: MappedColumns) -> np.ndarray:
         rows = self.design.map.rows(columns)
         return np.einsum("ij,j->i", rows, np.array(self.coefficients, np.int64))
+
+
+def _within(variance: float, own: float, residual: float) -> float:
+    """Keeps the variance of a sum, the labels, within the bounds that those of its two parts give."""
+    deviations = math.sqrt(own), math.sqrt(residual)
+    return min(max(variance, (deviations[0] - deviations[1]) ** 2), (deviations[0] + deviations[1]) ** 2)
 
 
 def _system(

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...mechanisms.analysis.automatic import CANDIDATES, LABELS
 from ...mechanisms.analysis.utility import ReleasedFacts
-from ...mechanisms.analysis.verdict import debiasing, release_warnings, verdict
+from ...mechanisms.analysis.verdict import debiasing, model_note, release_warnings, verdict
 from ...mechanisms.center.residuals import MODEL_PARAMETERS
 from ...mechanisms.core.label_classes import LabelClasses
 from ...mechanisms.core.losses import loss_named
@@ -93,7 +93,7 @@ def warn_of_other_label(release: Release) -> None:
 
 
 def announce(request: Request, released: Sequence[ReleasedLabel], key: SigningKey | None = None) -> None:
-    """Prints what was released, and what it can be used for, in at most twelve lines a label; logs the warnings.
+    """Prints what was released, and what it can be used for, in at most thirteen lines a label; logs the warnings.
 
     The loss shown in expectation is the one of a label's facts. `key` is the one that the release is signed with.
     """
@@ -129,6 +129,9 @@ def _announce_label(released: ReleasedLabel) -> None:
     budget, certificate, loss = binding.budget, randomizer.certificate(), loss_named(facts.loss or "squared")
     delta = "" if randomizer.pure else f" with delta {certificate.delta!r}"
     under = "the noised histogram" if mechanism.prior_epsilon else "the public prior"
+    note = model_note(facts)
+    if note is not None:
+        print(f"note       {note}")
     _announce_units(result, mechanism)
     center = f"{mechanism.center_epsilon:.6g} for the center + " if mechanism.center_epsilon else ""
     of_record = ", of one record" if binding.unit is not None else ""

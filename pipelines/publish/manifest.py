@@ -464,6 +464,7 @@ def released_facts(
     number of columns, `loss` the name of the one that was asked for, and `missing_centers` a number of records.
     """
     center = mechanism.center
+    found = None if center is None else center.explained
     return ReleasedFacts(
         mechanism.randomizer,
         mechanism.prior,
@@ -478,7 +479,9 @@ def released_facts(
             (center.domain[0], center.domain[-1]),
             missing_centers,
             center.groups is not None,
-            center.label_variance,
+            None if found is None else found.variance,
+            None if found is None else found.share,
+            0.0 if found is None else found.error,
             center.has_cells,
         ),
         1 if mechanism.unit is None else mechanism.unit.max_records,

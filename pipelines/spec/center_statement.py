@@ -11,12 +11,11 @@ import numpy as np
 from ...mechanisms.center.cell_center import CellCenter
 from ...mechanisms.center.center_model import center_document, read_center
 from ...mechanisms.center.group_ranges import GroupedHistogram, GroupRanges, LabelGroups
-from ...mechanisms.center.linear_center import LinearCenter
+from ...mechanisms.center.linear_center import Explained, LinearCenter
 from ...mechanisms.center.residuals import ClippingError, ResidualDomain, clipping_error
 from ...mechanisms.core.budget import MIN_EPSILON
 from ...mechanisms.core.prior import Prior
 from ...mechanisms.core.randomizer import Randomizer
-from ...mechanisms.core.reproducible import dot
 from ...mechanisms.release.prior_release import PriorRelease, grouped_prior, restricted_prior
 
 _MOST_COUNT = 1 << 62
@@ -152,14 +151,25 @@ class CenterStatement:
         return self.residuals.prior(np.array(self.counts), self.prior_epsilon)
 
     @cached_property
-    def label_variance(self) -> float | None:
-        """Estimated variance of the labels, in squared units of the label; None for a column of the input."""
-        if self.linear is None:
+    def explained(self) -> Explained | None:
+        """Estimated variance of the labels, in squared units of the label, and what the center explains of it.
+
+        None for a column of the input, and for a linear center without sums.
+        """
+        if self.linear is None or not self.linear.sums:
             return None
+        if self.groups is not None:
+            left = self.histogram.mean_square
+        else:
+            left = self.residuals.mean_square(np.array(self.counts), self.prior_epsilon)
+        if isinstance(self.linear, CellCenter):
+            cells = self.linear.cells
+            around = self.residuals.mean_square(np.array(cells.counts), cells.design.histogram)
+            found = self.linear.explained(around, left)
+        else:
+            found = self.linear.explained(left)
         step = float(self.residuals.grid[-1]) / self.residuals.most
-        labels, weights = self.prior.labels / step, self.prior.weights
-        found = self.linear.label_variance(dot(weights, (labels - dot(weights, labels)) ** 2))
-        return None if found is None else found * step**2
+        return None if found is None else found._replace(variance=found.variance * step**2)
 
     def mechanism_prior(self, randomizer: Randomizer) -> Prior:
         """Distribution that a mechanism was solved for: of clipped residuals, or with groups of positions.

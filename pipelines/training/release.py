@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,6 +23,19 @@ if TYPE_CHECKING:
 _OUTPUT_TOLERANCE, _FLOAT32 = 1e-6, 2.0**-22
 # The inverse of a channel with a larger condition would consist of rounding errors.
 _LARGEST_CONDITION = 1e9
+
+# Names of the rate, the rounds, the leaves of a tree and the least number of records of a leaf. The second derivative
+# of squared loss is 1, so that the weight of a child is its number of records.
+_TREES = {
+    "sklearn": ("learning_rate", "max_iter", "max_leaf_nodes", "min_samples_leaf"),
+    "lightgbm": ("learning_rate", "n_estimators", "num_leaves", "min_child_samples"),
+    "xgboost": ("learning_rate", "n_estimators", "max_leaves", "min_child_weight"),
+}
+_FIXED: dict[str, dict[str, Any]] = {
+    "sklearn": {"early_stopping": False},
+    "xgboost": {"max_depth": 0, "grow_policy": "lossguide", "tree_method": "hist"},
+}
+_RATE, _MOST_LEAVES, _LEAST_ROUNDS, _MOST_ROUNDS = 0.1, 31, 10, 500
 
 NO_CENTER = "the labels of this release have no center: leave out center"
 
@@ -51,6 +65,8 @@ class Release:
       clipped: Share of the residuals that are clipped, in [0, 1]; 0 without a center.
       records: Number of released records; None if it is not stated.
       classes: Names of the K classes as text, in the order of their places; None for numbers.
+      parameters: Largest number of parameters of a linear model for which noise and bias cost at most a fifth of what
+        features explain (`labeldp report`); None if the number of records is not stated, and for classes.
     """
 
     label: str | None
@@ -64,6 +80,7 @@ class Release:
     clipped: float = 0.0
     records: int | None = None
     classes: tuple[str, ...] | None = None
+    parameters: int | None = None
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str]) -> Release:
@@ -128,6 +145,8 @@ class Release:
     def _of(cls, mechanism: MechanismFile, label: str | None, records: int | None) -> Release:
         """Computes what follows from a checked mechanism file."""
         from ...mechanisms.analysis.utility import clipped_utility, utility
+        from ...mechanisms.analysis.verdict import carried_parameters
+        from ..publish.manifest import released_facts
 
         randomizer, center, classes = mechanism.randomizer, mechanism.center, mechanism.classes
         if mechanism.class_center is not None:
@@ -162,7 +181,39 @@ class Release:
             own.unbiased,
             0.0 if center is None else center.clipping(randomizer).share,
             records,
+            parameters=carried_parameters(released_facts(mechanism, records)),
         )
+
+    def trees(self, library: str = "sklearn") -> dict[str, Any]:
+        """Chooses settings of boosted trees that fit what these labels tell, and little of their noise.
+
+        Boosted trees fit noise as a linear model of 1.4 rate * rounds * leaves parameters does: these have as many as
+        `parameters`, and leaves of at least n / parameters records. Early stopping is off, because the noise of
+        held-out labels would decide when it stops. Train on released labels, or around a center on released label -
+        center, and then add the center to predictions.
+
+        Args:
+          library: "sklearn" for HistGradientBoostingRegressor, "lightgbm" for LGBMRegressor, "xgboost" for
+            XGBRegressor.
+
+        Returns:
+          Keyword arguments of the regressor, with squared loss.
+
+        Raises:
+          ValueError: If the library is unknown, the number of records is not stated, or the labels are classes.
+        """
+        from ...mechanisms.analysis.verdict import LEAST_LEAF, TREES
+
+        if library not in _TREES:
+            raise ValueError(f"library must be one of {', '.join(_TREES)}, not {library!r}")
+        if self.parameters is None or self.records is None:
+            raise ValueError("settings of trees need labels that are numbers, and a release that states its records")
+        most = max(self.parameters, 1)
+        leaves = min(max(math.isqrt(most), 2), _MOST_LEAVES)
+        rounds = min(max(round(TREES * most / _RATE / leaves), _LEAST_ROUNDS), _MOST_ROUNDS)
+        smallest = max(-(-self.records // most), LEAST_LEAF)
+        names = dict(zip(_TREES[library], (_RATE, rounds, leaves, smallest), strict=True))
+        return names | _FIXED.get(library, {})
 
     @property
     def noise(self) -> float:

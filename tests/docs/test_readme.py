@@ -137,7 +137,7 @@ def test_the_demo_prints_what_the_readme_shows(tmp_path: Path, capsys: pytest.Ca
 
 def _without_details(line: str) -> str:
     """Without the choice of a mechanism, a verdict and its advice, which depend on the number of records."""
-    return re.sub(r"^(mechanism|chosen|verdict|debias) .*", r"\1", line)
+    return re.sub(r"^(mechanism|chosen|verdict|debias|for ridge) .*", r"\1", line)
 
 
 def _words(line: str) -> str:

@@ -5,19 +5,23 @@ Warnings about a release: when they are given, and that noise alone does not giv
 
 import math
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from labeldp.mechanisms import Prior, solve
-from labeldp.mechanisms.analysis.utility import CenterFacts, ReleasedFacts
+from labeldp.mechanisms.analysis.utility import CenterFacts, ReleasedFacts, utility
 from labeldp.mechanisms.analysis.verdict import (
     END_MARGINS,
     END_SHARE,
     LOSS,
+    carried_parameters,
     debiasing,
     end_margin,
+    model_note,
+    noise_cost,
     parameters_of,
     percent,
     release_warnings,
@@ -32,8 +36,14 @@ FALSE_ALARM = 1e-5
 
 
 def loss(facts: ReleasedFacts, records: float, parameters: float) -> float:
+    """Share of the variance that noise and bias cost, from the moments of the outputs."""
     moments = facts.whole_utility
-    return moments.best_use(records / parameters)[0].total / moments.variance
+    costs = []
+    for debiased in moments.uses:
+        intercept, slope = moments.line if debiased and moments.line else (0.0, 1.0)
+        bias = (moments.labels + moments.bias - intercept) / slope - moments.labels
+        costs.append(moments.weights @ bias**2 + moments.noise / slope**2 * parameters / records)
+    return float(min(costs) / moments.variance)
 
 
 @pytest.mark.parametrize(
@@ -47,17 +57,24 @@ def test_the_level_follows_from_the_loss(records: int | None, level: str) -> Non
     numbers = [float(number.replace(",", "")) for number in re.findall(r"\d[\d,.]*\d|\d", found.text)]
     if level == "good":
         assert found.proposals == ()
-        assert loss(facts, 10**6, 100) <= LOSS
-        assert found.text == f"good for training: a model of 100 parameters loses at most about {percent(loss(facts, 10**6, 100))} of the variance of the labels to noise"  # fmt: skip  # noqa: E501
+        costs = [loss(facts, 10**6, size) for size in (10, 100, 1000)]
+        assert costs[1] <= LOSS
+        assert (
+            f"good for training if features explain {percent(5 * costs[1])} of the variance of the labels" in found.text
+        )
+        assert f"noise costs a model of 10 / 100 / 1,000 parameters {' / '.join(map(percent, costs))}" in found.text
     elif level == "small":
         assert records is not None
-        assert loss(facts, records, numbers[0]) <= LOSS < loss(facts, records, 1.1 * numbers[0] + 1)
+        most = carried_parameters(facts)
+        assert most is not None
+        assert loss(facts, records, most) <= LOSS < loss(facts, records, 1.1 * most + 1)
+        assert f"use at most {most} parameters" in found.text
     elif level == "averages":
         assert loss(facts, numbers[0], 1) <= LOSS < loss(facts, numbers[0] / 1.2, 1)
     elif level == "none":
         assert loss(facts, 100, 1) > LOSS
     else:
-        assert loss(facts, numbers[1], 100) <= LOSS < loss(facts, numbers[1] / 1.2, 100)
+        assert loss(facts, numbers[-1], 100) <= LOSS < loss(facts, numbers[-1] / 1.2, 100)
 
 
 def test_bias_is_called_that_and_the_proposal_holds() -> None:
@@ -133,15 +150,20 @@ def test_a_center_of_cells_is_judged_by_what_it_misses() -> None:
     labels = np.arange(-9.0, 10)
     residuals = Prior(labels, np.exp(-np.abs(labels)))
     spread = float(residuals.weights @ residuals.labels**2)
-    center = CenterFacts(residuals, (0.0, 52.0), 0, label_variance=4 * spread, cells=True)
-    found = verdict(ReleasedFacts(solve("rr", residuals, 0.03), residuals, 0.03, 20_000, center=center))
+    center = CenterFacts(residuals, (0.0, 52.0), 0, False, 4 * spread, 0.75, 0.01, cells=True)
+    cells = ReleasedFacts(solve("rr", residuals, 0.03), residuals, 0.03, 20_000, center=center)
+    found = verdict(cells)
 
     assert (found.level, found.proposals) == ("center", ())
-    assert "the center is the model: it misses about 25 % of the variance of the labels" in found.text
+    assert "the center is the model: recipients learn what the log's features say, and nothing else" in found.text
+    assert "features explain about 75 % (standard error 1 %)" in found.text
+    assert found.text.endswith("--center linear, without --for log_features")
+    assert "--center linear" in (model_note(cells) or "")
     # Where labels have much of epsilon, as those of millions of records do, they are judged as any.
     rich = verdict(ReleasedFacts(solve("unbiased", residuals, 4.0), residuals, 0.03, 10**7, center=center))
     assert rich.level == "good"
     assert "the center is the model" not in rich.text
+    assert model_note(replace(cells, center=replace(center, cells=False))) is None
 
 
 def test_around_a_linear_center_losses_are_shares_of_the_variance_of_the_labels() -> None:
@@ -161,12 +183,39 @@ def test_around_a_linear_center_losses_are_shares_of_the_variance_of_the_labels(
     assert parts[0].error == pytest.approx(parts[1].error / 20)
     assert parts[0].bias == pytest.approx(parts[1].bias / 20)
     assert parts[0].worth == parts[1].worth
-    text = verdict(known).text
-    assert f"at most about {percent(parts[0].error)} of the variance of the labels to noise and bias" in text
-    assert text.endswith("; the center alone misses about 5 %")
-    # A model that errs by more than all residuals is worse than the center.
-    few = verdict(ReleasedFacts(randomizer, inner, 0.1, 30, center=center)).text
-    assert "the center alone misses about 5 %, and predicts better than such a model may" in few
+    assert "noise and bias cost" in verdict(known).text
+
+
+@pytest.mark.parametrize(
+    ("explained", "error", "level", "said"),
+    [
+        (0.5, 0.02, "good", "features explain about 50 % (standard error 2 %) of the variance of the labels or more"),
+        # Noise costs a model of 100 parameters more than a fifth of what features explain.
+        (0.05, 0.01, "small", "features explain about 5 % (standard error 1 %)"),
+        (0.01, 0.05, "small", "the center explains at most about 6 %"),
+        (0.004, 0.004, "averages", "the center explains at most about 0.8 %"),
+        (0.5, 0.3, "good", "what features explain of the labels is not known"),
+        (None, 0.0, "good", "what features explain of the labels is not known"),
+    ],
+)
+def test_the_level_is_relative_to_what_features_explain(
+    explained: float | None, error: float, level: str, said: str
+) -> None:
+    """Noise costs 100 parameters 4 % of the variance of the labels throughout."""
+    grid = np.arange(-52.0, 53)
+    whole = Prior(grid, np.exp(-np.abs(grid) / 6))
+    randomizer = solve("unbiased", whole, 1.0)
+    spread = utility(randomizer, whole).noise / 400
+    center = CenterFacts(whole, (0.0, 52.0), 0, False, spread, explained, error)
+    facts = ReleasedFacts(randomizer, whole, 0.1, 10**6, center=center)
+    facts = replace(facts, records=round(100 * facts.whole_utility.noise / spread / 0.04))
+
+    assert noise_cost(facts, 100) == pytest.approx(0.04, rel=1e-3)
+    found = verdict(facts)
+    assert found.level == level
+    assert said in found.text
+    most, allowed = carried_parameters(facts), 0.2 * max(explained, error) if explained and error <= 0.25 else LOSS
+    assert most == pytest.approx(100 * allowed / 0.04, abs=1)
 
 
 def test_a_single_value_is_not_usable() -> None:

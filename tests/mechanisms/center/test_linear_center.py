@@ -28,6 +28,7 @@ from labeldp.mechanisms.center.linear_center import (
     noise_scale,
     noised_sums,
 )
+from labeldp.mechanisms.center.residuals import Moment
 
 KEY = bytes(range(32))
 
@@ -354,7 +355,7 @@ def test_the_variance_of_the_labels_is_estimated_from_what_is_released(labels: i
     columns = {name: features[:, place] for place, name in enumerate("abcd")}
     design = design_center({name: column[:MOST_SAMPLE] for name, column in columns.items()}, 40_000, epsilon, 32)
     sums = moment_sums(design.map.rows(columns), indices, labels)
-    shares = []
+    shares, explained = [], []
     for number in range(10):
         noised = noised_sums(sums, design.map.norm, labels, design.epsilon, bytes([number]) * 32)
         center = LinearCenter.fit(design, labels, noised)
@@ -362,14 +363,22 @@ def test_the_variance_of_the_labels_is_estimated_from_what_is_released(labels: i
         found = center.label_variance(residuals.var())
         assert found is not None
         shares.append(found / indices.var())
+        squares = float((residuals**2).mean())
+        stated = center.explained(Moment(squares, 0.0))
+        assert stated is not None
+        explained.append(stated.share - 1 + squares / indices.var())
+        assert abs(explained[-1]) < 3 * stated.error + 0.02
     # Low by about a standard error, of a few percent here.
     assert 0.8 < np.mean(shares) < 1.03
     assert min(shares) > 0.7
     assert max(shares) < 1.15
+    # What the center explains is stated without bias: each share above has one of a standard error.
+    assert abs(np.mean(explained)) < 0.015
 
 
 def test_without_sums_there_is_no_estimate():
     assert LinearCenter(design_center({}, 100, 1.0, 32), 5, (), (0,)).label_variance(1.0) is None
+    assert LinearCenter(design_center({}, 100, 1.0, 32), 5, (), (0,)).explained(Moment(1.0, 0.1)) is None
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from labeldp.mechanisms.center.residuals import (
     symmetrized,
 )
 from labeldp.mechanisms.core.randomizer import variances
+from labeldp.mechanisms.noise.noisy_histogram import noisy_counts
 
 GRIDS = st.tuples(st.integers(-50, 50), st.integers(2, 500), st.sampled_from(["1", "0.5", "0.1", "3"])).map(
     lambda grid: label_grid(str(grid[0]), str(grid[0] + (grid[1] - 1) * Fraction(grid[2])), grid[2])
@@ -290,3 +291,23 @@ def test_the_whole_domain_for_a_mechanism_that_supports_no_range():
             raise ValueError("no")
 
     assert ends(prior_of([1, 2, 1]), Refusing(), 1.0, 10) == (0, 2)
+
+
+@pytest.mark.parametrize(("labels", "spread", "heavy"), [(53, 5.0, False), (201, 12.0, False), (201, 12.0, True)])
+def test_the_mean_square_is_estimated_without_bias(labels: int, spread: float, heavy: bool):
+    """That of the fitted histogram is too large: no count is negative, and noise in the tails counts most."""
+    domain, random, epsilon = ResidualDomain(np.arange(float(labels))), np.random.default_rng(3), 0.05
+    drawn = random.standard_t(5, 20_000) if heavy else random.normal(size=20_000)
+    steps = np.clip(np.rint(spread * drawn), 1 - labels, labels - 1).astype(np.int64)
+    counts, true = domain.count(steps), float((steps**2).mean())
+    noised = [noisy_counts(counts, epsilon, bytes([number]) * 32) for number in range(40)]
+    found = [domain.mean_square(each, epsilon) for each in noised]
+    values, errors = np.array(found).T
+    fitted = [domain.prior(each, epsilon).weights @ domain.grid**2 for each in noised]
+
+    # The mean of 40 draws, within three of its standard errors and the two percent of cells of several residuals.
+    assert abs(values.mean() - true) < 3 * values.std() / np.sqrt(40) + 0.02 * true
+    assert abs(values.mean() - true) < abs(np.mean(fitted) - true) / 2
+    assert np.mean(abs(values - true) < 2 * errors) > 0.8
+    # A histogram without a record has no error that is a number.
+    assert np.isfinite(domain.mean_square(np.zeros_like(counts), epsilon)).all()
