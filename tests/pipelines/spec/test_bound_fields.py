@@ -139,7 +139,7 @@ CHANGES: dict[str, list[Change]] = {
     "loss": [Change({"loss": "absolute"}, {"histogram": PART, "digest": PART}, given={"mechanism": "rr_on_bins"})],
     "mechanism_file": [],
     "center": [
-        Change({"center": "linear"}, dict.fromkeys(("moments", *OF_CENTERS), AFTER), ("cells",)),
+        Change({"center": "linear"}, {"moments": AFTER}, ("cells",)),
         Change({"center": "none", "center_features": None}, bases=("classes",)),
     ],
     "center_column": [
