@@ -224,8 +224,11 @@ def staged_files(staging: Staging) -> dict[str, str]:
 def check_files(staging: Staging, files: Collection[str], manifests: Collection[str]) -> None:
     """Checks that nothing is staged but the files of the release. Called before it is signed and charged.
 
-    Raises InputError, which names strays, or a file that is missing.
+    Raises InputError, which names strays, or a file that is missing, and StageError if the lease was lost: then they
+    are files of another run.
     """
+    if staging.lease is not None:
+        staging.lease.check()
     found = staged_files(staging).keys() - {SIGNATURE_NAME}
     if strays := sorted(found - {*files, *manifests}):
         raise InputError(

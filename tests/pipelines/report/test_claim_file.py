@@ -295,7 +295,8 @@ def test_a_release_that_fails_has_no_claim(
 ) -> None:
     broken = Path(shutil.copytree(folder / "plain", tmp_path / "broken"))
     document = json.loads((broken / file).read_text())
-    (broken / file).write_text(json.dumps(changed(document, keys, lambda _: value)))
+    text = json.dumps(changed(document, keys, lambda _: value), indent=2 if file == "release.json" else None)
+    (broken / file).write_text(f"{text}\n")
     shutil.copy(folder / "plain.jsonl", tmp_path / "broken.jsonl")
     outcome, path = claim(broken)
     assert outcome.code == 1
@@ -328,18 +329,17 @@ def test_a_mechanism_file_or_one_label_of_several_has_no_claim(claim: Any, folde
 
 
 def test_names_are_code_and_no_markup(copied: Path, claim: Any) -> None:
-    """A label and a filter whose names are HTML, and names in a manifest that the audit does not know."""
+    """A label and a filter whose names are HTML, and versions that are."""
     manifest = manifest_of(copied)
-    manifest["versions"] |= {"<b>a</b>": "`<i>`", "``": " "}
-    manifest["expected_loss"] |= {"<i>squared</i>": 1.0}
-    (copied / "release.json").write_text(json.dumps(manifest))
+    manifest["versions"] |= {"numpy": "`<i>`", "scipy": "``"}
+    (copied / "release.json").write_text(json.dumps(manifest, indent=2) + "\n")
     ledger = copied.parent / "labeldp_ledger.jsonl"
     outcome, path = claim(copied, f"--ledger={ledger}", release_type="Many releases")
     outcome.ok()
     assert format_problems(path) == []
     texts = list(_texts(yaml.safe_load(path.read_text())))
     assert any("`<script>alert('y')</script>`" in text for text in texts)
-    assert any("`<b>a</b>` `` `<i>` ``, ``` `` ``` `   `" in text for text in texts)
+    assert any("`numpy` `` `<i>` ``" in text and "`scipy` ``` `` ```" in text for text in texts)
     # Without code spans, which begin and end with equally many backticks.
     assert not any("<" in re.sub(r"(?<!`)(`+)(?!`).*?(?<!`)\1(?!`)", "", text) for text in texts)
 

@@ -14,7 +14,7 @@ import requests
 from apache_beam.options.pipeline_options import PipelineOptions
 from labeldp.pipelines.ledger.ledger import Ledger, LedgerEntry
 from labeldp.pipelines.ledger.spent_budget import Caps
-from labeldp.pipelines.publish.output_folder import publish_folder, publishing, staging_folder
+from labeldp.pipelines.publish.output_folder import VALIDATION_FILES, publish_folder, publishing, staging_folder
 from labeldp.transforms.errors import InputError, StageError
 from labeldp.transforms.io.filesystems import complete_file, join_files, store_of, write_text
 from labeldp.transforms.stores import lease as lease_module
@@ -269,6 +269,13 @@ def test_every_file_of_a_release_but_the_manifests_is_written_under_the_lease(
         check(staging)
 
     monkeypatch.setattr(publication, "remove_segments", with_validation)
+    # The request asks for no validation.
+    stated = publication.release_files
+    monkeypatch.setattr(
+        publication,
+        "release_files",
+        lambda *given: stated(*given) | {f"validation/{name}" for name in VALIDATION_FILES},
+    )
     found = stop(lambda: None)
     several = {"label": "y,z", "label_max": "4,4", "label_step": "1,1", "label_min": "0,0"}
     several |= {"mechanism": "unbiased", "center": "linear"}
