@@ -323,7 +323,7 @@ def changed_manifest(change: Callable[[dict[str, Any]], object]) -> Callable[[Pa
     def tamper(release: Path) -> None:
         document = read_json(release / "release.json")
         change(document)
-        (release / "release.json").write_text(json.dumps(document))
+        (release / "release.json").write_text(json.dumps(document, indent=2) + "\n")
 
     return tamper
 
@@ -340,7 +340,7 @@ def swapped(release: Path) -> None:
 def of_other_records(release: Path) -> None:
     path = folder_of(release, "click") / "release.json"
     document = read_json(path)
-    path.write_text(json.dumps(document | {"records_without_label": 0}))
+    path.write_text(json.dumps(document | {"records_without_label": 0}, indent=2) + "\n")
 
 
 @pytest.mark.parametrize(

@@ -212,26 +212,6 @@ def test_every_format(written: Path, key_file: Path, invoke: Any, command: Any, 
     assert "with at most 3 records each" in invoke(["audit", str(output), "--data"]).ok().out
 
 
-def test_a_release_of_an_earlier_version_with_constant_labels_is_audited(
-    flags: dict[str, Any], invoke: Any, command: Any, tmp_path: Path, keep_with_constant_label: Any
-) -> None:
-    output = tmp_path / "released"
-    more = {"output": output, "mechanism": "debiased_rr", "center": "none"}
-    invoke(command("privatize", flags | UNITS | more)).ok()
-    keep_with_constant_label(output)
-    assert sum(documents(output)[0]["shards"].values()) == ROWS
-    outcome = invoke(["audit", str(output), "--data"]).ok()
-    assert outcome.out.endswith("PASS\n")
-    assert "with at most 3 records each" not in outcome.out
-    assert "some labels are constant, because their records are beyond the bounds of their units" in outcome.out
-    manifest, _ = documents(output)
-    manifest["unit"]["records_left_out"] += 1
-    (output / "release.json").write_text(json.dumps(manifest))
-    outcome = invoke(["audit", str(output)])
-    assert outcome.code == 1
-    assert "do not add up to release.records, records_left_out and records_without_unit" in outcome.out + outcome.err
-
-
 def test_a_dry_run_says_what_a_record_gets(flags: dict[str, Any], invoke: Any, command: Any, tmp_path: Path) -> None:
     outcome = invoke([*command("privatize", flags | UNITS | {"output": tmp_path / "no"}), "--dry_run"]).ok()
     assert "units      user: at most 3 records of each, the others are left out" in outcome.out

@@ -142,7 +142,7 @@ def test_the_report_refuses_another_s_validation(released: dict[str, Path], invo
     pytest.importorskip("jinja2", reason="the extra evaluation is not installed")
     copy = shutil.copytree(released["tfrecord"], tmp_path / "copy")
     manifest = json.loads((copy / "release.json").read_text())
-    (copy / "release.json").write_text(json.dumps(manifest | {"records_without_label": 1}))
+    (copy / "release.json").write_text(json.dumps(manifest | {"records_without_label": 1}, indent=2) + "\n")
     outcome = invoke(["report", str(copy)])
 
     assert outcome.code == 1

@@ -331,7 +331,7 @@ def test_a_mechanism_file_or_one_label_of_several_has_no_claim(claim: Any, folde
 def test_names_are_code_and_no_markup(copied: Path, claim: Any) -> None:
     """A label and a filter whose names are HTML, and versions that are."""
     manifest = manifest_of(copied)
-    manifest["versions"] |= {"numpy": "`<i>`", "scipy": "``"}
+    manifest["versions"] |= {"numpy": "`<i>`"}
     (copied / "release.json").write_text(json.dumps(manifest, indent=2) + "\n")
     ledger = copied.parent / "labeldp_ledger.jsonl"
     outcome, path = claim(copied, f"--ledger={ledger}", release_type="Many releases")
@@ -339,7 +339,7 @@ def test_names_are_code_and_no_markup(copied: Path, claim: Any) -> None:
     assert format_problems(path) == []
     texts = list(_texts(yaml.safe_load(path.read_text())))
     assert any("`<script>alert('y')</script>`" in text for text in texts)
-    assert any("`numpy` `` `<i>` ``" in text and "`scipy` ``` `` ```" in text for text in texts)
+    assert any("`numpy` `` `<i>` ``" in text for text in texts)
     # Without code spans, which begin and end with equally many backticks.
     assert not any("<" in re.sub(r"(?<!`)(`+)(?!`).*?(?<!`)\1(?!`)", "", text) for text in texts)
 
