@@ -105,9 +105,9 @@ class Release:
         from ..spec.release_files import released_file
 
         folder = os.fspath(folder)
-        for name in (MANIFEST_NAME, MECHANISM_NAME):
-            released_file(folder, name)
+        released_file(folder, MANIFEST_NAME)
         document = _manifest_document(folder)
+        released_file(folder, MECHANISM_NAME)
         mechanism = read_mechanism_file(os.path.join(folder, MECHANISM_NAME))
         manifest = read_manifest(os.path.join(folder, MANIFEST_NAME))
         stated = (mechanism.domain[0], mechanism.domain[-1], len(mechanism.domain))

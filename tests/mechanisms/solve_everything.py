@@ -116,7 +116,7 @@ def class_center() -> tuple[str, str]:
     scores = 4 * numbers[:, :3] + 8 * (numbers[:, 3] * numbers[:, 4])[:, None] * [1, -1, 0] + random.random((6000, 3))
     scores[:, 0] += kinds == 1
     # The truth of a log is for its tests alone, but for the number of classes.
-    center = ClassLog(columns, scores.argmax(axis=1), scores).release(2.0)
+    center = ClassLog(columns, scores.argmax(axis=1), scores).release(3.0)
     assert center.cells is not None
     assert len(center.cells.trees.leaves)
     return "classes", json.dumps([class_document(center), center.probabilities(columns).tolist()])

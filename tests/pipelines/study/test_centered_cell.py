@@ -15,6 +15,7 @@ from labeldp.mechanisms import Randomizer
 from labeldp.mechanisms.center.feature_rows import Categories
 from labeldp.mechanisms.center.linear_center import LinearCenter, design_center, moment_sums, noised_sums
 from labeldp.mechanisms.core.prior import Prior
+from labeldp.mechanisms.release import center_passes
 from labeldp.pipelines.study import evaluation_cell
 from labeldp.pipelines.study.dataset import Dataset
 from labeldp.pipelines.study.evaluation_cell import (
@@ -99,7 +100,7 @@ def test_the_center_is_that_of_the_functions_of_the_job(dataset: Dataset, monkey
         used.append((sums, noise_key))
         return noised_sums(sums, norm, labels, epsilon, noise_key)
 
-    monkeypatch.setattr(evaluation_cell, "noised_sums", spy)
+    monkeypatch.setattr(center_passes, "noised_sums", spy)
     found = _center(AROUND, dataset)
     train, _ = dataset.split(AROUND.seed)
     training = {
@@ -171,11 +172,15 @@ def test_a_missing_center_is_the_label_in_the_middle(dataset: Dataset) -> None:
 
 
 def test_a_center_that_knows_the_labels_lowers_noise_and_loss(dataset: Dataset) -> None:
-    without, around = (score_cell(replace(AROUND, center=center), TASK, dataset) for center in (None, LINEAR_CENTER))
-
-    assert without.center_loss is None
-    assert _number(around.mechanism_error) < 0.8 * _number(without.mechanism_error)
-    assert _number(around.test_loss) < _number(without.test_loss)
+    """The loss of a model depends on the draw: it is the mean of some seeds."""
+    without, around = (
+        [score_cell(replace(AROUND, center=center, seed=seed), TASK, dataset) for seed in range(8)]
+        for center in (None, LINEAR_CENTER)
+    )
+    assert all(score.center_loss is None for score in without)
+    for one, other in zip(around, without, strict=True):
+        assert _number(one.mechanism_error) < 0.8 * _number(other.mechanism_error)
+    assert sum(_number(score.test_loss) for score in around) < sum(_number(score.test_loss) for score in without)
 
 
 def test_clipping_counts_as_bias(dataset: Dataset) -> None:
