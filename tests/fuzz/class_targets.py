@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ from commands_in_process import checked
 from file_targets import check_mechanism_file, empty_folder, signed
 from harness import Case, Target
 from hypothesis import strategies as st
+from labeldp.transforms.shards.shard_formats import GroupWriter
 from mutations import mutated_json
 from seeds import CLASSES, class_release, parsed, workspace
 
@@ -97,10 +99,20 @@ def _check_labels(case: Case) -> bool:
     values: list[Any] = [_of_kind(kind, value) for value in table["y"].to_pylist()]
     for row, choice in stated["changes"].items():
         values[int(row)] = _other_value(kind, choice)
-    pq.write_table(table.set_column(place, "y", pa.array(values, kind)), path)
+    _write_shard(folder, path, table.set_column(place, "y", pa.array(values, kind)))
     passed = checked(["audit", str(folder), "--data"], workspace()).code == 0
     assert passed == _is_right(kind, values)
     return passed
+
+
+def _write_shard(folder: Path, path: Path, table: pa.Table) -> None:
+    """Writes a shard as labeldp does, and states its columns, so that the audit judges the labels alone."""
+    with path.open("wb") as file, GroupWriter(file, table.schema, "none") as writer:
+        for batch in table.combine_chunks().to_batches():
+            writer.write(batch)
+    document = json.loads((folder / "release.json").read_bytes())
+    document["output"]["columns"] = [{"name": field.name, "type": str(field.type)} for field in table.schema]
+    (folder / "release.json").write_text(json.dumps(document, indent=2) + "\n")
 
 
 def _is_right(kind: pa.DataType, values: list[Any]) -> bool:
