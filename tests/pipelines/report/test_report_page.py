@@ -245,16 +245,16 @@ def test_names_are_text(page_text: str, page: Any) -> None:
 def test_hostile_text_in_files_is_text(copied: Path, report_on: Any) -> None:
     attack = '"><img src=x onerror=alert(1)>{{ 7 * 7 }}'
     mechanism, release = load(copied / "mechanism.json"), load(copied / "release.json")
-    mechanism["parameters"] = {"a": attack}  # the audit refuses such a name, and such a digest
+    mechanism["parameters"] = {"a": attack}  # the audit refuses such a name, there and of a version, and such a digest
     release |= {
         "identity": attack,
-        "versions": {attack: attack},
+        "versions": {"labeldp": attack, "python": attack},
         "parameters": {"a": attack},
         "where": attack,
         "label": attack,
     }
-    (copied / "mechanism.json").write_text(json.dumps(mechanism))
-    (copied / "release.json").write_text(json.dumps(release))
+    (copied / "mechanism.json").write_text(json.dumps(mechanism) + "\n")
+    (copied / "release.json").write_text(json.dumps(release, indent=2) + "\n")
 
     page = report_on(copied)
 
@@ -263,8 +263,8 @@ def test_hostile_text_in_files_is_text(copied: Path, report_on: Any) -> None:
 
 
 def test_long_names_are_cut(copied: Path, report_on: Any) -> None:
-    release = load(copied / "release.json")
-    (copied / "release.json").write_text(json.dumps(release | {"label": "y" * 100_000, "identity": "i" * 100_000}))
+    release = load(copied / "release.json") | {"label": "y" * 100_000, "identity": "i" * 100_000}
+    (copied / "release.json").write_text(json.dumps(release, indent=2) + "\n")
 
     assert "y" * 79 + "\u2026" in report_on(copied).text
 
