@@ -226,12 +226,21 @@ def test_a_ledger_inside_the_output(job: Any, refused: Any, outputs: Path) -> No
 
 
 @pytest.mark.parametrize("cap", [None, 9])
-@pytest.mark.parametrize("text", ["{not json\n", '{"charges": 1}\n', "[]\n", '{"request": "r", "charges": [{}]}\n'])
-def test_a_corrupt_ledger(job: Any, refused: Any, tmp_path: Path, text: str, cap: float | None) -> None:
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        # Nothing tells that it is a ledger.
+        ("{not json\n", 2),
+        ("[]\n", 2),
+        ('{"charges": 1}\n', 1),
+        ('{"request": "r", "charges": [{}]}\n', 1),
+    ],
+)
+def test_a_corrupt_ledger(job: Any, refused: Any, tmp_path: Path, text: str, code: int, cap: float | None) -> None:
     path = tmp_path / "ledger"
     path.write_text(text)
 
-    refused(job(ledger=path, epsilon_cap=cap), 1, "ledger", str(path))
+    refused(job(ledger=path, epsilon_cap=cap), code, "ledger", str(path))
 
     assert path.read_text() == text
 
@@ -390,7 +399,6 @@ def test_two_columns_of_one_name_in_parquet(job: Any, refused: Any, tmp_path: Pa
         ({"f": ["1"], "y": [1.0]}, "'f'"),
         ({"f": [1], "y": [1.0], "g": [1]}, "'g'"),
         ({"y": [1.0]}, "one.parquet"),
-        ({"y": [1.0], "f": [1]}, "one.parquet"),
     ],
 )
 def test_another_schema_than_its_siblings(
@@ -470,7 +478,7 @@ def test_an_id_that_occurs_twice(job: Any, refused: Any, tmp_path: Path, write_c
 
 
 @pytest.mark.parametrize(
-    ("rows", "named"), [(["1,1", ",1", "3,1"], "row 1"), (["1.5,1", "2.5,1"], "double"), (["true,1"], "bool")]
+    ("rows", "named"), [(["1,1", ",1", "3,1"], "row 1"), (["1.5,1", "2.5,1"], "row 0"), (["true,1"], "bool")]
 )
 def test_ids_that_are_none(job: Any, refused: Any, tmp_path: Path, write_csv: Any, rows: list[str], named: str) -> None:
     path = write_csv(tmp_path / "in.csv", rows)

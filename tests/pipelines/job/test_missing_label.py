@@ -313,6 +313,7 @@ def test_memory_gives_the_labels_of_the_command(run: Run, outputs: Path, tmp_pat
     assert frame["weeks"].to_pylist() == wanted.tolist()
 
 
+@pytest.mark.filterwarnings("ignore::labeldp.ReleaseWarning")
 def test_classes_in_memory(tmp_path: Path):
     """A missing class counts as the given one, also a boolean."""
     labels = [True, None, False, None] * 50
