@@ -69,8 +69,7 @@ def audit_data(data: Path, release: dict[str, Any], mechanism: dict[str, Any]) -
         outputs = _CenteredOutputs(_output_table(center, mechanism), center["center.domain"])
         if "center.groups" in center:
             groups = center["center.groups.column"], center["center.groups.values"]
-    # Records with a constant label are those beyond the bounds: nothing tells them from the others.
-    bounded = release.get("unit", {}).get("over_limit") == "drop"
+    bounded = "unit" in mechanism
     units = UnitRecords(mechanism["unit"]["max_records"]) if bounded else None
     unit = mechanism["unit"]["column"] if bounded else None
     classes = ClassLabels(mechanism["classes"]["values"]) if "classes" in mechanism else None
@@ -81,8 +80,7 @@ def audit_data(data: Path, release: dict[str, Any], mechanism: dict[str, Any]) -
     predictions = _predictions(mechanism, not next(iter(shards)).endswith(".parquet"))
     if predictions is not None:
         reader = dataclasses.replace(reader, numbers=predictions.numbers, categories=predictions.categories)
-    drawn_labels = isinstance(predictions, ClassPredictions) or release.get("unit", {}).get("over_limit") == "constant"
-    parts = None if drawn_labels else DrawnOutputs(mechanism, outputs.groups())
+    parts = None if isinstance(predictions, ClassPredictions) else DrawnOutputs(mechanism, outputs.groups())
     problems: list[str] = []
     for name, records in shards.items():
         try:
@@ -344,8 +342,6 @@ def _unknown_prior(release: dict[str, Any], mechanism: dict[str, Any]) -> str:
     The name of a prior's release is a hash of the input's digest and of the noise's parameters, all of them public.
     """
     noised = mechanism["prior"]
-    if release.get("unit", {}).get("over_limit") == "constant":
-        return "some labels are constant, because their records are beyond the bounds of their units"
     if not noised["epsilon"]:
         return "the prior is public, it was not counted from these records"
     bound = [

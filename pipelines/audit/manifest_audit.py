@@ -163,8 +163,8 @@ def unit_problems(release: dict[str, Any], mechanism: dict[str, Any], audit: Aud
     for key in ("column", "max_records"):
         if unit.get(key) != stated[key] or type(unit.get(key)) is not type(stated[key]):
             yield f"release.unit.{key} is not unit.{key} of mechanism.json"
-    if unit.get("over_limit") not in ("drop", "constant"):
-        yield "release.unit.over_limit is neither drop nor constant"
+    if unit.get("over_limit") != "drop":
+        yield "release.unit.over_limit is not drop"
     for key in ("units", "records_left_out", "records_without_unit"):
         read_count({f"release.unit.{key}": unit.get(key)}, f"release.unit.{key}")
     named = {"release.unit.record_epsilon": unit.get("record_epsilon")}

@@ -96,11 +96,10 @@ def shard_problems(release: dict[str, Any], data: Path) -> Iterator[str]:
     if any(release.get("release.label") in names for names in columns):
         yield "release.shards have folders that are named by the label"
     counts = list(shards.values())
-    constant, whole = _constant_records(release), all(type(count) is int and count >= 0 for count in counts)
+    whole = all(type(count) is int and count >= 0 for count in counts)
     removed = stated_removals(release)
-    if not whole or sum(counts) != records + constant - removed:
-        more = ", records_left_out and records_without_unit" if constant else ""
-        more += ", less release.removals" if removed else ""
+    if not whole or sum(counts) != records - removed:
+        more = ", less release.removals" if removed else ""
         yield f"release.shards do not add up to release.records{more}"
     if not data.is_dir():
         yield "data/ is missing"
@@ -117,14 +116,6 @@ def shard_problems(release: dict[str, Any], data: Path) -> Iterator[str]:
         for name in sorted(set(shards) & set(found))
         if not stat.S_ISREG(found[name].lstat().st_mode)
     )
-
-
-def _constant_records(release: dict[str, Any]) -> int:
-    """Records that are in the shards with a label that says nothing."""
-    unit = release.get("release.unit")
-    if not isinstance(unit, dict) or unit.get("over_limit") != "constant":
-        return 0
-    return sum(read_count({key: unit.get(key)}, key) for key in ("records_left_out", "records_without_unit"))
 
 
 def _entries(data: Path, folder: str, folders: set[str]) -> Iterator[tuple[str, Path]]:

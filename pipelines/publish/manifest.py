@@ -154,7 +154,7 @@ def _unit(result: JobResult, certified: Fraction) -> dict[str, Any]:
         "unit": {
             "column": unit.column,
             "max_records": unit.max_records,
-            "over_limit": "drop",  # earlier versions could keep further records, with a constant label
+            "over_limit": "drop",
             "units": counts.units,
             "records_left_out": counts.left_out,
             "records_without_unit": counts.without_unit,

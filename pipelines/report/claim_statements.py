@@ -229,7 +229,7 @@ def _unit_details(release: ClaimedRelease) -> Iterator[str]:
         yield (
             f"At most {unit.max_records:,} records of one value of {code(unit.column)} are released with a label of "
             f"their own, chosen without regard to labels; {unit.left_out:,} further records and {unit.without_unit:,} "
-            f"records without a value {'have a label that says nothing' if unit.constant else 'are left out'}."
+            f"records without a value are left out."
         )
     yield "Presence of a record is not protected: the labels of a unit are replaced, its records are not removed."
 

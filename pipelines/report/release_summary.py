@@ -94,10 +94,8 @@ class UnitSummary:
 
     Attributes:
       column: Public column that names the unit of each record.
-      max_records: Largest number M of records of a unit that have a label of their own.
+      max_records: Largest number M of records of a unit that are released.
       released: Whether labels were released, which the following counts are of.
-      constant: Whether further records are kept, with a label that says nothing, as in releases of earlier versions;
-        otherwise they are left out.
       units: Number of units.
       left_out: Records beyond the bounds of their units.
       without_unit: Records without a unit.
@@ -106,20 +104,14 @@ class UnitSummary:
     column: str
     max_records: int
     released: bool = False
-    constant: bool = False
     units: int = 0
     left_out: int = 0
     without_unit: int = 0
 
     @property
     def beyond(self) -> int:
-        """Number of records that have no label of their own."""
+        """Number of records that are left out because of units."""
         return self.left_out + self.without_unit
-
-    @property
-    def constant_records(self) -> int:
-        """Number of released records whose label says nothing."""
-        return self.beyond if self.constant else 0
 
 
 def unit_summary(mechanism: MechanismFile, stated: dict[str, Any] | None) -> UnitSummary | None:
@@ -136,7 +128,6 @@ def unit_summary(mechanism: MechanismFile, stated: dict[str, Any] | None) -> Uni
         unit.column,
         unit.max_records,
         True,
-        stated["over_limit"] == "constant",
         stated["units"],
         stated["records_left_out"],
         stated["records_without_unit"],

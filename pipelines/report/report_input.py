@@ -87,7 +87,7 @@ def read_report_input(
     manifest = read_manifest(str(folder / MANIFEST_NAME)) if released else None
     document = json.loads(read_text(str(folder / MANIFEST_NAME))) if released else {}
     unit = unit_summary(mechanism, document.get("unit"))
-    problems = contradictions(manifest, mechanism, 0 if unit is None else unit.constant_records) if manifest else []
+    problems = contradictions(manifest, mechanism) if manifest else []
     if mechanism.randomizer.fingerprint.hex() != audit.fingerprint:
         problems.append("the mechanism file changed while it was read")
     validation = read_validation(str(folder), manifest.label) if manifest and not problems else None
@@ -95,8 +95,7 @@ def read_report_input(
         # The records were summarized before any was removed.
         counted = manifest.records + manifest.removed
         read = counted + manifest.records_without_label + (0 if unit is None else unit.beyond)
-        written = counted + (0 if unit is None else unit.constant_records)
-        if (validation.before, validation.after) != (read, written):
+        if (validation.before, validation.after) != (read, counted):
             problems.append(f"validation/ counts other records than {MANIFEST_NAME}")
     if problems:
         raise InputError(f"{name or path} contradicts itself; no {purpose} is written: {'; '.join(problems)}")
@@ -107,10 +106,10 @@ def read_report_input(
     return ReportInput(os.path.basename(subject), audit, mechanism, manifest, runs, validation, unit)
 
 
-def contradictions(manifest: Manifest, mechanism: MechanismFile, constant: int = 0) -> list[str]:
+def contradictions(manifest: Manifest, mechanism: MechanismFile) -> list[str]:
     """Compares a manifest with values recomputed from its mechanism, beyond the checks of the audit.
 
-    A line for each contradiction. `constant` is the number of released records whose label says nothing.
+    A line for each contradiction.
     """
     randomizer, problems = mechanism.randomizer, []
     if manifest.mechanism != randomizer.mechanism:
@@ -136,7 +135,7 @@ def contradictions(manifest: Manifest, mechanism: MechanismFile, constant: int =
     names = tuple(warning.name for warning in release_warnings(manifest_facts(mechanism, before)))
     if manifest.warnings not in (None, names):
         problems.append(f"{MANIFEST_NAME} states other warnings")
-    if sum(manifest.shards.values()) != manifest.records + constant:
+    if sum(manifest.shards.values()) != manifest.records:
         problems.append(f"the shards in {MANIFEST_NAME} do not add up to its records")
     return problems
 

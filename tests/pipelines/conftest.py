@@ -420,33 +420,6 @@ def spent() -> Callable[[Path], Fraction]:
 
 
 @pytest.fixture(scope="session")
-def keep_with_constant_label() -> Callable[[Path], None]:
-    """Function that makes a release of units, in Parquet and without a center, one that an earlier version could make.
-
-    That version could keep the records beyond the bounds of their units, with the output in the middle as their label.
-    """
-
-    def change(release: Path) -> None:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        manifest, mechanism = (json.loads((release / name).read_text()) for name in ("release.json", "mechanism.json"))
-        unit, label, name = manifest["unit"], manifest["label"], min(manifest["shards"])
-        beyond = unit["records_left_out"] + unit["records_without_unit"]
-        middle = (manifest["domain"]["min"] + manifest["domain"]["max"]) / 2
-        table = pq.read_table(release / "data" / name)
-        kept = pa.concat_tables([table, *[table.slice(0, 1)] * beyond])
-        labels = table[label].to_pylist() + [min(mechanism["outputs"], key=lambda value: abs(value - middle))] * beyond
-        place = table.schema.get_field_index(label)
-        pq.write_table(kept.set_column(place, table.schema.field(label), pa.array(labels)), release / "data" / name)
-        unit["over_limit"] = "constant"
-        manifest["shards"][name] += beyond
-        (release / "release.json").write_text(json.dumps(manifest, indent=2) + "\n")
-
-    return change
-
-
-@pytest.fixture(scope="session")
 def group_lives() -> Callable[[int], bool]:
     """Function (process group) -> True if it still has a process, running or not yet reaped."""
 

@@ -116,7 +116,7 @@ def test_the_audit_counts_the_records_of_each_unit(released: tuple[Path, Any], i
         ({"unit.max_records": 1}, "release.unit.max_records is not unit.max_records of mechanism.json"),
         ({"unit.column": "place"}, "release.unit.column is not unit.column of mechanism.json"),
         ({"unit.record_epsilon": 0.5}, "release.unit.record_epsilon is below the sum of its parts"),
-        ({"unit.over_limit": "keep"}, "release.unit.over_limit is neither drop nor constant"),
+        ({"unit.over_limit": "constant"}, "release.unit.over_limit is not drop"),
         ({"adjacency": "label differential privacy: ..."}, "not that of label differential privacy for units"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",

@@ -14,18 +14,10 @@ USERS = [f"u{row % 2000 if row % 3 else row % 7}" for row in range(6000)]
 
 
 @pytest.fixture(scope="module")
-def units(
-    tmp_path_factory: pytest.TempPathFactory,
-    invoke: Any,
-    command: Any,
-    key_file: Path,
-    write_csv: Any,
-    keep_with_constant_label: Any,
-) -> Path:
-    """Folder of three releases of one log: `dropped` around a linear center, `constant`, and `records` without units.
+def units(tmp_path_factory: pytest.TempPathFactory, invoke: Any, command: Any, key_file: Path, write_csv: Any) -> Path:
+    """Folder of three releases of one log: `linear` around a linear center, `plain`, and `records` without units.
 
-    At most 3 records of a user are released; `constant` is as an earlier version could make it. Ten records have no
-    user.
+    At most 3 records of a user are released. Ten records have no user.
     """
     folder = tmp_path_factory.mktemp("units")
     rows = [f"{user if row >= 10 else ''},{row % 4},{row % 4 + row * row % 7 % 2}" for row, user in enumerate(USERS)]
@@ -36,13 +28,12 @@ def units(
     }  # fmt: skip
     bounded = {"unit_column": USER, "max_records_per_unit": 3}
     for name, more in (
-        ("dropped", {**bounded, "center": "linear"}),
-        ("constant", {**bounded, "center": "none"}),
+        ("linear", {**bounded, "center": "linear"}),
+        ("plain", {**bounded, "center": "none"}),
         ("records", {"center": "none"}),
     ):
         argv = command("privatize", flags | more | {"output": folder / name, "ledger": folder / f"{name}.jsonl"})
         invoke(argv).ok()
-    keep_with_constant_label(folder / "constant")
     return folder
 
 
@@ -58,7 +49,7 @@ def read(units: Path, report_on: Any) -> Any:
     return run
 
 
-@pytest.mark.parametrize("name", ["dropped", "constant"])
+@pytest.mark.parametrize("name", ["linear", "plain"])
 def test_the_guarantee_is_that_of_a_unit(read: Any, name: str) -> None:
     page, manifest = read(name)
     unit = manifest["unit"]
@@ -80,22 +71,21 @@ def test_the_guarantee_is_that_of_a_unit(read: Any, name: str) -> None:
 def test_how_many_records_have_no_label_of_their_own(read: Any) -> None:
     sizes = Counter(USERS[10:])
     beyond = sum(max(size - 3, 0) for size in sizes.values())
-    found = {name: read(name) for name in ("dropped", "constant")}
-    for name, said in (("dropped", "were left out"), ("constant", "got a label that says nothing")):
-        page, manifest = found[name]
+    found = {name: read(name) for name in ("linear", "plain")}
+    for page, manifest in found.values():
         empty = manifest["unit"]["records_without_unit"]
         assert manifest["unit"]["records_left_out"] in (beyond, beyond + 7)
         assert f"The records are those of {manifest['unit']['units']:,} units." in page.text
         without = f", and {empty} records without a unit," if empty else ""
-        assert f"{manifest['unit']['records_left_out']:,} further records{without} {said}." in page.text
-    assert f"This release contains {found['dropped'][1]['records']:,} records" in found["dropped"][0].text
-    assert "This release contains 6,000 records" in found["constant"][0].text
-    facts = found["dropped"][0].facts("From release.json and mechanism.json")
+        assert manifest["records"] == 6000 - manifest["unit"]["records_left_out"] - empty
+        assert f"This release contains {manifest['records']:,} records" in page.text
+        assert f"{manifest['unit']['records_left_out']:,} further records{without} were left out." in page.text
+    facts = found["linear"][0].facts("From release.json and mechanism.json")
     assert facts["Privacy unit"].startswith(f"column {USER}; at most 3 records each; ")
 
 
 def test_the_budget_adds_up_for_a_record_and_for_a_unit(read: Any) -> None:
-    page, manifest = read("dropped")
+    page, manifest = read("linear")
     (table,) = [table for caption, table in page.tables.items() if caption.startswith("Privacy budget")]
 
     assert table[0] == ["Release", "\u03b5 of one record", "\u03b5 of a unit, 3 times that", "Purpose"]
@@ -115,23 +105,23 @@ def test_the_budget_adds_up_for_a_record_and_for_a_unit(read: Any) -> None:
 
 
 def test_the_ledger_has_the_whole_release(read: Any, units: Path) -> None:
-    page, _ = read("dropped")
+    page, _ = read("linear")
     assert "This ledger does not contain" not in page.text
     assert "two possible sets of labels of a unit equally likely" in page.text.partition("Privacy ledger")[2]
 
-    runs = (units / "dropped.jsonl").read_text().splitlines()
+    runs = (units / "linear.jsonl").read_text().splitlines()
     damaged = json.loads(runs[0])
     # The charges of a single record would be too little.
     for charge in damaged["charges"]:
         charge["epsilon"] /= 3
     copy = units / "copy"
-    shutil.copytree(units / "dropped", copy, dirs_exist_ok=True)
+    shutil.copytree(units / "linear", copy, dirs_exist_ok=True)
     (units / "copy.jsonl").write_text(json.dumps(damaged) + "\n")
     assert "This ledger does not contain the whole release" in read("copy")[0].text
 
 
 def test_a_mechanism_file_alone(read: Any) -> None:
-    page, manifest = read("dropped/mechanism.json")
+    page, manifest = read("linear/mechanism.json")
 
     assert "for the labels of one unit, \u03b5 \u2264 " in page.text
     assert "for all labels of a unit, multiply by 3" in page.text
@@ -142,13 +132,13 @@ def test_a_mechanism_file_alone(read: Any) -> None:
 
 def test_releases_side_by_side(units: Path, invoke: Any, read_page: Any) -> None:
     pages = {}
-    for first, second in (("dropped", "constant"), ("dropped", "records")):
+    for first, second in (("linear", "plain"), ("linear", "records")):
         output = units / "comparison.html"
         invoke(["report", str(units / first), str(units / second), f"--output={output}"]).ok()
         pages[second] = read_page(output.read_text())
         output.unlink()
 
-    (table,) = pages["constant"].tables.values()
+    (table,) = pages["plain"].tables.values()
     facts = {row[0]: row[1:] for row in table}
     assert facts["privacy unit"] == [f"{USER}: all labels of one"] * 2
     assert facts["records of a unit"] == ["at most 3"] * 2
@@ -156,7 +146,7 @@ def test_releases_side_by_side(units: Path, invoke: Any, read_page: Any) -> None
     assert facts["epsilon of one record"] == ["2", "2"]
     parts = [float(facts[f"of which for the {part}"][0]) for part in ("center", "histogram", "labels")]
     assert sum(parts) == pytest.approx(6, rel=2e-3)
-    assert "If both contain labels of the same units, their epsilons add up" in pages["constant"].text
+    assert "If both contain labels of the same units, their epsilons add up" in pages["plain"].text
 
     (table,) = pages["records"].tables.values()
     facts = {row[0]: row[1:] for row in table}
@@ -167,16 +157,16 @@ def test_releases_side_by_side(units: Path, invoke: Any, read_page: Any) -> None
 
 
 def test_the_audit_says_whose_epsilon_it_is(units: Path, invoke: Any) -> None:
-    mechanism = json.loads((units / "dropped" / "mechanism.json").read_text())
-    manifest = json.loads((units / "dropped" / "release.json").read_text())
+    mechanism = json.loads((units / "linear" / "mechanism.json").read_text())
+    manifest = json.loads((units / "linear" / "release.json").read_text())
     certified = mechanism["certificate"]["epsilon"]
 
-    alone = invoke(["audit", str(units / "dropped" / "mechanism.json")]).ok().out.splitlines()
+    alone = invoke(["audit", str(units / "linear" / "mechanism.json")]).ok().out.splitlines()
     (line,) = [line for line in alone if line.startswith("unit ")]
     assert f"column '{USER}', at most 3 records each" in line
     assert float(line.partition("has epsilon ")[2].split(",")[0]) == pytest.approx(3 * certified, rel=1e-15)
 
-    whole = invoke(["audit", str(units / "dropped")]).ok().out.splitlines()
+    whole = invoke(["audit", str(units / "linear")]).ok().out.splitlines()
     assert line in whole
     (line,) = [line for line in whole if line.startswith("release ")]
     assert "total epsilon 6.0 for all labels of a unit, including " in line
@@ -191,7 +181,7 @@ def test_the_audit_says_whose_epsilon_it_is(units: Path, invoke: Any) -> None:
     "unit", [{"column": "user"}, {"column": 3, "max_records": 2}, {"column": "user", "max_records": 0}, 7]
 )
 def test_the_audit_refuses_a_malformed_unit(units: Path, tmp_path: Path, invoke: Any, unit: Any) -> None:
-    mechanism = json.loads((units / "dropped" / "mechanism.json").read_text())
+    mechanism = json.loads((units / "linear" / "mechanism.json").read_text())
     path = tmp_path / "mechanism.json"
     path.write_text(json.dumps(mechanism | {"unit": unit}))
     outcome = invoke(["audit", str(path)])
@@ -200,7 +190,7 @@ def test_the_audit_refuses_a_malformed_unit(units: Path, tmp_path: Path, invoke:
 
 
 def test_a_manifest_of_another_adjacency_gets_no_page(units: Path, tmp_path: Path, invoke: Any) -> None:
-    copy = Path(shutil.copytree(units / "constant", tmp_path / "constant"))
+    copy = Path(shutil.copytree(units / "plain", tmp_path / "plain"))
     manifest = json.loads((copy / "release.json").read_text())
     record = json.loads((units / "records" / "release.json").read_text())
     (copy / "release.json").write_text(json.dumps(manifest | {"adjacency": record["adjacency"]}))
