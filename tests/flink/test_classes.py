@@ -40,6 +40,7 @@ def test_a_center_of_classes(
         "input": tmp_path / "*.csv",
         "input_format": "csv",
         "label_classes": "low,mid,high",
+        "center": "cells",
         "for": "models",
         **numbers,
     }
