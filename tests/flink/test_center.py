@@ -19,11 +19,11 @@ def test_labels_around_a_center(
     assert "center     guess: 800 missing; " in outcome.out
 
 
-def test_the_default_with_a_center_of_cells(
+def test_models_of_the_log_around_a_center_of_cells(
     centered_log: Path, start: Any, on_flink: list[str], undisturbed: Any, tree: Any, charges: Any
 ) -> None:
     """Three more passes, for the sample of features and the sums; auto chooses on a worker."""
-    flags = {"input": centered_log, "input_format": "csv", "for": "models", "epsilon": 1}
+    flags = {"input": centered_log, "input_format": "csv", "for": "log_features", "epsilon": 1}
     running = start(on_flink, **flags)
     whole = undisturbed(**flags)
     outcome = running.finish().ok()
