@@ -34,8 +34,8 @@ def of_several_labels(small_log: Path, reference: Callable[..., Path]) -> dict[s
 
 @pytest.fixture
 def of_a_center(centered_log: Path) -> dict[str, Any]:
-    """Flags of a job over CSV with all defaults: around a center of cells."""
-    return {"input": centered_log, "input_format": "csv", "for": "models", "epsilon": 1}
+    """Flags of a job over CSV for models of the log: around a center of cells."""
+    return {"input": centered_log, "input_format": "csv", "for": "log_features", "epsilon": 1}
 
 
 @pytest.fixture
