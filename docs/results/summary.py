@@ -277,7 +277,7 @@ def around_cells(run: str, digits: int) -> str:
         least(each for each in results if (each.mechanism, each.model) == ("clean", m)) for m in ("trees", "linear")
     ]
     note = f"True labels: trees {figure(clean[0], digits)}, linear {figure(clean[1], digits)}."
-    heading = ["model", "epsilon", "around linear", "around cells (default)", "the latter is", "target"]
+    heading = ["model", "epsilon", "around linear", "around cells", "the latter is", "target"]
     return f"{table(heading, rows)}\n\n{note}"
 
 

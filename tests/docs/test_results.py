@@ -180,12 +180,13 @@ def test_the_headline_is_what_its_command_gave() -> None:
         for result in summary.read("housing_center", "housing_cells")
         if result.model in ("trees", "mean_predictor", "")
     }
-    # Above epsilon 2, the default has no cells.
+    # Above epsilon 2, there are no cells.
     ours["auto around cells", 4.0] = ours["auto" + summary.AROUND, 4.0]
     assert [f"{ours[each].loss:.2f}" for each in (("clean", None), ("mean_predictor", None))] == list(text.groups())
     head, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in table[1].splitlines())
-    assert [row[0].split("`")[1] for row in rows] == ["auto", "unbiased", "rr_on_bins"]
-    for row, mechanism in zip(rows, ("auto around cells", "unbiased", "rr_on_bins"), strict=True):
+    assert [row[0].split("`")[1] for row in rows] == ["auto", "--for log_features", "unbiased", "rr_on_bins"]
+    measured = "auto" + summary.AROUND, "auto around cells", "unbiased", "rr_on_bins"
+    for row, mechanism in zip(rows, measured, strict=True):
         for column, cell in zip(head[1:5], row[1:5], strict=True):
             found = ours[mechanism, float(column.removeprefix("epsilon "))]
             assert (f"{found.loss:.2f}", found.seeds) == (cell, 5)
