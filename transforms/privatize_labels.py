@@ -13,7 +13,7 @@ from apache_beam.pvalue import PCollection, TaggedOutput
 from apache_beam.utils.shared import Shared
 
 from ..mechanisms.center.class_center import ClassCenter
-from ..mechanisms.center.class_model import center_fingerprint
+from ..mechanisms.center.class_model import drawn_by
 from ..mechanisms.core.randomizer import Randomizer
 from ..mechanisms.noise.input_digest import RawSums, add_sums, input_digest
 from ..mechanisms.release.bound_noise import NoiseBinding, StreamBinding
@@ -235,11 +235,6 @@ class _Randomize(beam.DoFn):
             streaming = isinstance(binding, StreamBinding)
             self._samplers = {wanted: LabelSampler(randomizer, noise_key, self._secret, streaming)}
         return self._samplers[wanted]
-
-
-def drawn_by(mechanism: Randomizer | ClassCenter) -> str:
-    """Fingerprint of what draws labels, in hexadecimal digits."""
-    return center_fingerprint(mechanism) if isinstance(mechanism, ClassCenter) else mechanism.fingerprint.hex()
 
 
 class CompareDigests(beam.DoFn):

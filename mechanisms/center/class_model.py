@@ -122,3 +122,8 @@ def center_fingerprint(center: ClassCenter) -> str:
     """Fingerprint of a center of classes, 64 hexadecimal digits: BLAKE2b of its canonical JSON."""
     text = json.dumps(class_document(center), sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.blake2b(text.encode(), digest_size=32).hexdigest()
+
+
+def drawn_by(mechanism: Randomizer | ClassCenter) -> str:
+    """Fingerprint of what draws labels, in hexadecimal digits."""
+    return center_fingerprint(mechanism) if isinstance(mechanism, ClassCenter) else mechanism.fingerprint.hex()

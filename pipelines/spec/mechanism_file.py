@@ -16,7 +16,13 @@ from ...mechanisms.analysis.automatic import CANDIDATES
 from ...mechanisms.center.center_model import CenterModel, center_document
 from ...mechanisms.center.class_center import ClassCenter
 from ...mechanisms.center.class_logit import LinearClasses
-from ...mechanisms.center.class_model import DRAWN_BY_CENTER, ClassModel, center_fingerprint, center_randomizer
+from ...mechanisms.center.class_model import (
+    DRAWN_BY_CENTER,
+    ClassModel,
+    center_fingerprint,
+    center_randomizer,
+    drawn_by,
+)
 from ...mechanisms.center.linear_center import LinearCenter
 from ...mechanisms.composition.unit_composition import optimal_delta
 from ...mechanisms.core.budget import MAX_EPSILON, BudgetSplit, check_epsilon, round_up
@@ -147,9 +153,7 @@ class MechanismFile:
     @property
     def drawn_by(self) -> str:
         """Fingerprint of what the labels are drawn by: of the center of classes, or of the randomizer."""
-        if self.class_center is not None:
-            return center_fingerprint(self.class_center.center)
-        return self.randomizer.fingerprint.hex()
+        return drawn_by(self.drawing)
 
     @property
     def budget(self) -> BudgetSplit:

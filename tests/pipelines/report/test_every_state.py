@@ -162,7 +162,7 @@ def test_a_center_of_classes(
 
 
 def announced(privatizer: LabelPrivatizer, mechanism: MechanismFile, capsys: Any) -> str:
-    """What a job prints of a release by this mechanism."""
+    """Lines that a job prints of a release by this mechanism."""
     release = vars(privatizer)["_release"]
     facts = released_facts(mechanism, release.binding.records, 2)
     result = JobResult(release.binding, release.binding.digest, {}, units=release.counts)
