@@ -19,7 +19,7 @@ setup: .venv/ready
 	$(BIN)/uv pip install -q --python $(BIN)/python --no-deps --no-build-isolation -e .
 	mkdir -p .venv/types/labeldp
 	for name in mechanisms transforms pipelines templates; do ln -sfn ../../../$$name .venv/types/labeldp/$$name; done
-	for name in __init__ training; do ln -sfn ../../../labeldp/$$name.py .venv/types/labeldp/$$name.py; done
+	for name in __init__.py audit attack report study training; do ln -sfn ../../../labeldp/$$name .venv/types/labeldp/$$name; done
 	@touch $@
 
 demo: setup

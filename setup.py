@@ -12,13 +12,11 @@ from setuptools import Extension, setup
 HERE = Path(__file__).resolve().parent
 HOME = "https://github.com/labeldp/labeldp"
 VERSION = re.findall(r'^__version__ = "(.*)"$', (HERE / "labeldp" / "__init__.py").read_text(), re.MULTILINE)[0]
-# The folders below the import root, and all packages in them.
-FOLDERS = ["mechanisms", "transforms", "pipelines", "templates"]
-PACKAGES = {"labeldp": "labeldp"} | {
-    f"labeldp.{'.'.join(init.parent.relative_to(HERE).parts)}": init.parent.relative_to(HERE).as_posix()
-    for folder in FOLDERS
-    for init in sorted((HERE / folder).rglob("__init__.py"))
-}
+# The import root with what lies in it, the folders that are imported from it, and all packages in them.
+FOLDERS = ["labeldp", "mechanisms", "transforms", "pipelines", "templates"]
+PATHS = [init.parent.relative_to(HERE) for folder in FOLDERS for init in sorted((HERE / folder).rglob("__init__.py"))]
+PACKAGES = {".".join(["labeldp", *path.parts]).replace("labeldp.labeldp", "labeldp"): path.as_posix() for path in PATHS}
+
 
 setup(
     name="labeldp",
@@ -59,7 +57,7 @@ setup(
     package_data={
         "labeldp": ["py.typed"],
         "labeldp.pipelines.publish": ["*.json"],
-        "labeldp.pipelines.report": ["*.j2", "*.css"],
+        "labeldp.report": ["*.j2", "*.css"],
         "labeldp.templates": ["yaml/*.yaml", "dataflow/*", "kubernetes/*.yaml", "flink/**/*", "spark/*"],
     },
     install_requires=[

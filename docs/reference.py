@@ -68,7 +68,7 @@ def reference_pages() -> dict[str, str]:
     for folder, modules in packages().items():
         if folder in PROGRAMS:
             continue
-        name = folder if folder == "labeldp" else f"labeldp.{folder.replace('/', '.')}"
+        name = f"labeldp.{folder.replace('/', '.')}".replace("labeldp.labeldp", "labeldp")
         lines = [f"# {name}", "", f"{first_line(ROOT / folder / '__init__.py')}.", ""]
         for path in modules:
             lines += [f"## {path.stem}", "", f"::: {name}.{path.stem}", "    options:"]

@@ -35,20 +35,22 @@ for _pool in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(_pool, "1")
 
 _TESTS = Path(__file__).parent
+# Fixtures of commands, which tests of core and wings share.
+pytest_plugins = ["tests.commands"]
 _keep_results_of_beam = runpy.run_path(str(_TESTS / "kept_between_jobs.py"))["keep_results"]
 _solutions = runpy.run_path(str(_TESTS / "kept_solutions.py"))["KeptSolutions"]()
 _loggers_restored = runpy.run_path(str(_TESTS / "restored_loggers.py"))["loggers_restored"]
 # Tests of the solvers, and those that change them; those that use solvers may be answered with what was found before.
-_SOLVE = (_TESTS / "mechanisms", _TESTS / "pipelines" / "attack")
+_SOLVE = (_TESTS / "mechanisms", _TESTS / "attack")
 _USE = tuple(_TESTS / "mechanisms" / name for name in ("analysis", "center", "composition"))
 
 # Lanes of tests by folder or file, the first that holds it; all others are of the lane `unit`.
 _LANE_PATHS = {
     "engine": ("flink", "spark"),
-    "browser": ("pipelines/report/test_report_browser.py",),
-    "privacy": ("pipelines/attack/test_whole_attack.py", "pipelines/attack/test_release_testers.py"),
+    "browser": ("report/test_report_browser.py",),
+    "privacy": ("attack/test_whole_attack.py", "attack/test_release_testers.py"),
     "docs": ("docs",),
-    "job": ("pipelines", "templates", "fuzz", "transforms/stores"),
+    "job": ("pipelines", "audit", "attack", "report", "study", "training", "templates", "fuzz", "transforms/stores"),
 }
 _LANES = {lane: [(_TESTS / path).resolve(strict=True) for path in paths] for lane, paths in _LANE_PATHS.items()}
 _STARTED = pytest.StashKey[float]()

@@ -1,6 +1,7 @@
 """Layout of the code: a package imports only packages below it, a folder only folders below it, and no imports circle.
 
-Imports within functions count as well. What is imported for types alone does not.
+The core makes releases; the wings below `labeldp` stand beside it. Imports within functions count as well. What is
+imported for types alone does not.
 """
 
 import ast
@@ -10,7 +11,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-LAYERS = ("mechanisms", "transforms", "pipelines", "templates")
+LAYERS = ("mechanisms", "transforms", "pipelines", "templates", "labeldp")
+WINGS = ("audit", "training", "report", "study", "attack")
 ORDER = {
     "mechanisms": (
         "core", "noise", "additive", "response", "quantization", "unbiased", "registry", "center", "analysis",
@@ -22,11 +24,15 @@ ORDER = {
         "center", "noisy_prior", "solve_randomizer", "draw_classes", "privatize_labels", "shards", "validation",
     ),
     "pipelines": (
-        "errors", "audit", "charts", "ledger", "spec", "publish", "job", "study", "report", "api", "attack", "training",
-        "flags", "cli",
+        "errors", "ledger", "spec", "publish", "job", "api", "flags", "cli",
     ),
+    "labeldp": (*WINGS, "__main__"),
 }  # fmt: skip
 """Folders and modules of each package, from the lowest to the highest. ARCHITECTURE.md says what they hold."""
+# What of the core imports the audit, which is a leaf: what publishes, and the command.
+CALLERS_OF_AUDIT = {f"pipelines.cli.{name}" for name in ("audit_command", "existing_release", "remove_command")}
+# What of the core names modules of wings, which are loaded when they are used.
+NAMES_WINGS = {"pipelines.cli.commands": WINGS, "pipelines.api.label_privatizer": ("report",)}
 MODULES = {
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
     for layer in LAYERS
@@ -49,8 +55,15 @@ def imports(name: str) -> set[str]:
     package = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
     found = set()
     for node in statements(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.level:
-            base = ".".join([*package[: len(package) - node.level + 1], *filter(None, [node.module])])
+        if isinstance(node, ast.ImportFrom):
+            above = ["labeldp", *package] if package[0] != "labeldp" else package
+            parts = above[: len(above) - node.level + 1] if node.level else []
+            base = ".".join([*parts, *filter(None, [node.module])])
+            if not base.startswith("labeldp."):
+                continue
+            # The packages of the core lie beside the import root.
+            inner = base.removeprefix("labeldp.")
+            base = inner if inner.partition(".")[0] in LAYERS else base
             for alias in node.names:
                 inner = f"{base}.{alias.name}"
                 found.add(inner if inner in MODULES else base)
@@ -68,10 +81,26 @@ def test_imports_go_one_way(name: str) -> None:
     layer, folder = place(name)
     for other in imports(name):
         below, inner = place(other)
+        if name in CALLERS_OF_AUDIT and other.startswith("labeldp.audit."):
+            continue
         assert LAYERS.index(below) <= LAYERS.index(layer), other
         # The face of a package names what is in it.
         if below == layer and layer in ORDER and folder:
             assert ORDER[layer].index(inner) <= ORDER[layer].index(folder), other
+
+
+def test_the_audit_is_a_leaf() -> None:
+    for name in MODULES:
+        if name.startswith("labeldp.audit."):
+            assert all(other.startswith("labeldp.audit.") for other in imports(name)), name
+
+
+def test_the_core_names_wings_where_they_are_offered() -> None:
+    for name, path in MODULES.items():
+        texts = [node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)]
+        named = {f"labeldp.{str(text).removeprefix('labeldp.').partition(':')[0]}" for text in texts}
+        wings = {place(module)[1] for module in named & {*MODULES}}
+        assert name.startswith("labeldp") or wings <= {*NAMES_WINGS.get(name, ())}, name
 
 
 def test_the_order_has_every_folder() -> None:

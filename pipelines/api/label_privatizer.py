@@ -503,11 +503,10 @@ class LabelPrivatizer:
           InputError: If the extra is not installed, or the file cannot be written.
         """
         release = self._latest()
-        # Needs jinja2, which an extra installs.
-        from .memory_report import write_report
-
+        # A wing, by name; it needs jinja2, which an extra installs.
+        reports: Any = importlib.import_module("labeldp.report.memory_report")
         with _python_errors(InputError):
-            write_report(
+            reports.write_report(
                 os.fspath(path), release.command, release.binding, release.mechanism, release.epsilon,
                 self._facts(release), Ledger(_ledger_place(self.ledger)).runs(),
                 self.source or f"{release.binding.column}, released in memory", self.id_column, release.counts,

@@ -25,62 +25,65 @@ class Command(NamedTuple):
     """A subcommand.
 
     Attributes:
-      flags: `module:function` below `labeldp.pipelines` that adds its flags to a `CommandParser`; loads no library.
+      flags: `module:function` below `labeldp` that adds its flags to a `CommandParser`; loads no library.
       work: `module:function` that runs it: (parsed flags) -> exit code; for commands with runner flags, (parsed flags,
         runner flags) -> exit code.
       summary: Line of help.
       runner_flags: Whether unknown flags are passed to Beam.
+      copies: Whether it reads local copies of what it is given in object stores; `work` takes no runner flags then.
     """
 
     flags: str
     work: str
     summary: str
     runner_flags: bool = False
+    copies: bool = False
 
 
-_JOB, _STUDY, _FLAGS = "flags.job_flags", "flags.study_flags", "flags.release_flags"
+_JOB, _STUDY, _FLAGS = "pipelines.flags.job_flags", "study.study_flags", "pipelines.flags.release_flags"
 GROUPS = {
     "Release labels": {
-        "init": Command(f"{_FLAGS}:init_flags", "cli.init_command:run",
+        "init": Command(f"{_FLAGS}:init_flags", "pipelines.cli.init_command:run",
             "write a commented job file for an input file, to complete"),
-        "privatize": Command(f"{_JOB}:privatize_flags", "cli.privatize_command:run_privatize",
+        "privatize": Command(f"{_JOB}:privatize_flags", "pipelines.cli.privatize_command:run_privatize",
             "release a dataset with randomized labels", True),
-        "fit": Command(f"{_JOB}:fit_flags", "cli.privatize_command:run_fit",
+        "fit": Command(f"{_JOB}:fit_flags", "pipelines.cli.privatize_command:run_fit",
             "release the label histogram and write the mechanism file", True),
-        "apply": Command(f"{_JOB}:apply_flags", "cli.privatize_command:run_apply",
+        "apply": Command(f"{_JOB}:apply_flags", "pipelines.cli.privatize_command:run_apply",
             "release a dataset with the mechanism file of fit", True),
-        "finish": Command(f"{_FLAGS}:finish_flags", "cli.finish_command:run",
+        "finish": Command(f"{_FLAGS}:finish_flags", "pipelines.cli.finish_command:run",
             "publish the release of a job that was submitted only", True),
     },
     "Choose a mechanism and a budget": {
-        "domain": Command("flags.job_flags:domain_flags", "cli.domain_command:run",
+        "domain": Command(f"{_JOB}:domain_flags", "study.domain_command:run",
             "propose a label domain, from a histogram with noise", True),
-        "solve": Command(f"{_STUDY}:solve_flags", "cli.store_copies:run",
-            "solve for a mechanism from a public or released prior", True),
-        "compare": Command(f"{_STUDY}:compare_flags", "cli.store_copies:run",
-            "compare mechanisms for one prior: loss, variance, bias", True),
-        "plan": Command(f"{_STUDY}:plan_flags", "cli.store_copies:run",
+        "solve": Command(f"{_STUDY}:solve_flags", "study.solve_command:run",
+            "solve for a mechanism from a public or released prior", True, True),
+        "compare": Command(f"{_STUDY}:compare_flags", "study.compare_command:run",
+            "compare mechanisms for one prior: loss, variance, bias", True, True),
+        "plan": Command(f"{_STUDY}:plan_flags", "study.plan_command:run",
             "show the expected error at a privacy budget, and its best split", True),
-        "evaluate": Command("flags.study_flags:evaluation_flags", "cli.evaluate_command:run",
+        "evaluate": Command(f"{_STUDY}:evaluation_flags", "study.evaluate_command:run",
             "score models that were trained on privatized labels", True),
     },
     "Check and explain a release": {
-        "audit": Command("cli.audit_command:add_flags", "cli.store_copies:run",
-            "recompute the certificate of a mechanism file or a release", True),
-        "attack": Command("flags.label_attack_flags:attack_flags", "cli.store_copies:run",
-            "attack a mechanism or a sampler as a black box, or labels by features", True),
-        "report": Command(f"{_FLAGS}:report_flags", "cli.store_copies:run",
-            "audit a release and explain it in one HTML page", True),
-        "ledger": Command(f"{_FLAGS}:ledger_flags", "cli.ledger_command:run",
+        "audit": Command("pipelines.cli.audit_command:add_flags", "pipelines.cli.audit_command:run",
+            "recompute the certificate of a mechanism file or a release", True, True),
+        "attack": Command("attack.label_attack_flags:attack_flags", "attack.attack_command:run",
+            "attack a mechanism or a sampler as a black box, or labels by features", True, True),
+        "report": Command(f"{_FLAGS}:report_flags", "report.report_command:run",
+            "audit a release and explain it in one HTML page", True, True),
+        "ledger": Command(f"{_FLAGS}:ledger_flags", "pipelines.cli.ledger_command:run",
             "list what was released and what it costs together", True),
     },
     "Change a release": {
-        "remove": Command(f"{_FLAGS}:remove_flags", "cli.remove_command:run",
+        "remove": Command(f"{_FLAGS}:remove_flags", "pipelines.cli.remove_command:run",
             "make a release without some records: erasure", True),
     },
     "Other": {
-        "demo": Command(f"{_FLAGS}:demo_flags", "cli.demo_command:run", "privatize a generated conversion log"),
-        "completion": Command(f"{_FLAGS}:completion_flags", "cli.completion_command:run",
+        "demo": Command(f"{_FLAGS}:demo_flags", "pipelines.cli.demo_command:run",
+            "privatize a generated conversion log"),
+        "completion": Command(f"{_FLAGS}:completion_flags", "pipelines.cli.completion_command:run",
             "print a script for the completion of commands and flags in a shell"),
     },
 }  # fmt: skip
@@ -150,7 +153,7 @@ def _check_others(parser: CommandParser, others: Sequence[str]) -> None:
     if parser.runner_flags is not None:
         # Loads Beam.
         try:
-            unknown = _call("job.runner_options:unknown_flags", others)
+            unknown = _call("pipelines.job.runner_options:unknown_flags", others)
         except UsageError as error:
             parser.error(str(error))
         runner_flags = [*parser.runner_flags()] if unknown else []
@@ -160,12 +163,12 @@ def _check_others(parser: CommandParser, others: Sequence[str]) -> None:
 
 def _runner_flags() -> list[str]:
     """Names of the flags of Beam's runners, which is loaded for it."""
-    return _call("job.runner_options:runner_flags")
+    return _call("pipelines.job.runner_options:runner_flags")
 
 
 def _call(target: str, *arguments: Any) -> Any:
     module, function = target.split(":")
-    call: Callable[..., Any] = getattr(importlib.import_module(f"labeldp.pipelines.{module}"), function)
+    call: Callable[..., Any] = getattr(importlib.import_module(f"labeldp.{module}"), function)
     return call(*arguments)
 
 
@@ -210,6 +213,10 @@ def _run(arguments: Sequence[str]) -> int:
                 parser.check_written(args)
             except UsageError as error:
                 parser.error(str(error))
+            if command.copies:
+                return _call(
+                    "pipelines.cli.store_copies:run_with_copies", partial(_call, command.work), args, runner_flags
+                )
             return _call(command.work, args, *([runner_flags] if command.runner_flags else []))
     except KeyboardInterrupt:
         # During imports and while flags are parsed. A command that has begun its work reports this itself.

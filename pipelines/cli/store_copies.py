@@ -10,11 +10,10 @@ from __future__ import annotations
 import argparse
 import contextlib
 import hashlib
-import importlib
 import os
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ..errors import UsageError
@@ -35,17 +34,13 @@ _LETTERS = re.compile(r"dead_letters(-\d{5}-of-\d{5})?\.jsonl")
 _SHARD = re.compile(r"data/([^/=\0]+=[^/\0]*/)*(?!\.{1,2}$)[^/\0]+")
 
 
-def run(args: argparse.Namespace, store_flags: Sequence[str]) -> int:
+def run_with_copies(
+    work: Callable[[argparse.Namespace], int], args: argparse.Namespace, store_flags: Sequence[str]
+) -> int:
     """Runs a command with local copies of what it reads from object stores; returns the exit code.
 
     The parsed arguments have the name of the command; `store_flags` are Beam's flags for the stores.
     """
-    if getattr(args, "units", False):
-        # It reads no prior but its input, as a job does, and takes the flags of a runner.
-        from .plan_units import run_units
-
-        return run_units(args, store_flags)
-    work = importlib.import_module(f"labeldp.pipelines.cli.{args.command}_command").run
     named = [*_paths(args), getattr(args, "ledger", None), _records_of(args)]
     if not store_flags and not any(_is_url(path) for path in named):
         return work(args)

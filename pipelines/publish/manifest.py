@@ -28,7 +28,6 @@ from ...mechanisms.noise.noisy_histogram import HISTOGRAM_SENSITIVITY
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import FileSystems, open_input, read_text
 from ...transforms.tfrecord.framing import read_records
-from ..audit.removal_statement import REMOVALS
 from ..spec.class_statement import ClassStatement
 from ..spec.mechanism_file import MechanismFile
 from .bill_of_materials import bill_statement
@@ -55,6 +54,7 @@ MISSING_UNIT_ADJACENCY = (
 )
 
 LABELS_FORMAT = "labeldp-labels-1"
+REMOVALS = "removals"
 _OF_LABEL = ("epsilon", "certified_epsilon", "delta", "certified_delta", "mechanism", "mechanism_fingerprint")
 LABELS_ADJACENCY = (
     "label differential privacy: two inputs are adjacent when they differ in the labels of one record, in any of the "

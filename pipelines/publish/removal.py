@@ -23,13 +23,12 @@ from ...transforms.errors import InputError, named_file
 from ...transforms.io.filesystems import FileSystems, absolute, complete_file, open_file
 from ...transforms.progress_log import LOGGER, Progress
 from ...transforms.shards.reduced_shards import write_reduced
-from ..audit.manifest_audit import LABELS_FORMAT
-from ..audit.removal_statement import REMOVALS
 from ..errors import FieldError, UsageError
 from ..spec.label_folders import CENTER_NAME, MANIFEST_NAME, label_folders
 from ..spec.mechanism_file import MECHANISM_NAME
 from ..spec.release_files import released_file
 from ..spec.signing_key import SigningKey
+from .manifest import LABELS_FORMAT, REMOVALS
 from .named_records import (
     Found,
     SourceOrder,

@@ -325,9 +325,11 @@ def listening(process: int) -> set[str]:
     """Addresses on which a process listens, in the notation of /proc."""
     links = set()
     descriptors = f"/proc/{process}/fd"
-    for name in os.listdir(descriptors) if os.path.isdir(descriptors) else []:
-        with contextlib.suppress(OSError):
-            links.add(os.readlink(f"{descriptors}/{name}"))
+    # The process, or one of its files, may be gone by now.
+    with contextlib.suppress(FileNotFoundError):
+        for name in os.listdir(descriptors):
+            with contextlib.suppress(OSError):
+                links.add(os.readlink(f"{descriptors}/{name}"))
     found = set()
     for table in ("tcp", "tcp6"):
         for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
