@@ -24,7 +24,6 @@ from ..mechanisms.release.unit_bound import UnitBound, UnitCounts
 from ..pipelines.errors import FieldError
 from ..pipelines.publish.job_result import JobResult
 from ..pipelines.publish.manifest import make_manifest
-from ..pipelines.spec.center_fields import read_groups
 from ..pipelines.spec.fields import CELL_CENTER, CENTERS, NO_CENTER, Fields
 from ..pipelines.spec.input_spec import input_format, where_filter
 from ..pipelines.spec.label import Budget, make_label, record_budget, unit_bound, working_domain
@@ -76,7 +75,7 @@ beam.coders.registry.register_coder(Release, beam.coders.RowCoder)
 def label_column(fields: Fields) -> LabelColumn:
     """Makes the private column; rounding is by default that of rr_on_bins, or randomized for a grid of more labels.
 
-    Raises ValueError if the domain, the groups or the unit are invalid, or epsilon is missing.
+    Raises ValueError if the domain or the unit is invalid, or epsilon is missing.
     """
     with _python_names():
         domain, declared = working_domain(fields, MIN_EPSILON if fields.epsilon is None else fields.epsilon)
@@ -86,8 +85,7 @@ def label_column(fields: Fields) -> LabelColumn:
                 "which decides how many of them are used"
             )
         mechanism = fields.mechanism or "rr_on_bins"
-        column = checked_column(fields, domain, declared, mechanism, unit=unit_bound(fields))
-        return dataclasses.replace(column, groups=read_groups(fields))
+        return checked_column(fields, domain, declared, mechanism, unit=unit_bound(fields))
 
 
 def _fields(arguments: Mapping[str, Any]) -> Fields:
@@ -175,7 +173,6 @@ def noisy_prior(
     rounding: str | None = None,
     center_column: str | None = None,
     mechanism: str = "rr_on_bins",
-    center_groups: str | None = None,
     unit_column: str | None = None,
     max_records_per_unit: int | None = None,
 ) -> beam.PTransform:
@@ -197,7 +194,6 @@ def noisy_prior(
         for a grid of more labels than mechanisms use.
       center_column: Column of public predictions, around which labels are privatized.
       mechanism: Name of the mechanism that is solved for next; it decides the default of prior_epsilon.
-      center_groups: NAME=V1,V2,... gives records a range of residuals by their value of the public column NAME.
       unit_column: Public column that names the privacy unit, for which epsilon then is; of bounded records.
       max_records_per_unit: Largest number of records of a unit.
 
@@ -294,7 +290,6 @@ class PrivatizeRecordBatches(beam.PTransform):
         id_column: str | None = None,
         rounding: str | None = None,
         center_column: str | None = None,
-        center_groups: str | None = None,
         unit_column: str | None = None,
         max_records_per_unit: int | None = None,
         epsilon: float | None = None,
@@ -314,7 +309,6 @@ class PrivatizeRecordBatches(beam.PTransform):
           rounding: Rounding of labels that are not in the domain, nearest or randomized; by default nearest, and
             randomized for a grid of more labels than mechanisms use.
           center_column: Column of public predictions, around which labels are privatized.
-          center_groups: NAME=V1,V2,... gives records a range of residuals by their value of the public column NAME.
           unit_column: Public column that names the privacy unit of each record.
           max_records_per_unit: Largest number of records of a unit.
           epsilon: Total budget of histogram and labels, which decides how many labels of a fine grid are used. Needed
@@ -451,7 +445,6 @@ class LabelDP(beam.PTransform):
         center_column: str | None = None,
         center: str | None = None,
         center_features: list[str] | None = None,
-        center_groups: str | None = None,
         unit_column: str | None = None,
         max_records_per_unit: int | None = None,
     ):
@@ -478,7 +471,6 @@ class LabelDP(beam.PTransform):
           center: "linear" to predict labels from `center_features` by a linear model, which costs a part of epsilon;
             "cells" for what trees over cells of the features add to it, where that pays.
           center_features: Fields that the predictions are computed from. Text is a category.
-          center_groups: NAME=V1,V2,... gives rows a range of residuals by their value of the public field NAME.
           unit_column: Public field that names the privacy unit of each row, for which epsilon then is.
           max_records_per_unit: Largest number of rows of a unit; the others are left out.
 
@@ -509,7 +501,7 @@ class LabelDP(beam.PTransform):
         loss, delta = own.pop("loss", None), own.pop("delta", None)
         with _python_names():
             made = make_label(_fields({**given, "mechanism_parameters": own, "loss": loss, "delta": delta}))
-            self._column = dataclasses.replace(made.column, groups=read_groups(_fields(given)))
+        self._column = made.column
         self._epsilon = epsilon
         self._key = NoiseKeyFile(noise_key_file)
         budget, name = made.record_budget, made.mechanism.name

@@ -6,7 +6,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..mechanisms.center.group_ranges import LabelGroups
     from ..mechanisms.release.bound_noise import NoiseBinding, StreamBinding
     from ..mechanisms.release.label_column import LabelColumn
     from ..mechanisms.release.prior_release import PriorRelease
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 _MODULES = {
     "..mechanisms.release.bound_noise": ("NoiseBinding", "StreamBinding"),
     "..mechanisms.release.label_column": ("LabelColumn",),
-    "..mechanisms.center.group_ranges": ("LabelGroups",),
     "..mechanisms.release.prior_release": ("PriorRelease",),
     "..mechanisms.release.unit_bound": ("UnitBound",),
     ".batches": ("Carried", "LabelledBatch"),
@@ -73,7 +71,6 @@ __all__ = [
     "Format",
     "InputError",
     "LabelColumn",
-    "LabelGroups",
     "LabelledBatch",
     "LeaveOut",
     "NoiseBinding",

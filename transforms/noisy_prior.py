@@ -25,8 +25,7 @@ from .progress_log import LOGGER
 class NoisyPrior(beam.PTransform):
     """Releases the label distribution under label DP: counts labels, adds noise and estimates the distribution.
 
-    With a center column, it releases the distribution of the residuals, labels minus centers, in cells; with groups,
-    that of each group, of as many as the number of records allows.
+    With a center column, it releases the distribution of the residuals, labels minus centers, in cells.
 
     Takes a PCollection of LabelledBatch (the label and id columns suffice) and returns exactly one PriorRelease. The
     release is a deterministic function of the input and the secret key, so retries and re-runs reproduce it. The job

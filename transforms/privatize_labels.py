@@ -99,8 +99,7 @@ class PrivatizeLabels(beam.PTransform):
     of the randomizer that drew its labels stays with every batch, and with every shard that is written from it.
 
     With a center column, a label y with center c becomes c + M(clip(y - c)). The randomizer M takes the residuals of a
-    range, to which they are clipped. The center column stays as it is. With groups, M takes positions in the range of
-    the record's group, and its outputs are mapped back to that range (`group_ranges`).
+    range, to which they are clipped. The center column stays as it is.
 
     In place of a randomizer, classes may have a center: they are drawn from the probabilities that it predicts, which
     become a column of their own (`draw_batch`).
@@ -115,7 +114,7 @@ class PrivatizeLabels(beam.PTransform):
       randomizer: Exactly one randomizer or center of classes, as a PCollection, carried by the batches, or as a value.
       binding: Exactly one NoiseBinding (a PriorRelease is one), as a PCollection or carried; or a StreamBinding.
       column: The private column. Its domain must be that of the randomizer; with a center, the randomizer's must be
-        consecutive residuals, or with groups it must have a range for each of them.
+        consecutive residuals.
       key: Reference to the secret key.
     """
 

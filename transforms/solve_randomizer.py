@@ -22,7 +22,6 @@ class SolveRandomizer(beam.PTransform):
     """Solves for the randomizer of each PriorRelease, at the epsilon that the prior left for the labels.
 
     With a center, the randomizer is for the residuals of a range, which is chosen for it; its labels are that range.
-    With groups, each has a range, and labels are positions in it.
 
     Takes a PCollection of PriorRelease and returns a PCollection of Randomizer. It sees released values only, so it
     spends no budget. The job fails with InputError if the mechanism has no randomizer for the prior.

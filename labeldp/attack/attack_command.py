@@ -29,7 +29,7 @@ from .unit_checks import check_units
 
 _DRAWS, _CONFIDENCE = 10**6, 1 - 1e-6
 _LEAST_DRAWS, _MOST_DRAWS = 1000, 10**9
-_MOST_CHECKS, _MOST_CENTER_CHECKS, _MOST_GROUP_CHECKS, _MOST_UNIT_CHECKS = 7, 2, 1, 2
+_MOST_CHECKS, _MOST_CENTER_CHECKS, _MOST_UNIT_CHECKS = 7, 2, 2
 
 
 def run(args: argparse.Namespace) -> int:
@@ -88,7 +88,7 @@ def _attack(args: argparse.Namespace) -> bool:
         attacked, checks = claim, _MOST_CHECKS
     else:
         box, attacked = around_center(claim, function, claim.residuals)
-        checks = _MOST_CHECKS + _MOST_CENTER_CHECKS + (0 if randomizer.group_ranges is None else _MOST_GROUP_CHECKS)
+        checks = _MOST_CHECKS + _MOST_CENTER_CHECKS
     checks += 0 if claim.unit is None else _MOST_UNIT_CHECKS
     setting = Setting(args.draws, (1 - args.confidence) / checks, args.seed)
     lines = [_line("mechanism", _mechanism_text(claim)), _line("sampler", args.sampler or "the keyed path of labeldp")]
@@ -151,8 +151,6 @@ def _mechanism_text(claim: Claim) -> str:
     delta = f" with delta {claim.delta:.6g}" if claim.delta else ""
     prior = f", {claim.prior_epsilon:.6g} for the histogram" if claim.prior_epsilon else ""
     inputs = "residuals" if claim.residuals is not None else "labels" if claim.classes is None else "classes"
-    if randomizer.group_ranges is not None:
-        inputs = f"positions in the ranges of {len(randomizer.group_ranges)} groups"
     size = f"{len(randomizer.labels)} {inputs}, {len(randomizer.outputs)} outputs"
     claimed = f"{randomizer.mechanism}: {size}; claims epsilon {claim.epsilon:.6g}{delta} for the labels{prior}"
     if claim.unit is None:

@@ -13,7 +13,6 @@ import numpy as np
 from ..audit.audit_release import audit_path
 from ..audit.documents import printable
 from ..mechanisms.center.class_center import ClassCenter
-from ..mechanisms.center.group_ranges import GroupRanges
 from ..mechanisms.center.residuals import ResidualDomain
 from ..mechanisms.core.label_classes import LabelClasses
 from ..mechanisms.core.prior import Prior
@@ -35,7 +34,6 @@ class Claim:
       prior: The released or public prior.
       prior_epsilon: Claimed epsilon of the released histogram; 0 for a public prior.
       residuals: Residuals of the label domain, some of which the randomizer takes; None for labels without a center.
-        With groups, the randomizer has their ranges.
       unit: Privacy unit; None for single records. Claimed epsilons are those of one record.
       unit_labels: Claimed epsilon and delta of all labels of a unit; None for M times those of one record.
       classes: Classes, of which the labels are the places; None for numbers.
@@ -158,10 +156,7 @@ def read_claim(path: str, name: str) -> Claim:
             unit_labels = (stated["epsilon"], stated["delta"]) if "delta" in stated else None
         if "center" in document:
             residuals = ResidualDomain(np.array(document["center"]["domain"], np.float64))
-            if randomizer.group_ranges is None:
-                residuals.place(randomizer.labels)
-            else:
-                GroupRanges(randomizer.group_ranges).check(residuals)
+            residuals.place(randomizer.labels)
         if noised is None:
             return Claim(
                 randomizer,

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..mechanisms.center.group_ranges import LabelGroups
 from ..mechanisms.center.residuals import ResidualDomain
 from ..mechanisms.core.budget import BudgetSplit
 from ..mechanisms.core.label_classes import LabelClasses
@@ -31,8 +30,7 @@ from ..mechanisms.release.unit_bound import UnitBound, over_limit, priorities, u
 from ..pipelines.errors import UsageError
 
 ReleaseFunction = Callable[..., Any]
-"""Release function (labels, ids, key), or with a center (labels, ids, key, centers), or with groups as well
-(labels, ids, key, centers, groups), as users write it.
+"""Release function (labels, ids, key), or with a center (labels, ids, key, centers), as users write it.
 
 It takes the labels of n records (shape (n,), float64, labels of the domain, of classes their places), their ids (shape
 (n,), int64) and the secret key (32 bytes). It returns the n released labels; or a pair of the released labels and the
@@ -40,15 +38,14 @@ released prior, one weight for each label of the domain (None for no prior). It 
 records.
 
 For a mechanism of residuals it takes the centers as well (shape (n,), float64, labels of the domain), and in place of
-the prior it returns the noised count of each cell of residuals. With groups it takes the number of the group of each
-record (shape (n,), int64), and returns the counts of the cells of the first group, then of the second, and so on.
+the prior it returns the noised count of each cell of residuals.
 
 For a mechanism of privacy units it takes the unit of each record as the keyword `units` as well (shape (n,), int64).
 The released label of a record beyond the bound of its unit is NaN.
 """
 
-COLUMN, ID_COLUMN, CENTER_COLUMN, GROUP_COLUMN = "label", "id", "center", "group"
-"""Names of the label column, the id column, the center column and that of the groups, to which the noise is bound."""
+COLUMN, ID_COLUMN, CENTER_COLUMN = "label", "id", "center"
+"""Names of the label column, the id column and the center column, to which the noise is bound."""
 UNIT_COLUMN = "unit"
 """Namespace of the units; their real column is that of the file, to which the noise is bound."""
 
@@ -77,8 +74,6 @@ class BlackBox:
       domain: Shape (k,), the labels of the domain; with a center, some of them.
       residuals: Residuals of the whole domain; None for labels without a center.
       center: Index of the center of all records in the whole domain.
-      groups: Number of groups; 0 without groups.
-      group: Group of all records.
       has_units: Whether the function takes units.
     """
 
@@ -88,16 +83,12 @@ class BlackBox:
         domain: np.ndarray,
         residuals: ResidualDomain | None = None,
         center: int = 0,
-        groups: int = 0,
-        group: int = 0,
         has_units: bool = False,
     ):
         """Wraps a release function; the other arguments are the attributes."""
         self.domain = domain
         self.residuals = residuals
         self.center = center
-        self.groups = groups
-        self.group = group
         self.has_units = has_units
         self._function = function
 
@@ -107,7 +98,7 @@ class BlackBox:
         if self.residuals is None:
             return 0, -1
         steps = np.searchsorted(self.residuals.labels, self.domain[[0, -1]]) - self.center
-        first, last = (self.group * self.residuals.cells + self.residuals.cells_of(steps)).tolist()
+        first, last = self.residuals.cells_of(steps).tolist()
         return first, last
 
     def release(
@@ -116,18 +107,16 @@ class BlackBox:
         ids: np.ndarray,
         key: bytes,
         center: int | None = None,
-        group: int | None = None,
         units: np.ndarray | None = None,
     ) -> Release:
         """Releases records by the indices of their labels in the domain, shape (n,).
 
-        The ids and units have shape (n,), int64; the key has 32 bytes. `center`, an index in the whole domain, and
-        `group` are those of all records, by default the attributes; without `units`, each record has a unit of its own.
-        Raises SamplerError if the function fails, also by refusing the records, or returns something else than a
-        release.
+        The ids and units have shape (n,), int64; the key has 32 bytes. `center`, an index in the whole domain,
+        is that of all records, by default the attribute; without `units`, each record has a unit of its own. Raises
+        SamplerError if the function fails, also by refusing the records, or returns something else than a release.
         """
         try:
-            return self.try_release(indices, ids, key, center, group, units)
+            return self.try_release(indices, ids, key, center, units)
         except ValueError as error:
             raise SamplerError(f"the sampler refused records with different ids: {error}") from None
 
@@ -137,7 +126,6 @@ class BlackBox:
         ids: np.ndarray,
         key: bytes,
         center: int | None = None,
-        group: int | None = None,
         units: np.ndarray | None = None,
     ) -> Release:
         """Releases records that the function may refuse, as `release` does.
@@ -148,9 +136,7 @@ class BlackBox:
         centers, weights = [], (len(self.domain), "weights, one for each label of the domain")
         if self.residuals is not None:
             centers = [np.full(len(ids), self.residuals.labels[self.center if center is None else center])]
-            weights = (self.residuals.cells * max(self.groups, 1), "counts, one for each cell of residuals")
-        if self.groups:
-            centers.append(np.full(len(ids), self.group if group is None else group))
+            weights = (self.residuals.cells, "counts, one for each cell of residuals")
         named = {"units": np.arange(len(ids)) if units is None else units} if self.has_units else {}
         try:
             result = self._function(self.domain[indices], ids, key, *centers, **named)
@@ -224,16 +210,13 @@ class KeyedRelease:
         self._budget = BudgetSplit(prior_epsilon, randomizer.epsilon)
         self.residuals = residuals
         self.unit = unit
-        labels, center, groups = randomizer.labels, None, None
+        labels, center = randomizer.labels, None
         if residuals is not None:
             labels, center = residuals.labels, CENTER_COLUMN
-            if randomizer.group_ranges is not None:
-                groups = LabelGroups(GROUP_COLUMN, tuple(map(str, range(len(randomizer.group_ranges) - 1))))
         # In the file, the column of units may have the name that the label has here.
         bound = unit if unit is None or unit.column != COLUMN else dataclasses.replace(unit, column=UNIT_COLUMN)
         domain = tuple(labels.tolist())
-        named = {"center": center, "groups": groups, "unit": bound, "classes": classes}
-        self._column = LabelColumn(COLUMN, domain, ID_COLUMN, **named)
+        self._column = LabelColumn(COLUMN, domain, ID_COLUMN, center=center, unit=bound, classes=classes)
 
     def __call__(
         self,
@@ -241,53 +224,43 @@ class KeyedRelease:
         ids: np.ndarray,
         key: bytes,
         centers: np.ndarray | None = None,
-        groups: np.ndarray | None = None,
         units: np.ndarray | None = None,
     ) -> tuple[np.ndarray, np.ndarray | None]:
         """Releases n records, as labels of shape (n,), NaN beyond the bounds of their units, and the noised histogram.
 
         The histogram is given as weights, shape (k,), or None. With a center, there are the noised counts of the cells
-        of residuals in place of the weights, with groups group after group. The prior is not estimated from the
-        histogram: that would take longer, and says no more than the counts, which are released as well.
+        of residuals in place of the weights. The prior is not estimated from the histogram: that would take longer, and
+        says no more than the counts, which are released as well.
 
-        Labels and centers are finite, float64; ids, numbers of groups and numbers of units are int64; all of them have
-        shape (n,). The key has 32 bytes. Raises ValueError if two records have the same id, or there are centers but no
-        residuals or the reverse, or groups but no ranges or the reverse, or units but no bound or the reverse.
+        Labels and centers are finite, float64; ids and numbers of units are int64; all of them have shape (n,). The key
+        has 32 bytes. Raises ValueError if two records have the same id, or there are centers but no residuals or the
+        reverse, or units but no bound or the reverse.
         """
         identities = integer_identities(ID_COLUMN, ids)
         if first_repeated(identities.blocks) is not None:
             raise ValueError("two records have the same id")
         if (centers is None) != (self.residuals is None):
             raise ValueError("a mechanism of residuals takes centers, and no other does")
-        if (groups is None) != (self._column.groups is None):
-            raise ValueError("a mechanism of groups takes groups, and no other does")
         if (units is None) != (self.unit is None):
             raise ValueError("a mechanism of privacy units takes units, and no other does")
         if units is None or self.unit is None:
-            return self._release(labels, identities, key, centers, groups)
+            return self._release(labels, identities, key, centers)
         hashes = unit_words(key, integer_identities(UNIT_COLUMN, units))
         kept = ~over_limit(hashes, priorities(key, identities), self.unit.max_records)
         released = np.full(len(labels), np.nan)
-        centers, groups = (None if values is None else values[kept] for values in (centers, groups))
         of_kept = integer_identities(ID_COLUMN, ids[kept])
-        released[kept], histogram = self._release(labels[kept], of_kept, key, centers, groups)
+        centers = None if centers is None else centers[kept]
+        released[kept], histogram = self._release(labels[kept], of_kept, key, centers)
         return released, histogram
 
     def _release(
-        self,
-        labels: np.ndarray,
-        identities: Identities,
-        key: bytes,
-        centers: np.ndarray | None,
-        groups: np.ndarray | None,
+        self, labels: np.ndarray, identities: Identities, key: bytes, centers: np.ndarray | None
     ) -> tuple[np.ndarray, np.ndarray | None]:
         """Releases records within the bounds of their units."""
         column, randomizer, bound = self._column, self.randomizer, None
         if centers is not None:
             # They are labels of the domain, which are not rounded.
             bound = column.indices(centers, identities, key)
-            if groups is not None and column.groups is not None:
-                bound = bound * column.groups.size + groups
         records = LabelRecords(column, labels, identities, bound)
         summary = count_labels(records, key)
         noise_key = make_binding(summary, column, self._budget, key).noise_key(key)

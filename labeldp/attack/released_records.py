@@ -5,7 +5,6 @@ A large release is sampled: its numbers of records are public, so the rows to ke
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,6 @@ import pyarrow as pa
 
 from ..audit.audit_release import audit_path
 from ..mechanisms.center.feature_rows import Columns
-from ..mechanisms.center.group_ranges import LabelGroups
 from ..mechanisms.core.label_classes import LabelClasses
 from ..mechanisms.release.label_column import LabelColumn
 from ..pipelines.errors import UsageError, did_you_mean
@@ -28,7 +26,6 @@ from ..transforms.arrow_values import is_list
 from ..transforms.batches import LabelledBatch, center_values, label_values
 from ..transforms.errors import InputError
 from ..transforms.io.input_format import Format, file_parts
-from ..transforms.label_summary import group_indices
 from ..transforms.readers.file_reader import FileReader
 from .claims import Claim, read_claim
 from .record_features import column_names, read_columns
@@ -46,7 +43,7 @@ class ReleaseFiles:
       data: Folder of the shards.
       manifest: Its manifest.
       claim: What its mechanism file claims.
-      column: The label with its public domain, center and groups.
+      column: The label with its public domain and center.
       epsilon: Certified epsilon of all that was released of this label of one record: center, histogram and label.
       unit: Column of the privacy units; None without them.
       labels: Names of all labels that were released together.
@@ -136,7 +133,7 @@ def _release_files(name: str, folder: Path, parts: Mapping[str, Path]) -> Releas
         (folder / document.get("data", "data")).resolve(),
         manifest,
         claim,
-        _column(claim, document),
+        channel_column(claim, document["label"], document.get("center", {}).get("column")),
         unit.get("record_epsilon", manifest.certified_epsilon),
         unit.get("column"),
         tuple(parts),
@@ -152,16 +149,6 @@ def _made_columns(document: dict[str, Any]) -> Iterator[str]:
         yield document["class_center"]["column"]
     if "linear" in document.get("center", {}):
         yield document["center"]["column"]
-
-
-def _column(claim: Claim, document: dict[str, Any]) -> LabelColumn:
-    center = document.get("center", {})
-    column = channel_column(claim, document["label"], center.get("column"))
-    if "groups" not in center:
-        return column
-    # The last range is that of all other values.
-    values = tuple(row["value"] for row in center["groups"]["ranges"] if row["value"] is not None)
-    return dataclasses.replace(column, groups=LabelGroups(center["groups"]["column"], values))
 
 
 @dataclass(frozen=True, eq=False)
@@ -256,10 +243,7 @@ def _released(files: ReleaseFiles, batches: Sequence[LabelledBatch]) -> Released
     if column.center is None:
         return ReleasedLabels(labels)
     centers = np.concatenate([center_values(batch, column.center) for batch in batches])
-    groups = column.groups
-    if groups is None:
-        return ReleasedLabels(labels, centers)
-    return ReleasedLabels(labels, centers, np.concatenate([group_indices(batch, groups) for batch in batches]))
+    return ReleasedLabels(labels, centers)
 
 
 def _probabilities(batch: LabelledBatch, name: str, size: int) -> np.ndarray:

@@ -1,9 +1,8 @@
 """Audit of the released records: every label is an output, row counts hold, the distribution is that of the channel.
 
 Classes stand in one type and spelling. With a center column, every label minus the center of its own record is an
-output; with groups, an output in the range of the record's own group. With a linear center, every record's center is
-the one that the center predicts from the record's features, and cells have as many records as it says. With units, none
-has more records than the bound.
+output. With a linear center, every record's center is the one that the center predicts from the record's features, and
+cells have as many records as it says. With units, none has more records than the bound.
 
 Reads TFRecords with code of its own and Parquet with pyarrow. The true labels are not needed. Not loaded by an audit
 without `--data`, which uses the standard library only, and numpy for the cells of a center.
@@ -23,7 +22,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .center_audit import histograms_of_groups, read_group_ranges
 from .center_predictions import CenterPredictions
 from .class_center_audit import CLASS_CENTER
 from .class_labels import ClassLabels
@@ -61,14 +59,11 @@ def audit_data(data: Path, release: dict[str, Any], mechanism: dict[str, Any]) -
     """
     shards = release["shards"]
     column: str | None = None
-    groups: tuple[str, list[str]] | None = None
     outputs: _Outputs | _CenteredOutputs = _Outputs(np.array(mechanism["outputs"], np.float64))
     if "center" in mechanism:
         center = read_center(mechanism)
         column = center["center.column"]
-        outputs = _CenteredOutputs(_output_table(center, mechanism), center["center.domain"])
-        if "center.groups" in center:
-            groups = center["center.groups.column"], center["center.groups.values"]
+        outputs = _CenteredOutputs(np.array(mechanism["outputs"], np.float64), center["center.domain"])
     bounded = "unit" in mechanism
     units = UnitRecords(mechanism["unit"]["max_records"]) if bounded else None
     unit = mechanism["unit"]["column"] if bounded else None
@@ -76,7 +71,7 @@ def audit_data(data: Path, release: dict[str, Any], mechanism: dict[str, Any]) -
     drawn = 0
     if CLASS_CENTER in mechanism:
         column, drawn = mechanism[CLASS_CENTER]["column"], len(mechanism["labels"])
-    reader = ShardReader(release["label"], column, groups=groups, unit=unit, classes=classes, drawn=drawn)
+    reader = ShardReader(release["label"], column, unit=unit, classes=classes, drawn=drawn)
     predictions = _predictions(mechanism, not next(iter(shards)).endswith(".parquet"))
     if predictions is not None:
         reader = dataclasses.replace(reader, numbers=predictions.numbers, categories=predictions.categories)
@@ -104,8 +99,7 @@ def audit_data(data: Path, release: dict[str, Any], mechanism: dict[str, Any]) -
     lines = [
         f"data         {release['records'] - removed_records(release)} records in {len(shards)} shards: every label"
         f"{'' if classes is None else ', a class in one type and spelling,'}"
-        f"{'' if column is None or drawn else ', minus the center of its record,'} is an output of the mechanism"
-        f"{'' if groups is None else ' in the range of its group'}, "
+        f"{'' if column is None or drawn else ', minus the center of its record,'} is an output of the mechanism, "
         "row counts are those of the manifest"
     ]
     if isinstance(predictions, ClassPredictions):
@@ -182,7 +176,7 @@ class _Outputs:
                 distinct, first, place = np.unique(values.astype(kind), return_index=True, return_inverse=True)
             self._known[np.dtype(kind)] = distinct, first, first[place]
 
-    def add(self, labels: np.ndarray, centers: np.ndarray, groups: np.ndarray) -> np.ndarray:
+    def add(self, labels: np.ndarray, centers: np.ndarray) -> np.ndarray:
         """Counts labels, shape (n,), float32 or float64; returns the output of each, shape (n,), -1 for none."""
         distinct, first, _ = self._known[labels.dtype]
         place = np.minimum(np.searchsorted(distinct, labels), len(distinct) - 1)
@@ -211,25 +205,19 @@ class _CenteredOutputs:
     """The outputs of a mechanism of residuals, and how many records have each, as label minus center."""
 
     def __init__(self, values: np.ndarray, domain: list[float]):
-        """values: shape (groups, m), float64, rows not descending. domain: the k public labels, ascending."""
+        """values: shape (m,), float64, ascending. domain: the k public labels, ascending."""
         self._values = values
         self._domain = np.array(domain)
         self._middles = np.array([_least_float((Fraction(a) + Fraction(b)) / 2) for a, b in pairwise(domain)])
-        self._counts = np.zeros(values.shape[1], np.int64)
+        self._counts = np.zeros(len(values), np.int64)
 
-    def add(self, labels: np.ndarray, centers: np.ndarray, groups: np.ndarray) -> np.ndarray:
+    def add(self, labels: np.ndarray, centers: np.ndarray) -> np.ndarray:
         """Counts labels, shape (n,), around centers, shape (n,), float64; returns the output of each, -1 for none."""
         with np.errstate(over="ignore"):
             rounded = centers.astype(np.float32).astype(np.float64)
         places = np.searchsorted(self._middles, np.nan_to_num(rounded), side="right")
         bases = self._domain[np.where(np.isfinite(rounded), places, (len(self._domain) - 1) // 2)]
-        found = np.full(len(labels), -1)
-        for group, values in enumerate(self._values):
-            rows = np.flatnonzero(groups == group) if len(self._values) > 1 else slice(None)
-            found[rows] = self._add_group(values, labels[rows], bases[rows])
-        return found
-
-    def _add_group(self, values: np.ndarray, labels: np.ndarray, bases: np.ndarray) -> np.ndarray:
+        values = self._values
         place = np.searchsorted(values, labels.astype(np.float64) - bases)
         found, unsigned = np.full(len(labels), -1), f"u{labels.dtype.itemsize}"
         for shift in (-2, -1, 0, 1):  # the difference is rounded, and two outputs may be equal up to rounding
@@ -244,8 +232,7 @@ class _CenteredOutputs:
     def groups(self) -> np.ndarray:
         """As `_Outputs.groups`."""
         largest = np.abs(self._domain).max() + np.abs(self._values).max()
-        nearest = np.diff(self._values, axis=1).min(axis=0)
-        return np.cumsum(np.append(False, nearest > largest * _FLOAT32_ROUNDING))
+        return np.cumsum(np.append(False, np.diff(self._values) > largest * _FLOAT32_ROUNDING))
 
     def merged(self, channel: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Counts and channel, shape (k, m), with outputs that records may not distinguish as one."""
@@ -304,10 +291,10 @@ def _shard_problems(
     for scan in scans:
         if scan is not None:
             scan.parts.next_shard()
-    for labels, centers, features, groups, units_found in reader.read(data / name, folder_values(name)):
+    for labels, centers, features, units_found in reader.read(data / name, folder_values(name)):
         if units is not None and units_found is not None:
             units.add(units_found)
-        drawn = outputs.add(labels, centers, groups)
+        drawn = outputs.add(labels, centers)
         misses = drawn < 0
         if parts is not None:
             parts.add(drawn, features)
@@ -324,7 +311,6 @@ def _shard_problems(
         found, wrong = found + len(labels), wrong + int(misses.sum())
     if wrong:
         around = "" if reader.center is None or reader.drawn else " around the record's center"
-        around += "" if reader.groups is None else ", in the range of its group"
         what = "no output of the mechanism" if reader.classes is None else "no class that the mechanism releases"
         yield f"{path} has {wrong} labels that are {what}{around}, first in record {first}"
     if strange:
@@ -350,9 +336,6 @@ def _unknown_prior(release: dict[str, Any], mechanism: dict[str, Any]) -> str:
         [release["prior_epsilon"], release["randomizer_epsilon"]], release.get("rounding", "nearest"),
         *([mechanism["center"]["column"]] if "center" in mechanism else []),
     ]  # fmt: skip
-    if "groups" in mechanism.get("center", {}):
-        groups = mechanism["center"]["groups"]
-        bound.append([groups["column"], groups["values"]])
     if "unit" in mechanism:
         bound.append({"unit": [mechanism["unit"]["column"], mechanism["unit"]["max_records"]]})
     if "classes" in mechanism:
@@ -371,12 +354,7 @@ def _distribution(
     counts, channel = outputs.merged(np.array(weights).T)
     scale = float(2 / Fraction(release["prior_epsilon"]))
     weights_of_cells, widths = _clipped_counts(mechanism["prior"]), None
-    if "groups" in mechanism.get("center", {}):
-        found = _grouped_histogram(channel, mechanism)
-        if found is None:
-            return "group_ranges differ for groups that are counted in one histogram", ""
-        channel, weights_of_cells, widths = found
-    elif "center" in mechanism:
+    if "center" in mechanism:
         channel, weights_of_cells, widths = _residual_histogram(channel, mechanism)
     removed = removed_records(release)
     result = check_distribution(counts, channel, weights_of_cells, scale, FALSE_ALARM / 2, widths, removed)
@@ -405,55 +383,6 @@ def _residual_histogram(channel: np.ndarray, mechanism: dict[str, Any]) -> tuple
     residuals = np.concatenate([-above[:0:-1], above])
     rows = np.clip(np.arange(len(residuals)) - np.searchsorted(residuals, labels[0]), 0, len(labels) - 1)
     return channel[rows], _as_weights(center["center.counts"]), widths
-
-
-def _grouped_histogram(
-    channel: np.ndarray, mechanism: dict[str, Any]
-) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-    """As `_residual_histogram`, for the cells of all histograms, one after the other; None if no row is right.
-
-    Instead of its residuals, a cell has rows whose least and largest probabilities bound theirs.
-    """
-    center, ranges = read_center(mechanism), read_group_ranges(mechanism)
-    widths, most = residual_cells(len(center["center.domain"])), len(center["center.domain"]) - 1
-    histograms = histograms_of_groups(mechanism, len(widths))
-    rows, sizes = [], []
-    for histogram in range(max(histograms) + 1):
-        own = {ends for ends, each in zip(ranges, histograms, strict=True) if each == histogram}
-        if len(own) > 1:
-            return None
-        low, high = own.pop()
-        starts = np.cumsum(widths) - widths - most
-        for first, last in zip(starts.tolist(), (starts + widths - 1).tolist(), strict=True):
-            rows.append(_rows_of_cell(channel, low, high, first, last))
-            sizes.append(len(rows[-1]))
-    return np.concatenate(rows), _as_weights(center["center.counts"]), np.array(sizes)
-
-
-def _rows_of_cell(channel: np.ndarray, low: int, high: int, first: int, last: int) -> np.ndarray:
-    """Rows between which those of all residuals of a cell lie: of its ends, and of the positions between them.
-
-    The probability of an output is linear in the residual from one position to the next, so it is largest and least at
-    one of these. Cells may have many residuals, but there are few positions.
-    """
-    steps = np.array([first, last] if last > first else [first])
-    exact = (np.clip(steps, low, high) - low) * (len(channel) - 1)
-    below, chance = exact // (high - low), (exact % (high - low) / (high - low))[:, None]
-    ends = channel[below] * (1 - chance) + channel[np.minimum(below + 1, len(channel) - 1)] * chance
-    return np.concatenate([ends, channel[below[0] + 1 : below[-1] + 1]])
-
-
-def _output_table(center: dict[str, Any], mechanism: dict[str, Any]) -> np.ndarray:
-    """Residuals that the outputs stand for, in each group: shape (groups, m), one row without groups."""
-    outputs, labels = np.array(mechanism["outputs"], np.float64), mechanism["labels"]
-    if "center.groups" not in center:
-        return outputs[None, :]
-    above, rows = np.array(center["center.domain"]) - center["center.domain"][0], []
-    for ends in read_group_ranges(mechanism):
-        low, high = (above[end] if end >= 0 else -above[-end] for end in ends)
-        scale = (high - low) / (labels[-1] - labels[0])
-        rows.append(low + (outputs - labels[0]) * scale)
-    return np.stack(rows)
 
 
 def _clipped_counts(noised: dict[str, Any]) -> np.ndarray:

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from .center_audit import center_line, center_sum_problems, group_problems, read_linear_center, signed_ranges
+from .center_audit import center_line, center_sum_problems, read_linear_center
 from .class_audit import check_places, class_problems, classes_line, read_classes
 from .class_center_audit import CLASS_CENTER, class_center_lines
 from .documents import (
@@ -71,7 +71,7 @@ class Audit:
       ratio: Largest ratio of two weights for one output, >= 1; None where a row does not sum to 2^bits or a
         probability is 0.
       max_bias: Largest |E[output] - label|, rounded up, in units of the label; without a meaning for classes.
-      fingerprint: Hash of bits, columns, labels, outputs and ranges of groups, 64 hexadecimal digits.
+      fingerprint: Hash of bits, columns, labels and outputs, 64 hexadecimal digits.
       requested_delta: As stated; 0 for pure DP.
       certified_delta: As stated; 0 for pure DP.
       delta: For (epsilon, delta)-DP, the least float >= the true delta at certified_epsilon.
@@ -195,11 +195,7 @@ def audit_document(document: dict[str, Any]) -> Audit:
     if classes is not None:
         problems += class_problems(document)
     if "center" in document:
-        center = read_center(document)
-        if "center.groups" in center:
-            problems += group_problems(document)
-        else:
-            problems += _center_problems(center["center.domain"], labels)
+        problems += _center_problems(read_center(document)["center.domain"], labels)
         problems += center_sum_problems(document)
         problems += _cell_problems(document)
     if "declared_grid" in document:
@@ -208,12 +204,11 @@ def audit_document(document: dict[str, Any]) -> Audit:
         from .class_cell_audit import class_cell_problems
 
         problems += class_cell_problems(document)
-    signed = {"bits": bits, "columns": columns, "labels": labels, "outputs": outputs, **signed_ranges(document)}
+    signed = {"bits": bits, "columns": columns, "labels": labels, "outputs": outputs}
     canonical = json.dumps(signed, sort_keys=True, separators=(",", ":"))
     fingerprint = hashlib.blake2b(canonical.encode(), digest_size=32).hexdigest()
     if read_member(document, "fingerprint", str) != fingerprint:
-        ranges = " and group_ranges" if "group_ranges" in document else ""
-        problems.append(f"fingerprint is not that of the bits, columns, labels and outputs{ranges}")
+        problems.append("fingerprint is not that of the bits, columns, labels and outputs")
     return Audit(
         problems=tuple(problems),
         mechanism=name,

@@ -18,7 +18,7 @@ from .weight_runs import read_spans
 
 _MOST_CLASSES = 1000
 _MECHANISMS = ("rr", "rr_top_k")
-_OF_NUMBERS = ("center", "declared_grid", "group_ranges")
+_OF_NUMBERS = ("center", "declared_grid")
 """Members of a mechanism file that only labels that are numbers have."""
 _LOSS = "zero_one"
 # The loss is a sum in floating point, in an order of its own.

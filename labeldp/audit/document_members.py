@@ -58,7 +58,7 @@ _CLASS_CENTER = {
 }  # fmt: skip
 _MECHANISM = {
     "format": str, "mechanism": str, "parameters": _PARAMETERS, "epsilon": float, "delta": float, "bits": int,
-    "labels": [float], "outputs": [float], "columns": [[[(str, int)]]], "group_ranges": [[int]],
+    "labels": [float], "outputs": [float], "columns": [[[(str, int)]]],
     "certificate": {
         "epsilon": float, "ratio": [str], "delta": float, "bias": [float], "max_bias": float, "row_sum": str,
     },
@@ -68,10 +68,7 @@ _MECHANISM = {
         "counts": [int], "records": int,
     },
     "rounding": str, "declared_grid": _GRID, "classes": _CLASSES, "class_center": _CLASS_CENTER,
-    "center": {
-        "column": str, "domain": [float], "counts": [int], "linear": _LINEAR,
-        "groups": {"column": str, "values": [str], "records": [int]},
-    },
+    "center": {"column": str, "domain": [float], "counts": [int], "linear": _LINEAR},
     "unit": {"column": str, "max_records": int, "epsilon": float, "delta": float},
 }  # fmt: skip
 _OUTPUT = {"format": str, "compression": str, "row_group": int, "columns": [{"name": str, "type": str}]}
@@ -99,7 +96,6 @@ _RELEASE = {
             "features": [str], "components": int, "epsilon": float,
             "cells": {"cells": int, "trees": int, "epsilon": float},
         },
-        "groups": {"column": str, "ranges": [{"value": _TEXT, "min": float, "max": float, "records": int}]},
     },
     "class_center": {
         "column": str, "features": [str], "sums": int, "cells": int, "trees": int, "fingerprint": str,

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 _MAX_FILE_BYTES = 1 << 27
-_MOST_GROUPS = 15  # declared values; one more group is that of all others
 _MAX_COUNT = 1 << 53  # counts that are exact as floats, for the report
 _DECIMAL = re.compile(r"0|[1-9][0-9]{0,19}")  # 2^63 has 19 digits
 _MOST_DIGITS = 20
@@ -149,11 +148,12 @@ def public_domain(mechanism: dict[str, Any], labels: list[float]) -> list[float]
 def read_center(mechanism: dict[str, Any]) -> dict[str, Any]:
     """Reads the center of a mechanism file whose labels are residuals around it.
 
-    The result has its members, with `center.` before each key: column, domain, counts and, for a linear center, linear;
-    with groups, groups.column, groups.values and groups.records. Raises RefusedDocument if a member is missing or has
-    the wrong type, or the domain is not evenly spaced.
+    The result has its members, with `center.` before each key: column, domain, counts and, for a linear center, linear.
+    Raises RefusedDocument if a member is missing, unknown or of the wrong type, or the domain is not evenly spaced.
     """
     center = {f"center.{key}": value for key, value in read_member(mechanism, "center", dict).items()}
+    if not center.keys() <= {"center.column", "center.domain", "center.counts", "center.linear"}:
+        raise RefusedDocument("center has other members than column, domain, counts and linear")
     read_member(center, "center.column", str)
     domain, counts = read_ascending_floats(center, "center.domain"), read_counts(center, "center.counts")
     # Exactly, in a unit of which all labels are multiples: their denominators are powers of two.
@@ -163,33 +163,9 @@ def read_center(mechanism: dict[str, Any]) -> dict[str, Any]:
     span = steps[-1] - steps[0]
     if most < 1 or any(abs((step - steps[0]) * most - span * i) * 10**8 > span * most for i, step in enumerate(steps)):
         raise RefusedDocument("center.domain is not a grid of at least two labels")
-    histograms, rest = divmod(len(counts), len(residual_cells(len(domain))))
-    if "center.groups" in center:
-        center |= _read_groups(read_member(center, "center.groups", dict))
-        if rest or not 1 <= histograms <= len(center["center.groups.records"]):
-            raise RefusedDocument("center.counts do not have one count for each cell, for one to all groups")
-    elif rest or histograms != 1:
+    if len(counts) != len(residual_cells(len(domain))):
         raise RefusedDocument("center.counts do not have one count for each cell of residuals")
     return center
-
-
-def _read_groups(groups: dict[str, Any]) -> dict[str, Any]:
-    """Members of the groups, with `center.groups.` before each key."""
-    if not set(groups) <= {"column", "values", "records"}:
-        raise RefusedDocument("center.groups has further members than column, values and records")
-    groups = {f"center.groups.{key}": value for key, value in groups.items()}
-    read_member(groups, "center.groups.column", str)
-    values = read_member(groups, "center.groups.values", list)
-    if not (1 <= len(values) <= _MOST_GROUPS and all(isinstance(value, str) for value in values)):
-        raise RefusedDocument(f"center.groups.values are not 1 to {_MOST_GROUPS} texts")
-    if len(set(values)) < len(values):
-        raise RefusedDocument("center.groups.values has a value twice")
-    records = read_member(groups, "center.groups.records", list)
-    if len(records) != len(values) + 1 or not all(type(each) is int and 0 <= each < _MAX_COUNT for each in records):
-        raise RefusedDocument("center.groups.records is not one integer from 0 to 2^53 for each group")
-    if not any(records):
-        raise RefusedDocument("center.groups.records are all 0")
-    return groups
 
 
 def residual_cells(labels: int) -> list[int]:

@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import quote
 
 from .audit_mechanism import Audit
-from .center_audit import read_linear_center, stated_groups
+from .center_audit import read_linear_center
 from .class_audit import class_statement_problems, class_warning_degrees
 from .class_center_audit import stated_center_problems, stated_epsilon
 from .class_center_document import read_class_center
@@ -297,12 +297,6 @@ def _center_problems(release: dict[str, Any], mechanism: dict[str, Any]) -> Iter
     ends = read_member(stated, "release.center.residuals", dict)
     if [ends.get(key) for key in ("min", "max", "labels")] != [labels[0], labels[-1], len(labels)]:
         yield "release.center.residuals is not that of the labels of mechanism.json"
-    if "center.groups" in center and release.get("release.label") == center["center.groups.column"]:
-        yield "the label column is the column of the groups"
-    # As text: 1 and 1.0 are equal numbers.
-    groups = json.dumps(stated.get("release.center.groups"), sort_keys=True)
-    if groups != json.dumps(stated_groups(mechanism), sort_keys=True):
-        yield "release.center.groups is not that of mechanism.json"
     for name, value in read_member(stated, "release.center.clipping", dict).items():
         if not (type(value) in (int, float) and abs(value) < math.inf):
             raise RefusedDocument(f"release.center.clipping.{printable(name)} is not a finite number")
@@ -452,7 +446,7 @@ def _columns(labels: dict[str, Path]) -> Iterator[str]:
     for label, path in labels.items():
         mechanism = load_document(path / "mechanism.json")
         center = mechanism.get("center", {})
-        public = {center.get("column"), center.get("groups", {}).get("column"), mechanism.get("unit", {}).get("column")}
+        public = {center.get("column"), mechanism.get("unit", {}).get("column")}
         public |= set(_names(center.get("linear")))
         public |= _class_center_columns(mechanism)
         yield from (

@@ -48,14 +48,12 @@ class Batch(NamedTuple):
       centers: Shape (n,), float64, NaN where there is not exactly one number; of classes that are drawn from a center
         the probabilities in its units, shape (n, K), int64.
       features: Further columns by name.
-      groups: Number of the group of each record, shape (n,), int64; all 0 if records are not grouped.
       units: Unit of each record, as a category; None if there are no units.
     """
 
     labels: np.ndarray
     centers: np.ndarray
     features: dict[str, Column]
-    groups: np.ndarray
     units: Column | None
 
 
@@ -68,8 +66,6 @@ class ShardReader:
       center: Name of the center column; None to read no centers.
       numbers: Names of features that are numbers.
       categories: Names of features that are categories.
-      groups: Column that records are grouped by, and the values of all groups but the last, which has all other
-        records; None if they are not grouped.
       unit: Column of privacy units; None if there are none.
       classes: Finds the places of labels that are classes; None for numbers.
       drawn: Number of classes whose probabilities the center column holds; 0 if it has numbers.
@@ -79,7 +75,6 @@ class ShardReader:
     center: str | None = None
     numbers: Sequence[str] = ()
     categories: Sequence[str] = ()
-    groups: tuple[str, Sequence[str]] | None = None
     unit: str | None = None
     classes: ClassLabels | None = None
     drawn: int = 0
@@ -95,7 +90,7 @@ class ShardReader:
     def _tfrecords(self, path: Path, folders: Mapping[str, str | None]) -> Iterator[Batch]:
         first = 0
         numbers = None if self.drawn else self.center
-        others = [each for each in (numbers, self.groups and self.groups[0], self.unit) if each is not None]
+        others = [each for each in (numbers, self.unit) if each is not None]
         wanted = [each for each in (*self.numbers, *self.categories, *others) if each not in folders]
         names = {name: name.encode(errors="surrogatepass") for name in wanted}
         for records in read_tfrecords(path):
@@ -105,16 +100,14 @@ class ShardReader:
             batch = self._batch(_of_folders(folders, len(labels)), labels)
             features = {name: _number_column(name, of_files[name]) for name in self.numbers if name in of_files}
             features |= {name: _category_column(of_files[name]) for name in self.categories if name in of_files}
-            centers, groups, units = batch.centers, batch.groups, batch.units
+            centers, units = batch.centers, batch.units
             if drawn is not None:
                 centers = drawn
             elif self.center in of_files:
                 centers = of_files[self.center].numbers
-            if self.groups is not None and self.groups[0] in of_files:
-                groups = _feature_groups(of_files[self.groups[0]], *self.groups)
             if self.unit in of_files:
                 units = _category_column(of_files[self.unit])
-            yield Batch(labels, centers, batch.features | features, groups, units)
+            yield Batch(labels, centers, batch.features | features, units)
             first += len(records.starts)
 
     def _features(
@@ -144,8 +137,8 @@ class ShardReader:
                             return  # without a record in any shard there are no columns
                         raise RefusedDocument(f"does not have exactly one {kind} column")
                 wanted = [self.label, *([] if center is None else [center])]
-                others = [each for each in (self.groups and self.groups[0], self.unit) if each is not None]
-                for name in [*self.numbers, *self.categories, *others]:
+                units = [] if self.unit is None else [self.unit]
+                for name in [*self.numbers, *self.categories, *units]:
                     if known.count(name) > 1:
                         raise RefusedDocument(f"has two columns of one name: {printable(name)}")
                     if name in known and name not in wanted:
@@ -172,11 +165,8 @@ class ShardReader:
             features[name] = Column(values, np.zeros(rows, bool), np.zeros(0, np.int64), [])
         for name in self.categories:
             features[name] = _texts(found.get(name, missing))
-        groups = np.zeros(rows, np.int64)
-        if self.groups is not None:
-            groups = _column_groups(found.get(self.groups[0], missing), *self.groups)
         units = None if self.unit is None else _texts(found.get(self.unit, missing))
-        return Batch(labels, centers, features, groups, units)
+        return Batch(labels, centers, features, units)
 
 
 def _of_folders(folders: Mapping[str, str | None], rows: int) -> dict[str, pa.Array]:
@@ -275,34 +265,3 @@ def _time_ending(match: re.Match[str]) -> str:
     digits, hours, minutes = match[1], match[2] or "+00", match[3] or "00"
     fraction = "" if not int(digits) else f".{digits.removesuffix('000')}"
     return f"{fraction}{hours}:{minutes}" if match[2] or match[0].endswith("Z") else fraction
-
-
-def _feature_groups(feature: Feature, name: str, values: Sequence[str]) -> np.ndarray:
-    """Group of each record of a TFRecord file, which has texts, or integers, or booleans as integers."""
-    if feature.floats.any():
-        raise RefusedDocument(f"has floats in {printable(name)}, by which records are grouped")
-    places = {value: place for place, value in enumerate(values)}
-    found = np.full(len(feature.numbers), len(values))
-    for row, value in feature.values.items():
-        found[row] = places.get(str(value), len(values))
-    return found
-
-
-def _column_groups(column: pa.Array, name: str, values: Sequence[str]) -> np.ndarray:
-    """Group of each record of a Parquet file. Booleans are 1 and 0."""
-    found, rows = _single(column)
-    groups = np.full(len(column), len(values))
-    if not len(found):
-        return groups
-    if pa.types.is_boolean(found.type):
-        found = found.cast(pa.int8())
-    if pa.types.is_floating(found.type) or pa.types.is_nested(found.type):
-        raise RefusedDocument(f"has values in {printable(name)} that records are not grouped by")
-    encoded, places = found.dictionary_encode(), {value: place for place, value in enumerate(values)}
-    texts = [
-        value.decode(errors="surrogateescape") if isinstance(value, bytes) else str(value)
-        for value in encoded.dictionary.to_pylist()
-    ]
-    of_code = np.array([places.get(text, len(values)) for text in texts])
-    groups[rows] = of_code[encoded.indices.to_numpy(zero_copy_only=False)]
-    return groups

@@ -203,8 +203,6 @@ def _unprotected(release: ClaimedRelease) -> Iterator[str]:
         center = label.mechanism.center
         if center is not None and center.linear is None:
             yield f"The column {code(center.column)}, around which {code(label.manifest.label)} is randomized."
-        if center is not None and center.groups is not None:
-            yield f"The column {code(center.groups.column)}, by whose values residuals have ranges of their own."
         if label.mechanism.prior_epsilon == 0 and label.mechanism.class_center is None:
             yield f"The distribution of {code(label.manifest.label)} for which the mechanism was solved: it is public."
     yield "Whether the labels changed between two releases that are made alike under one secret key."

@@ -83,7 +83,6 @@ def report_page(subject: ReportInput, party: str | None = None) -> str:
             mechanism=mechanism,
             randomizer=randomizer,
             center=subject.mechanism.center,
-            groups=center.group_rows(randomizer) if (center := subject.mechanism.center) else [],
             clipping=center.clipping(randomizer) if (center := subject.mechanism.center) else None,
             certificate=randomizer.certificate(),
             ratio_at=attained_ratio(randomizer, audit.ratio) if audit.ratio and randomizer.pure else None,

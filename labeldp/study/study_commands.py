@@ -116,15 +116,14 @@ def explain_residuals(source: PriorFile) -> list[str]:
     found = source.residuals
     if found is None:
         return []
+    squared, share = found.clipping.squared, 100 * found.clipping.share
     lines = [
         "",
         "these are errors of residuals, the differences between labels and the center, to which the noise is added: a "
         "released label is the center plus a released residual, so its error is the same",
-        "residuals are clipped to this range, which a job chooses anew for each epsilon",
+        "residuals are clipped to this range, which a job chooses anew for each epsilon; that adds an expected squared "
+        f"error of {squared:.5g}, for {share:.3g} % of the records",
     ]
-    if found.clipping is not None:
-        squared, share = found.clipping.squared, 100 * found.clipping.share
-        lines[-1] += f"; that adds an expected squared error of {squared:.5g}, for {share:.3g} % of the records"
     if found.center_epsilon:
         lines.append(f"epsilon is without that of the center, which spent {found.center_epsilon:.6g}")
     return lines

@@ -96,7 +96,6 @@ class Release:
 
         Raises:
           InputError: If a file is missing, is not one of a release, or they do not belong together.
-          ValueError: If groups of records have ranges of their own, which are not supported.
         """
         from ..pipelines.publish.manifest import read_manifest
         from ..pipelines.spec.label_folders import MANIFEST_NAME
@@ -161,11 +160,6 @@ class Release:
             certified = float(mechanism.labels_certified[0])
             facts = (randomizer.mechanism, certified, None, False, 0.0, records, classes.values)
             return cls(label, None, np.array(mechanism.domain), channel, *facts)
-        if center is not None and center.groups is not None:
-            raise ValueError(
-                f"residuals of groups by {center.groups.column!r} have ranges of their own, which labeldp.training "
-                "does not support: release without groups"
-            )
         whole_prior = None if center is None else center.prior
         before = None if whole_prior is None else (whole_prior.labels, whole_prior.weights)
         own = utility(randomizer, mechanism.prior)

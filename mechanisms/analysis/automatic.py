@@ -10,7 +10,6 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from ..center.group_ranges import ChosenRanges, GroupedHistogram, choose_group_ranges
 from ..center.residuals import MOST_RESIDUALS, ResidualRange, choose_range, clipped_prior, training_error
 from ..core.losses import SQUARED
 from ..core.prior import Prior
@@ -64,7 +63,8 @@ class Choice:
 
         Infinite errors are null.
         """
-        return _document(self.name, self.errors)
+        errors = {each: error if math.isfinite(error) else None for each, error in self.errors.items()}
+        return {"mechanism": self.name, "model_errors": errors}
 
 
 def default_mechanism(purpose: str | None, loss: str) -> str:
@@ -127,34 +127,6 @@ def _is_constant(randomizer: Randomizer) -> bool:
     return float(randomizer.outputs[-1] - randomizer.outputs[0]) <= _EQUAL * length
 
 
-def solve_for_groups(histogram: GroupedHistogram, epsilon: float, mechanism: Mechanism | None) -> Randomizer:
-    """Solves for the randomizer of residuals of groups, as positions in ranges that are chosen for it.
-
-    Without a mechanism, the candidate is chosen as by `choose_mechanism`, and the randomizer states the choice. Raises
-    ValueError if the mechanism has no randomizer for the positions; the message may depend on them.
-    """
-    if mechanism is not None:
-        return _solved(mechanism, histogram, choose_group_ranges(histogram, mechanism, epsilon), epsilon)
-    found = {name: choose_group_ranges(histogram, each, epsilon) for name, each in CANDIDATES.items()}
-    errors = {name: chosen.error for name, chosen in found.items()}
-    best = _best(errors)
-    randomizer = _solved(CANDIDATES[best], histogram, found[best], epsilon)
-    if _is_constant(randomizer):
-        # As in `solve_choice`.
-        best = _best({name: math.inf if name == best else error for name, error in errors.items()})
-        randomizer = _solved(CANDIDATES[best], histogram, found[best], epsilon)
-    randomizer.choice = _document(best, errors)
-    return randomizer
-
-
-def _solved(mechanism: Mechanism, histogram: GroupedHistogram, chosen: ChosenRanges, epsilon: float) -> Randomizer:
-    return mechanism.solve(histogram.position_prior(chosen.ranges), epsilon).for_groups(chosen.ranges.ends)
-
-
 def _best(errors: dict[str, float]) -> str:
     """Name of the candidate of the smallest bias of those whose error is close to the least one."""
     return next(name for name, error in errors.items() if error <= CLOSE * min(errors.values()))
-
-
-def _document(name: str, errors: dict[str, float]) -> dict[str, Any]:
-    return {"mechanism": name, "model_errors": {each: e if math.isfinite(e) else None for each, e in errors.items()}}

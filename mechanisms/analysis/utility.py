@@ -242,8 +242,6 @@ class CenterFacts:
       prior: Noised distribution of the residuals before they are clipped to the range of the randomizer.
       domain: Smallest and largest label of the public domain.
       missing: Number of records whose center is missing; None if unknown.
-      grouped: Whether groups of records have ranges of their own. The randomizer's labels are then positions in the
-        ranges, scaled so that its mean squared errors are those of all records.
       label_variance: Estimated variance of the labels, from the released sums of a linear center; None if unknown.
       explained: Estimated share of it that the center explains, and features at least; None if unknown.
       explained_error: Standard error of that share.
@@ -253,7 +251,6 @@ class CenterFacts:
     prior: Prior
     domain: tuple[float, float]
     missing: int | None
-    grouped: bool = False
     label_variance: float | None = None
     explained: float | None = None
     explained_error: float = 0.0

@@ -325,7 +325,7 @@ def _coarse(prior: Prior) -> Prior:
     return Prior(even, np.bincount(place, prior.weights, _COARSE_LABELS))
 
 
-def debiasing(facts: ReleasedFacts, naming: Naming = AS_FLAGS) -> Debiasing:
+def debiasing(facts: ReleasedFacts) -> Debiasing:
     """Line that debiases released labels, or the reason why there is none."""
     if facts.classes is not None:
         return class_debiasing(facts)
@@ -336,9 +336,6 @@ def debiasing(facts: ReleasedFacts, naming: Naming = AS_FLAGS) -> Debiasing:
     if moments.line is None:
         return Debiasing(None, "there is no line: the mean released label does not rise with the true one")
     intercept, slope = moments.line
-    if facts.center is not None and facts.center.grouped:
-        advice = f"differs between groups: its slope is {slope:.6g}, its intercept proportional to the group's range"
-        return Debiasing(None, f"{advice}. {naming('mechanism')} unbiased needs none")
     sign, size = ("-", intercept) if intercept >= 0 else ("+", -intercept)
     released, before = ("released", "") if facts.center is None else ("released - center", "center + ")
     formula = f"true = {before}({released} {sign} {size:.6g}) / {slope:.6g}"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -44,9 +44,6 @@ class Randomizer:
       gap: Proven relative distance of its loss from the optimum; None if the solver has no proof.
       delta: 0 for pure label DP, otherwise the bound for (epsilon, delta)-label DP; `certificate().delta` is the proven
         one and is never larger.
-      group_ranges: First and last residual of each group of records, in steps of the label grid, where labels are
-        positions in these ranges (see `group_ranges`); None for any other labels. The fingerprint covers them: the
-        same weights for other ranges are another mechanism, with random words of its own.
       choice: JSON object that states why this mechanism was chosen (`Choice.to_document`); None where it was named.
     """
 
@@ -62,7 +59,6 @@ class Randomizer:
         parameters: Mapping[str, Any] | None = None,
         gap: float | None = None,
         delta: float = 0.0,
-        group_ranges: Sequence[tuple[int, int]] | None = None,
     ):
         """Checks the weights against epsilon and delta by exact arithmetic, then stores the canonical form.
 
@@ -76,7 +72,6 @@ class Randomizer:
           parameters: Its parameters, JSON values.
           gap: Proven relative distance from the optimum, if known.
           delta: Bound for (epsilon, delta)-label DP, in [0, 1); 0 for pure label DP.
-          group_ranges: First and last residual of each group in steps; None for labels that are not positions.
 
         Raises:
           ValueError: If epsilon or delta is out of range, shapes disagree, a value is not finite, a row has another
@@ -105,7 +100,6 @@ class Randomizer:
         self.parameters = dict(parameters or {})
         self.gap = gap
         self.delta = float(delta)
-        self.group_ranges = None if group_ranges is None else _checked_ranges(group_ranges, len(labels))
         self._check_privacy()
         for array in (self.labels, self.outputs, self.weights):
             array.setflags(write=False)
@@ -228,8 +222,8 @@ class Randomizer:
 
     @cached_property
     def fingerprint(self) -> bytes:
-        """BLAKE2b hash, 32 bytes, of the canonical JSON of the domain, the outputs, the weights and group_ranges."""
-        rest = _canonical_json({"labels": self.labels.tolist(), "outputs": self.outputs.tolist(), **self._ranges})
+        """BLAKE2b hash, 32 bytes, of the canonical JSON of the domain, the outputs and the weights."""
+        rest = _canonical_json({"labels": self.labels.tolist(), "outputs": self.outputs.tolist()})
         canonical = f'{{"bits":{BITS},"columns":{self._columns},{rest[1:]}'
         return hashlib.blake2b(canonical.encode(), digest_size=32).digest()
 
@@ -237,27 +231,6 @@ class Randomizer:
     def _columns(self) -> str:
         """The run-length encoded columns, as canonical JSON."""
         return _run_lengths(self.weights.T)
-
-    @property
-    def _ranges(self) -> dict[str, Any]:
-        return {} if self.group_ranges is None else {"group_ranges": [list(ends) for ends in self.group_ranges]}
-
-    def for_groups(self, group_ranges: Sequence[tuple[int, int]]) -> Randomizer:
-        """Makes the randomizer of positions in the ranges of groups.
-
-        Args:
-          group_ranges: First and last residual of each group in steps.
-
-        Returns:
-          A randomizer with the same weights, for these ranges.
-
-        Raises:
-          ValueError: If a range is not one of at least two residuals.
-        """
-        own = (self.labels, self.outputs, self.weights, self.epsilon, self.mechanism, self.parameters, self.gap)
-        found = Randomizer(*own, self.delta, group_ranges)
-        found.choice = self.choice
-        return found
 
     def to_json(self, **extra: Any) -> str:
         """Serializes the randomizer as a mechanism file.
@@ -279,7 +252,6 @@ class Randomizer:
             "outputs": self.outputs.tolist(),
         }
         rest = {
-            **self._ranges,
             "certificate": self._certificate.to_dict(),
             "gap": self.gap,
             **({} if self.choice is None else {"choice": self.choice}),
@@ -326,7 +298,6 @@ class Randomizer:
                 document["parameters"],
                 document.get("gap"),
                 document.get("delta", 0.0),
-                document.get("group_ranges"),
             )
             randomizer.choice = document.get("choice")
             fingerprint = document["fingerprint"]
@@ -426,18 +397,6 @@ def _canonical(outputs: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np
     np.add.at(merged.T, place.ravel(), weights.T)
     possible = merged.any(axis=0)
     return distinct[possible], np.ascontiguousarray(merged[:, possible])
-
-
-def _checked_ranges(ranges: Any, labels: int) -> tuple[tuple[int, int], ...]:
-    """Ranges of groups as tuples. They may come from a file, and only their form can be checked here."""
-    pairs = isinstance(ranges, (list, tuple)) and len(ranges) > 0
-    if not pairs or not all(
-        isinstance(ends, (list, tuple)) and len(ends) == 2 and all(type(end) is int for end in ends) for ends in ranges
-    ):
-        raise ValueError("group_ranges must have the first and the last residual of each group, as integers")
-    if labels < 2 or not all(-MAX_CELLS <= low < high <= MAX_CELLS for low, high in ranges):
-        raise ValueError("group_ranges must be ranges of at least two residuals, for at least two labels")
-    return tuple((low, high) for low, high in ranges)
 
 
 def _run_lengths(columns: np.ndarray) -> str:

@@ -28,8 +28,7 @@ With a center column (see `mechanisms/center`), lane l of a record also has the 
 its center on the label grid, j < 2^32, where t[i, l] is one half of AES-256(key of the pair of lanes, both columns and
 the namespace; i). An absent record has j + 1 = 0. The proof holds as it stands, with t as a third case: two inputs
 that differ in a label or in a center have equal sums with a probability of at most 2^-128. So whatever changes, all
-noise is fresh: the released label is a function of label, center and noise. With groups (see `group_ranges`), j is
-the index of the pair of center and group, so a record that moves to another group changes the sums, too.
+noise is fresh: the released label is a function of label, center and noise.
 
 The sums themselves must never leave the job, because they are linear. The sums of two runs that differ in one label
 differ by r d + s e, which has as many trailing zero bits as d and e have in common. From runs over known labels, r and
@@ -84,9 +83,8 @@ def digest_sums(
     """Computes the sums of some records.
 
     Labels, shape (n,), float64, are as read, before clamping, so that every change of a label is detected. `centers` is
-    the name of the center column, and the centers as indices on the label grid, shape (n,), integers in [0, 2^32 - 1),
-    or with groups as indices of pairs of center and group; None for labels without a center. The secret key has 32
-    bytes.
+    the name of the center column, and the centers as indices on the label grid, shape (n,), integers in [0, 2^32 - 1);
+    None for labels without a center. The secret key has 32 bytes.
     """
     # Adding zero turns -0.0 into 0.0, so that they are the same label.
     bits = (np.asarray(labels, np.float64) + 0.0).view(np.uint64)

@@ -151,9 +151,6 @@ def keyed_blake2b(key: bytes, size: int, use: bytes) -> hashlib.blake2b:
     return hashlib.blake2b(key=key, digest_size=size, person=use)
 
 
-Groups = tuple[str, tuple[str, ...]]
-"""Name of the column that records are grouped by, and the values that groups are declared for."""
-
 Unit = tuple[str, int]
 """Name of the column of privacy units, and the largest number of records of a unit."""
 
@@ -174,7 +171,6 @@ class NoiseRequest:
       labels: The label domain, shape (k,).
       rounding: Rounding of labels to the domain.
       center: Name of the center column; None for no center.
-      groups: Groups of records; None for no groups.
       unit: Privacy unit; None for single records.
       classes: Classes of the label; None for numbers.
       missing: What a missing label counts as; None to leave such records out.
@@ -185,7 +181,6 @@ class NoiseRequest:
     labels: Any
     rounding: str
     center: str | None = None
-    groups: Groups | None = None
     unit: Unit | None = None
     classes: LabelClasses | None = None
     missing: float | None = None
@@ -196,7 +191,6 @@ class NoiseRequest:
         """The fields that not every request has, of those that this one has, as values of JSON."""
         found = {
             "center": self.center,
-            "groups": self.groups and [self.groups[0], list(self.groups[1])],
             "unit": self.unit and list(self.unit),
             "classes": self.classes and self.classes.request,
             "missing": None if self.missing is None else float(self.missing).hex(),
@@ -267,7 +261,7 @@ def labelled_words(
     independent word too. One key must not be used with and without centers.
 
     Key, purpose and result are as for `words`; labels have shape (n,), float64. `centers` are indices, shape (n,),
-    integers >= 0, or with groups indices of pairs of center and group; None for labels without a center.
+    integers >= 0; None for labels without a center.
     """
     message = encode_parts(purpose, identities.space)
     blocks = keyed_blocks(keyed_hash(key, b"labeldp name", message), identities.blocks).copy()

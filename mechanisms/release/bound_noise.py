@@ -9,7 +9,6 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from ..center.group_ranges import LabelGroups
 from ..core.budget import BudgetSplit
 from ..core.label_classes import LabelClasses, stated_label
 from ..core.label_grid import NEAREST, DeclaredGrid
@@ -19,7 +18,7 @@ from .label_column import LabelColumn
 from .label_records import LabelSummary
 from .unit_bound import UnitBound
 
-_OF_COLUMN = ("rounding", "center", "groups", "unit", "declared", "classes", "missing", "reading")
+_OF_COLUMN = ("rounding", "center", "unit", "declared", "classes", "missing", "reading")
 """Attributes of a label column that a binding has under the same names."""
 
 
@@ -39,7 +38,6 @@ class NoiseBinding:
       rounding: Rounding of labels to the domain, "nearest" or "randomized".
       center: Name of the center column; None for labels without a center.
       missing_centers: Number of records with a usable label, but with a missing or infinite center.
-      groups: Groups of records; None without groups.
       unit: Privacy unit; None for single records. The budget is that of one record.
       declared: The declared grid, if `domain` is a coarser one; else None. It does not enter the noise key.
       classes: Classes whose places are the domain; None for numbers.
@@ -56,7 +54,6 @@ class NoiseBinding:
     rounding: str = NEAREST
     center: str | None = None
     missing_centers: int = 0
-    groups: LabelGroups | None = None
     unit: UnitBound | None = None
     declared: DeclaredGrid | None = None
     classes: LabelClasses | None = None
@@ -117,8 +114,8 @@ class StreamBinding:
     cannot be averaged away. A record whose label changed gets independent noise: each of the two outputs satisfies
     epsilon-label DP on its own, but an observer who sees two different outputs for one id learns that its label
     changed. One id must therefore stand for one event with one label. A corrected event needs a new id, and costs its
-    epsilon again. With a center column, words are bound to the record's center as well, and with groups to its group:
-    one id must stand for one label, one center and one group.
+    epsilon again. With a center column, words are bound to the record's center as well: one id must stand for one label
+    and one center.
 
     Attributes:
       release: Name of the stream, chosen by the user. The same records under another name get independent noise and

@@ -7,7 +7,6 @@ from functools import cached_property
 
 import numpy as np
 
-from ..center.group_ranges import LabelGroups
 from ..center.residuals import ResidualDomain, check_even
 from ..core.label_classes import LabelClasses, stated_label
 from ..core.label_grid import NEAREST, OUTWARD, ROUNDINGS, DeclaredGrid, LabelRounder, check_domain
@@ -30,7 +29,6 @@ class LabelColumn:
       center: Column of public predictions of the label, around which labels are privatized: the randomizer gets the
         label minus its center. Of classes, the column of their probabilities, from which they are drawn. None for
         labels without a center.
-      groups: Groups of records, whose residuals have ranges of their own; None for one range. Needs a center.
       unit: Privacy unit, all of whose labels may change; None for single records. A stage that gets this column takes
         records of which no unit has too many (`BoundUnits`), and budgets of one record.
       others: Further private columns of the same records, which are released together with this one. Only records with
@@ -49,7 +47,6 @@ class LabelColumn:
     id_column: str | None = None
     rounding: str = NEAREST
     center: str | None = None
-    groups: LabelGroups | None = None
     unit: UnitBound | None = None
     others: tuple[str, ...] = ()
     declared: DeclaredGrid | None = None
@@ -79,14 +76,9 @@ class LabelColumn:
             raise ValueError("the center must not be the label column: it is released as it is")
         if self.center is not None and self.classes is None:
             check_even(self.labels)
-        if self.groups is not None:
-            if self.center is None:
-                raise ValueError("groups need a center: without one, all labels have the same range")
-            if self.groups.column in (self.name, self.id_column):
-                raise ValueError("the column of the groups must be neither the label nor the id_column")
         if self.unit is not None and self.unit.column == self.name:
             raise ValueError("the column of the units must not be the label column")
-        public = {self.id_column, self.center, self.groups and self.groups.column, self.unit and self.unit.column}
+        public = {self.id_column, self.center, self.unit and self.unit.column}
         if {self.name, *public} & {*self.others} or len({*self.others}) < len(self.others):
             raise ValueError("the private columns must be different columns, and none of them an id, center or unit")
 
@@ -163,10 +155,8 @@ class LabelColumn:
 
     @property
     def cells(self) -> int:
-        """Number of cells of the histogram: k, or with a center the number of cells of residuals, in all groups."""
-        if not self.around_center:
-            return len(self.domain)
-        return self.residuals.cells * (1 if self.groups is None else self.groups.size)
+        """Number of cells of the histogram: k, or with a center the number of cells of residuals."""
+        return self.residuals.cells if self.around_center else len(self.domain)
 
     @property
     def missing_label(self) -> float | str | None:
@@ -181,44 +171,12 @@ class LabelColumn:
           The fields. Of the others, `id_column` is a part of the identities of records, `declared` gives no label
           another meaning, and `others` leaves out records without a usable label, which is public.
         """
-        groups = None if self.groups is None else self.groups.request
         unit = None if self.unit is None else self.unit.request
-        named = self.center, groups, unit, self.classes, self.missing, self.reading
+        named = self.center, unit, self.classes, self.missing, self.reading
         return NoiseRequest(self.name, self.labels, self.rounding, *named)
-
-    def split(self, bound: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-        """Splits indices of pairs of center and group, to which noise is bound.
-
-        Args:
-          bound: Shape (n,), integers: index of the center, with groups times their number plus that of the group.
-
-        Returns:
-          Centers as indices into the domain, shape (n,), and groups, shape (n,); None without groups.
-        """
-        if self.groups is None:
-            return bound, None
-        centers, groups = np.divmod(bound, self.groups.size)
-        return centers, groups
-
-    def count(self, indices: np.ndarray, bound: np.ndarray) -> np.ndarray:
-        """Counts residuals in the cells of the histogram.
-
-        Args:
-          indices: Labels as indices into the domain, shape (n,), integers.
-          bound: Centers, with groups pairs of center and group, shape (n,), integers; see `split`.
-
-        Returns:
-          Records per cell, with groups group after group, shape (cells,), int64.
-        """
-        centers, groups = self.split(bound)
-        if groups is None:
-            return self.residuals.count(indices - centers)
-        cells = groups * self.residuals.cells + self.residuals.cells_of(indices - centers)
-        return np.bincount(cells, minlength=self.cells)
 
     @property
     def columns(self) -> list[str]:
         """Names of the columns that fitting reads."""
-        groups = None if self.groups is None else self.groups.column
-        named = (*self.private, self.id_column, self.center, groups)
+        named = (*self.private, self.id_column, self.center)
         return list(dict.fromkeys(name for name in named if name is not None))

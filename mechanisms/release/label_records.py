@@ -24,8 +24,7 @@ class LabelRecords:
       column: The private column.
       values: Labels as read, shape (n,), finite float64.
       identities: Identities of the n records.
-      centers: Centers as indices into the domain, shape (n,), integers, or with groups indices of pairs of center and
-        group (`LabelColumn.split`); None for labels that are used without a center.
+      centers: Centers as indices into the domain, shape (n,), integers; None for labels that are used without a center.
       unusable: Number of further records, without a usable label.
       missing_centers: Number of centers that are missing or infinite.
     """
@@ -67,8 +66,7 @@ class LabelSummary:
     """Raw, unprotected summary of some records. It must not leave the job.
 
     Attributes:
-      counts: Records per label of the domain, shape (k,), int64; with a center, per cell of residuals; with groups,
-        group after group.
+      counts: Records per label of the domain, shape (k,), int64; with a center, per cell of residuals.
       unusable: Number of records without a usable label.
       sums: Raw sums of the input digest over the records with a usable label.
       missing_centers: Number of records with a usable label whose center is missing or infinite; public.
@@ -95,7 +93,7 @@ def count_labels(records: LabelRecords, secret: bytes) -> LabelSummary:
     if records.centers is None:
         counts = np.bincount(indices, minlength=len(column.domain))
     else:
-        counts = column.count(indices, records.centers)
+        counts = column.residuals.count(indices - records.centers)
     return LabelSummary(counts, records.unusable, label_sums(records, secret), records.missing_centers)
 
 

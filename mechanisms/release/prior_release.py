@@ -5,18 +5,16 @@ A repetition of an earlier release recognizes its mechanism instead of solving. 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
-from ..analysis.automatic import CANDIDATES, choose_mechanism, least_records, solve_choice, solve_for_groups
+from ..analysis.automatic import CANDIDATES, choose_mechanism, least_records, solve_choice
 from ..center.cell_center import CellCenter
-from ..center.group_ranges import MOST_POSITIONS, GroupedHistogram, GroupRanges, merged_counts, supports_histograms
 from ..center.linear_center import LinearCenter
-from ..center.residuals import MOST_RESIDUALS, ResidualDomain, choose_range, clipped_prior
+from ..center.residuals import MOST_RESIDUALS, choose_range, clipped_prior
 from ..core.budget import (
     CELL_RESIDUAL_SHARE,
     CLASS_SHARE,
@@ -48,16 +46,13 @@ class PriorRelease(NoiseBinding):
 
     Attributes:
       prior: The noised label distribution; with a center, that of the residuals, over all of their grid.
-      counts: The noised counts of the labels, or with a center, of the cells of residuals; with groups, histogram after
-        histogram. The prior follows from them.
-      group_records: Number of records of each group, which is public; empty without groups.
+      counts: The noised counts of the labels, or with a center, of the cells of residuals. The prior follows from them.
       linear: The center that the release has made of features; None for any other center, or none.
       unit_epsilon: Epsilon of all labels of a privacy unit, with its delta; None where epsilons of records add up.
     """
 
     prior: Prior = field(kw_only=True)
     counts: tuple[int, ...] = field(kw_only=True, default=())
-    group_records: tuple[int, ...] = field(kw_only=True, default=())
     linear: LinearCenter | None = field(kw_only=True, default=None)
     unit_epsilon: float | None = field(kw_only=True, default=None)
 
@@ -81,22 +76,19 @@ def release_prior(
     """
     shares = histogram_shares(column, mechanism, epsilon, linear)
     left = remaining_epsilon(epsilon, 0.0 if linear is None else linear.epsilon)
-
-    def split(cells: int) -> BudgetSplit:
-        return split_budget(left, cells, summary.records, prior_epsilon, **shares)
-
-    if column.groups is not None:
-        return _release_groups(summary, column, split, secret, mechanism, linear)
     if column.around_center and len(column.residuals.grid) > MOST_RESIDUALS:
         raise RefusedRelease(
             f"{len(column.domain):,} labels have more residuals around a center than the {MOST_RESIDUALS:,} that "
             "mechanisms support: use a coarser grid (`working_grid` chooses one)"
         )
-    budget, unit_epsilon = _of_units(split(column.cells), column.unit)
+    split = split_budget(left, column.cells, summary.records, prior_epsilon, **shares)
+    budget, unit_epsilon = _of_units(split, column.unit)
     if column.classes is not None and column.center is not None:
         # The parts of a center add up to it exactly, and leave the least epsilon to the randomizer beside it.
         budget = BudgetSplit(budget.prior, whole_grains(remaining_epsilon(budget.labels, MIN_EPSILON)))
-    _check(budget, summary.records, mechanism, linear)
+    if not _has_cells(linear):
+        # A center of cells is of use without labels.
+        check_records(budget, summary.records, mechanism)
     binding = make_binding(summary, column, budget, secret)
     counts = noisy_counts(summary.counts, budget.prior, binding.noise_key(secret))
     if not column.around_center:
@@ -110,12 +102,6 @@ def release_prior(
         "linear": linear,
     }
     return PriorRelease(**vars(binding), **released)
-
-
-def _check(budget: BudgetSplit, records: int, mechanism: str, linear: LinearCenter | None) -> None:
-    """Refuses a release whose labels cannot be of use; a center of cells is of use without them."""
-    if not _has_cells(linear):
-        check_records(budget, records, mechanism)
 
 
 def _has_cells(linear: LinearCenter | None) -> bool:
@@ -162,30 +148,6 @@ def _of_units(budget: BudgetSplit, unit: UnitBound | None) -> tuple[BudgetSplit,
     return BudgetSplit(budget.prior, unit.label_epsilon(budget.labels)), unit.labels_epsilon(budget.labels)
 
 
-def _release_groups(
-    summary: LabelSummary,
-    column: LabelColumn,
-    split: Callable[[int], BudgetSplit],
-    secret: bytes,
-    mechanism: str,
-    linear: LinearCenter | None,
-) -> PriorRelease:
-    """Releases the histograms of groups: of all of them, or of as many as records are enough for."""
-    assert column.groups is not None
-    records, cells = summary.counts.reshape(column.groups.size, -1).sum(axis=1), column.residuals.cells
-    # Numbers of records and of cells are public, and so is the number of histograms.
-    possible = range(int((records > 0).sum()), 0, -1)
-    histograms = next(h for h in possible if supports_histograms(h, summary.records, split(h * cells).prior))
-    budget, unit_epsilon = _of_units(split(histograms * cells), column.unit)
-    _check(budget, summary.records, mechanism, linear)
-    binding = make_binding(summary, column, budget, secret)
-    merged = merged_counts(summary.counts, records.tolist(), histograms)
-    counts = noisy_counts(merged, budget.prior, binding.noise_key(secret)).tolist()
-    grouped = GroupedHistogram(column.residuals, counts, records.tolist(), budget.prior)
-    public: dict[str, Any] = {"group_records": tuple(records.tolist()), "unit_epsilon": unit_epsilon, "linear": linear}
-    return PriorRelease(**vars(binding), prior=grouped.pooled, counts=tuple(counts), **public)
-
-
 @dataclass(frozen=True, eq=False)
 class EarlierMechanism:
     """Mechanism of an earlier release, which a repetition of that release uses again instead of solving.
@@ -225,10 +187,7 @@ class EarlierMechanism:
     def _same_prior(self, release: PriorRelease) -> bool:
         labels = self.randomizer.labels
         try:
-            if release.groups is not None:
-                prior = grouped_prior(histogram_of(release), self.randomizer)
-            else:
-                prior = restricted_prior(release.prior, labels) if release.around_center else release.prior
+            prior = restricted_prior(release.prior, labels) if release.around_center else release.prior
         except ValueError:
             return False
         return np.array_equal(prior.labels, labels) and self.prior.weights.tobytes() == prior.weights.tobytes()
@@ -247,27 +206,6 @@ def restricted_prior(prior: Prior, labels: np.ndarray) -> Prior:
     return found
 
 
-def histogram_of(release: PriorRelease) -> GroupedHistogram:
-    """Histograms of the groups of a release, which has groups."""
-    residuals = ResidualDomain(np.array(release.domain))
-    return GroupedHistogram(residuals, release.counts, release.group_records, release.budget.prior)
-
-
-def grouped_prior(histogram: GroupedHistogram, randomizer: Randomizer) -> Prior:
-    """Distribution of the positions that a randomizer of residuals of groups was solved for, over its labels.
-
-    Raises ValueError if the randomizer is not for ranges of these groups, or its labels are not the positions in them.
-    """
-    ranges = GroupRanges(randomizer.group_ranges or ())
-    ranges.check(histogram.residuals)
-    if len(ranges.ends) != len(histogram.records):
-        raise ValueError("the mechanism is for another number of groups")
-    prior = histogram.position_prior(ranges)
-    if not np.array_equal(prior.labels, randomizer.labels):
-        raise ValueError("the labels of the mechanism are not the positions in the ranges of its groups")
-    return prior
-
-
 def solved(release: PriorRelease, mechanism: Mechanism | None) -> Randomizer:
     """Solves for the randomizer of a released prior; with a center, for a range that is chosen for it.
 
@@ -276,8 +214,6 @@ def solved(release: PriorRelease, mechanism: Mechanism | None) -> Randomizer:
     message may depend on the prior.
     """
     prior, epsilon, residuals = release.prior, release.budget.labels, release.around_center
-    if release.groups is not None:
-        return solve_for_groups(histogram_of(release), epsilon, mechanism)
     if mechanism is None:
         return solve_choice(prior, epsilon, choose_mechanism(prior, epsilon, release.records, residuals))
     if residuals:
@@ -292,8 +228,7 @@ def public_reason(mechanism: Mechanism, release: PriorRelease) -> str:
     Its message for the noised histogram is not shown: a job that fails is not charged for the histogram. The result
     does not depend on the noised histogram.
     """
-    labels = release.prior.labels if release.groups is None else release.prior.labels[:MOST_POSITIONS]
-    flat = Prior(labels, np.ones(len(labels)))
+    flat = Prior(release.prior.labels, np.ones(len(release.prior.labels)))
     try:
         mechanism.solve(flat, release.budget.labels)
     except ValueError as error:

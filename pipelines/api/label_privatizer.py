@@ -475,7 +475,7 @@ class LabelPrivatizer:
         if facts.utility.unbiased:
             return read.restore(read.values)
         if moments.line is None:
-            raise ValueError(f"the labels cannot be debiased: {debiasing(facts, as_parameter).advice}")
+            raise ValueError(f"the labels cannot be debiased: {debiasing(facts).advice}")
         intercept, slope = moments.line
         around: np.ndarray | float = 0.0
         if facts.center is not None:

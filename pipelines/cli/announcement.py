@@ -30,7 +30,6 @@ from ..spec.signing_key import SigningKey
 # Records of a large file, on average.
 _LARGE_FILE = 1 << 20
 _OUTPUTS_SHOWN = 6
-_GROUPS_SHOWN = 8
 _COLUMNS_SHOWN = 12
 
 
@@ -143,13 +142,11 @@ def _announce_label(released: ReleasedLabel) -> None:
     if mechanism.center is not None:
         column, labels = one_line(mechanism.center.column), randomizer.labels
         error = mechanism.center.clipping(randomizer)
-        grouped = mechanism.center.groups is not None
-        ends = "the range of their group" if grouped else f"{labels[0]:.6g}..{labels[-1]:.6g}"
         print(
-            f"center     {column}: {binding.missing_centers:,} missing; residuals clipped to {ends}, expected squared "
-            f"loss of clipping {error.squared:.6g}, for {100 * error.share:.3g} % of the records"
+            f"center     {column}: {binding.missing_centers:,} missing; residuals clipped to {labels[0]:.6g}.."
+            f"{labels[-1]:.6g}, expected squared loss of clipping {error.squared:.6g}, for {100 * error.share:.3g} % "
+            "of the records"
         )
-        _announce_groups(mechanism)
     if binding.classes is not None:
         print(f"classes    {describe_classes(binding.classes)}")
         print(f"mechanism  {randomizer.mechanism}: {len(binding.classes)} classes to {len(randomizer.outputs)}")
@@ -224,19 +221,6 @@ def _announce_units(result: JobResult, mechanism: MechanismFile) -> None:
         LOGGER.warning(
             "warning: %s without a unit in %s: left out", counted(counts.without_unit, "record"), one_line(unit.column)
         )
-
-
-def _announce_groups(mechanism: MechanismFile) -> None:
-    """Prints the ranges of the groups, in one line; of many groups, the first ones."""
-    if mechanism.center is None or mechanism.center.groups is None:
-        return
-    rows = mechanism.center.group_rows(mechanism.randomizer)
-    shown = [
-        f"{'others' if row.value is None else one_line(row.value)} {row.low:.6g}..{row.high:.6g}"
-        for row in rows[:_GROUPS_SHOWN]
-    ]
-    more = f", and {len(rows) - _GROUPS_SHOWN} more in the mechanism file" if len(rows) > _GROUPS_SHOWN else ""
-    print(f"groups     {one_line(mechanism.center.groups.column)}: {', '.join(shown)}{more}")
 
 
 def _chosen(mechanism: str, model_errors: Mapping[str, float | None]) -> str:

@@ -30,7 +30,7 @@ from .release_flags import dialect_flags
 _SET_BY_MECHANISM_FILE = (
     "label_min", "label_max", "label_step", "label_values", "label_classes", "other_class", "rounding", "epsilon",
     "prior_epsilon",
-    "mechanism", "for", "mechanism_parameters", "loss", "center_column", "center", "center_features", "center_groups",
+    "mechanism", "for", "mechanism_parameters", "loss", "center_column", "center", "center_features",
 )  # fmt: skip
 IF_EXISTS = ("fail", "verify")
 _NO_SHARDS = "is for privatize and apply; fit writes no shards"
@@ -270,9 +270,6 @@ def _center_flags(parser: CommandParser) -> None:
         "label domain. With --center cells or linear, name of the new column; default LABEL_center")  # fmt: skip
     add("--center_features", metavar="NAME,...",
         help="features of --center: numbers, and texts as categories; default: all of them")  # fmt: skip
-    add("--center_groups", metavar="NAME=V1,V2,...",
-        help="public column of text, integers or booleans, and some of its values: the residuals of each of these, and "
-        "of all others, get a range of their own. Needs a center")  # fmt: skip
 
 
 def _output_flags(parser: CommandParser, command: str) -> None:

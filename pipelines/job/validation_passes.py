@@ -16,7 +16,6 @@ import pyarrow as pa
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from ...mechanisms.center.group_ranges import GroupRanges
 from ...transforms.arrow_values import value_type
 from ...transforms.batches import LabelledBatch
 from ...transforms.errors import InputError, named_file, redact_errors
@@ -143,10 +142,6 @@ def _with_label(schema: str, label: str, mechanism: MechanismFile) -> str:
     if mechanism.center is not None:
         # Outputs are added to centers, which are labels of the domain.
         center, ends = mechanism.center, np.array([mechanism.domain[0], mechanism.domain[-1]])
-        if center.groups is not None:
-            outputs = GroupRanges(mechanism.randomizer.group_ranges or ()).outputs(
-                mechanism.randomizer, center.residuals
-            )
         outputs = ends + np.array([outputs.min(), outputs.max()])
         if center.linear is not None:
             schema = with_center(schema, center.column, ends)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import astuple, dataclass, field
 
-from ...mechanisms.center.group_ranges import LabelGroups
 from ...mechanisms.core.budget import BudgetSplit
 from ...mechanisms.core.label_classes import LabelClasses
 from ...mechanisms.core.label_grid import DeclaredGrid
@@ -52,7 +51,6 @@ class JobResult:
                 "rounding": self.binding.rounding,
                 "center": self.binding.center,
                 "missing_centers": self.binding.missing_centers,
-                "groups": None if self.binding.groups is None else self.binding.groups.request,
                 "unit": None if unit is None else [*unit.request, unit.delta],
                 "declared": None if self.binding.declared is None else astuple(self.binding.declared),
                 "classes": None if self.binding.classes is None else astuple(self.binding.classes),
@@ -81,7 +79,6 @@ class JobResult:
             result["rounding"],
             result["center"],
             result["missing_centers"],
-            None if result["groups"] is None else LabelGroups(result["groups"][0], tuple(result["groups"][1])),
             None if result["unit"] is None else UnitBound(*result["unit"]),
             None if result["declared"] is None else DeclaredGrid(*result["declared"]),
             None if result["classes"] is None else LabelClasses(tuple(result["classes"][0]), result["classes"][1]),

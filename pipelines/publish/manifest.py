@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
+from labeldp.audit.removal_statement import REMOVALS
 
 from ...mechanisms.analysis.utility import CenterFacts, ClassCounts, ReleasedFacts
 from ...mechanisms.center.cell_center import CellCenter
@@ -177,7 +178,6 @@ def _center(result: JobResult, mechanism: MechanismFile) -> dict[str, Any]:
             "residuals": {"min": float(labels[0]), "max": float(labels[-1]), "labels": len(labels)},
             "clipping": {"share": error.share, "bias": error.bias, "squared_error": error.squared},
             **_linear(mechanism.center.linear),
-            **_groups(mechanism),
         }
     }
 
@@ -193,18 +193,6 @@ def _class_center(statement: ClassStatement, fingerprint: str) -> dict[str, Any]
         "trees": 0 if cells is None else len(cells.trees.leaves),
         "fingerprint": fingerprint,
     }
-
-
-def _groups(mechanism: MechanismFile) -> dict[str, Any]:
-    """The groups of a center: the range of each one."""
-    center = mechanism.center
-    if center is None or center.groups is None:
-        return {}
-    rows = [
-        {"value": row.value, "min": row.low, "max": row.high, "records": row.records}
-        for row in center.group_rows(mechanism.randomizer)
-    ]
-    return {"groups": {"column": center.groups.column, "ranges": rows}}
 
 
 def _linear(center: LinearCenter | None) -> dict[str, Any]:
@@ -475,10 +463,9 @@ def released_facts(
         None
         if center is None
         else CenterFacts(
-            center.whole_prior(mechanism.randomizer),
+            center.prior,
             (center.domain[0], center.domain[-1]),
             missing_centers,
-            center.groups is not None,
             None if found is None else found.variance,
             None if found is None else found.share,
             0.0 if found is None else found.error,

@@ -7,7 +7,6 @@ job was built, are found.
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import uuid
@@ -102,8 +101,7 @@ class Request:
         """Takes the facts of a checked release."""
         where, validation, output = release.input.where, release.validation, release.output
         table = release.input.table
-        # The column of the groups is a feature like any other.
-        columns = [name for each in release.labels for name in dataclasses.replace(each.column, groups=None).columns]
+        columns = [name for each in release.labels for name in each.column.columns]
         schema = None if validation is None else "inferred schema" if validation.schema is None else "given schema"
         return cls(
             release.command, release.name, tuple(map(RequestedLabel.of, release.labels)),

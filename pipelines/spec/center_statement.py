@@ -2,54 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ...mechanisms.center.cell_center import CellCenter
 from ...mechanisms.center.center_model import center_document, read_center
-from ...mechanisms.center.group_ranges import GroupedHistogram, GroupRanges, LabelGroups
 from ...mechanisms.center.linear_center import Explained, LinearCenter
 from ...mechanisms.center.residuals import ClippingError, ResidualDomain, clipping_error
 from ...mechanisms.core.budget import MIN_EPSILON
 from ...mechanisms.core.prior import Prior
 from ...mechanisms.core.randomizer import Randomizer
-from ...mechanisms.release.prior_release import PriorRelease, grouped_prior, restricted_prior
+from ...mechanisms.release.prior_release import PriorRelease, restricted_prior
 
 _MOST_COUNT = 1 << 62
-_MOST_RECORDS = 1 << 53
-
-
-class GroupRow(NamedTuple):
-    """Range of the residuals of a group.
-
-    Attributes:
-      value: The declared value; None for the group of all other records.
-      low: Smallest residual, in units of the label.
-      high: Largest residual.
-      records: Number of records of the group, when the histograms were counted.
-    """
-
-    value: str | None
-    low: float
-    high: float
-    records: int
-
-
-def _read_groups(document: Any) -> dict[str, Any]:
-    """Members of a statement that its groups give."""
-    if not isinstance(document, dict) or set(document) != {"column", "values", "records"}:
-        raise ValueError("its center.groups does not have exactly a column, values and records")
-    column, values, records = document["column"], document["values"], document["records"]
-    if not isinstance(column, str) or not isinstance(values, list) or not all(isinstance(v, str) for v in values):
-        raise ValueError("its center.groups does not name a column and values as text")
-    if not isinstance(records, list) or len(records) != len(values) + 1:
-        raise ValueError("its center.groups has not one number of records for each group")
-    if not all(type(count) is int and 0 <= count < _MOST_RECORDS for count in records):
-        raise ValueError("its center.groups has a number of records that is not an integer from 0 to 2^53")
-    return {"groups": LabelGroups(column, tuple(values)), "group_records": tuple(records)}
 
 
 @dataclass(frozen=True)
@@ -59,12 +27,9 @@ class CenterStatement:
     Attributes:
       column: Name of the center column.
       domain: The k labels of the public domain, ascending and evenly spaced.
-      counts: Noised number of records of each cell of residuals, with groups histogram after histogram; some may be
-        negative.
+      counts: Noised number of records of each cell of residuals; some may be negative.
       prior_epsilon: Epsilon that their release spent; stated in the member `prior`.
       linear: The linear center that made the column; None for a column of the input.
-      groups: Groups of records, whose residuals have ranges of their own; None for one range.
-      group_records: Number of records of each group; empty without groups.
     """
 
     column: str
@@ -72,16 +37,13 @@ class CenterStatement:
     counts: tuple[int, ...]
     prior_epsilon: float
     linear: LinearCenter | None = None
-    groups: LabelGroups | None = None
-    group_records: tuple[int, ...] = ()
 
     @classmethod
     def of_release(cls, release: PriorRelease) -> CenterStatement | None:
         """Makes the statement for a released prior; None for labels without a center."""
         if release.center is None or not release.around_center:
             return None
-        counts, groups = (release.counts, release.budget.prior), (release.groups, release.group_records)
-        return cls(release.center, release.domain, *counts, release.linear, *groups)
+        return cls(release.center, release.domain, release.counts, release.budget.prior, release.linear)
 
     @classmethod
     def from_document(cls, document: Any, prior_epsilon: float) -> CenterStatement:
@@ -90,10 +52,8 @@ class CenterStatement:
         Raises ValueError if the member does not have the form of a center.
         """
         needed = {"column", "domain", "counts"}
-        if not isinstance(document, dict) or not needed <= set(document) <= {*needed, "linear", "groups"}:
-            raise ValueError(
-                "its center does not have exactly a column, a domain, counts and perhaps a linear center and groups"
-            )
+        if not isinstance(document, dict) or not needed <= set(document) <= {*needed, "linear"}:
+            raise ValueError("its center does not have exactly a column, a domain, counts and perhaps a linear center")
         column, domain, counts = document["column"], document["domain"], document["counts"]
         if not isinstance(column, str):
             raise ValueError("its center.column is not text")
@@ -107,21 +67,14 @@ class CenterStatement:
         if linear is not None and linear.labels != len(domain):
             raise ValueError("its center.linear is for another number of labels")
         statement = cls(column, tuple(domain), tuple(counts), prior_epsilon, linear)
-        if "groups" in document:
-            statement = replace(statement, **_read_groups(document["groups"]))
-            _ = statement.histogram
-        elif len(counts) != statement.residuals.cells:
+        if len(counts) != statement.residuals.cells:
             raise ValueError("its center.counts has not one count for each cell of residuals")
         return statement
 
     def to_document(self) -> dict[str, Any]:
         """JSON object of the statement, a member of a mechanism file."""
         linear = {} if self.linear is None else {"linear": center_document(self.linear)}
-        groups = {}
-        if self.groups is not None:
-            declared = {"column": self.groups.column, "values": list(self.groups.values)}
-            groups = {"groups": {**declared, "records": list(self.group_records)}}
-        return {"column": self.column, "domain": list(self.domain), "counts": list(self.counts), **linear, **groups}
+        return {"column": self.column, "domain": list(self.domain), "counts": list(self.counts), **linear}
 
     @property
     def epsilon(self) -> float:
@@ -139,15 +92,8 @@ class CenterStatement:
         return ResidualDomain(np.array(self.domain))
 
     @cached_property
-    def histogram(self) -> GroupedHistogram:
-        """Histograms of the residuals of the groups; only with groups."""
-        return GroupedHistogram(self.residuals, self.counts, self.group_records, self.prior_epsilon)
-
-    @cached_property
     def prior(self) -> Prior:
-        """Distribution of the residuals over all of their grid, in all groups."""
-        if self.groups is not None:
-            return self.histogram.pooled
+        """Distribution of the residuals over all of their grid, before they are clipped."""
         return self.residuals.prior(np.array(self.counts), self.prior_epsilon)
 
     @cached_property
@@ -158,10 +104,7 @@ class CenterStatement:
         """
         if self.linear is None or not self.linear.sums:
             return None
-        if self.groups is not None:
-            left = self.histogram.mean_square
-        else:
-            left = self.residuals.mean_square(np.array(self.counts), self.prior_epsilon)
+        left = self.residuals.mean_square(np.array(self.counts), self.prior_epsilon)
         if isinstance(self.linear, CellCenter):
             cells = self.linear.cells
             around = self.residuals.mean_square(np.array(cells.counts), cells.design.histogram)
@@ -172,45 +115,21 @@ class CenterStatement:
         return None if found is None else found._replace(variance=found.variance * step**2)
 
     def mechanism_prior(self, randomizer: Randomizer) -> Prior:
-        """Distribution that a mechanism was solved for: of clipped residuals, or with groups of positions.
+        """Distribution that a mechanism was solved for: of clipped residuals.
 
-        Raises ValueError if the mechanism is not for residuals of this domain and these groups.
+        Raises ValueError if the mechanism is not for residuals of this domain.
         """
-        if self.groups is not None:
-            return grouped_prior(self.histogram, randomizer)
         return restricted_prior(self.prior, randomizer.labels)
-
-    def whole_prior(self, randomizer: Randomizer) -> Prior:
-        """Distribution of residuals before they are clipped.
-
-        With groups, it is in the frame of the mechanism's labels (`GroupedHistogram.whole_prior`).
-        """
-        if self.groups is None:
-            return self.prior
-        return self.histogram.whole_prior(GroupRanges(randomizer.group_ranges or ()), randomizer.labels)
-
-    def group_rows(self, randomizer: Randomizer) -> list[GroupRow]:
-        """Range of each group; none without groups."""
-        if self.groups is None:
-            return []
-        grid, most = self.residuals.grid, self.residuals.most
-        ends = [(float(grid[low + most]), float(grid[high + most])) for low, high in randomizer.group_ranges or ()]
-        values = (*self.groups.values, None)
-        return [GroupRow(*row) for row in zip(values, *zip(*ends, strict=True), self.group_records, strict=True)]
 
     def check(self, randomizer: Randomizer, prior: Prior) -> None:
         """Compares the statement with the mechanism and the prior beside it.
 
-        Raises ValueError if the mechanism is not for residuals of this domain and these groups, or the prior does not
-        follow from the counts.
+        Raises ValueError if the mechanism is not for residuals of this domain, or the prior does not follow from the
+        counts.
         """
-        if (self.groups is None) != (randomizer.group_ranges is None):
-            raise ValueError("its groups and the ranges of groups do not belong together")
         if self.mechanism_prior(randomizer).weights.tobytes() != prior.weights.tobytes():
             raise ValueError("its prior is not that of its center's counts")
 
     def clipping(self, randomizer: Randomizer) -> ClippingError:
         """Error of clipping residuals to the range of a mechanism, under the noised histogram."""
-        if self.groups is not None:
-            return self.histogram.clipping(GroupRanges(randomizer.group_ranges or ()))
         return clipping_error(self.prior, float(randomizer.labels[0]), float(randomizer.labels[-1]))

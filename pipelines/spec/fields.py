@@ -144,7 +144,6 @@ class Fields:
     center: str | None = None
     center_column: str | None = None
     center_features: Names | None = None
-    center_groups: str | None = None
     output: str | None = None
     output_table: str | None = None
     sign: str | None = None

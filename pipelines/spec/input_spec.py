@@ -31,8 +31,7 @@ from .release import InputSpec
 from .table_input import check_no_table, check_not_ordered, table_spec, union_columns
 
 _COLUMNS = (
-    "label", "id_column", "unit_column", "center_column", "center_features", "center_groups",
-    "where",
+    "label", "id_column", "unit_column", "center_column", "center_features", "where",
 )  # fmt: skip
 """Fields that name columns of the input."""
 

@@ -76,7 +76,7 @@ class Label:
     """Private label, checked as far as that is possible without its records.
 
     Attributes:
-      column: Label column with its public domain, center, groups and unit.
+      column: Label column with its public domain, center and unit.
       budget: Privacy budget of the label.
       mechanism: Mechanism.
       features: Features of the linear center that the job makes; None for any other center, or none.
@@ -149,7 +149,7 @@ def label_classes(fields: Fields) -> LabelClasses | None:
         if other is not None:
             raise FieldError("{other_class} needs {label_classes}, the public classes")
         return None
-    for name in (*GRID, "label_values", "rounding", "center_groups"):
+    for name in (*GRID, "label_values", "rounding"):
         value = getattr(fields, name)
         if value is not None:
             raise FieldError(
@@ -465,9 +465,9 @@ def label_column(
 ) -> LabelColumn:
     """Makes the label column of the labels that the mechanism uses; `declared` is the declared grid, if it is finer.
 
-    The mechanism's name sets the default rounding; the mechanism file of `apply` sets rounding, center and groups.
+    The mechanism's name sets the default rounding; the mechanism file of `apply` sets rounding and center.
     """
-    label, groups = fields.label, None
+    label = fields.label
     classes = label_classes(fields) if fitted is None else fitted.classes
     if not isinstance(label, str) or not label:
         raise FieldError("{label} must be the name of one column, not {names!r}", names=label)
@@ -482,13 +482,12 @@ def label_column(
         center, rounding = None if fitted.center is None else fitted.center.column, fitted.rounding
         if fitted.class_center is not None:
             center = fitted.class_center.column
-        groups = None if fitted.center is None else fitted.center.groups
     if center == label:
         named = "{center_column} must be" if fitted is None else "the center of {mechanism_file} must be"
         raise FieldError(f"{named} another column than {{label}}: the center is released as it is")
     try:
         identity = label, domain, fields.id_column
-        return LabelColumn(*identity, rounding, center, groups, unit, tuple(others), declared, classes)
+        return LabelColumn(*identity, rounding, center, unit, tuple(others), declared, classes)
     except ValueError as error:
         if str(error).startswith("rounding must be"):
             raise FieldError.of(error) from None

@@ -31,7 +31,7 @@ from ...transforms.noise_binding import Threshold
 from ...transforms.progress_log import LOGGER
 from ...transforms.validation.tensorflow_libraries import without_features
 from ..errors import FieldError, did_you_mean, one_line
-from .center_fields import center_features, unused_columns, with_groups
+from .center_fields import center_features, unused_columns
 from .feature_choice import check_center, class_features, is_asked_for, makes_class_center, new_center
 from .fields import DEFAULT_LOSS, Fields, names_of, shown
 from .input_spec import (
@@ -56,8 +56,8 @@ _MOST_SHARDS = 99_999
 _MOST_LABELS = 32
 _PER_LABEL = (*GRID, "label_values", "center_column")
 """Fields that take one value for all labels, or one for each; not for those of classes."""
-_WITHOUT_NUMBERS: dict[str, Any] = dict.fromkeys((*_PER_LABEL, "rounding", "center_groups"))
-_PUBLIC = ("id_column", "unit_column", "center_features", "center_groups", "where")
+_WITHOUT_NUMBERS: dict[str, Any] = dict.fromkeys((*_PER_LABEL, "rounding"))
+_PUBLIC = ("id_column", "unit_column", "center_features", "where")
 """Fields that name public columns, none of which may be a label."""
 
 
@@ -137,7 +137,7 @@ def _fitted(path: str) -> MechanismFile:
 
 
 def _with_center(fields: Fields, label: Label, input: InputSpec, schema: pa.Schema) -> Label:
-    """Finds the features of a linear center, or checks those of a fitted one, and reads the groups."""
+    """Finds the features of a linear center, or checks those of a fitted one."""
     column, fitted = label.column, label.mechanism.fitted
     if fitted is not None:
         linear = fitted.linear
@@ -163,7 +163,7 @@ def _with_center(fields: Fields, label: Label, input: InputSpec, schema: pa.Sche
     if features is not None and column.center is None:
         column = dataclasses.replace(column, center=new_center(fields))
     unused = unused_columns(fields, column, features, schema)
-    return dataclasses.replace(label, column=with_groups(fields, input, column), features=features, unused=unused)
+    return dataclasses.replace(label, column=column, features=features, unused=unused)
 
 
 def _with_labels(input: InputSpec, labels: Sequence[Label]) -> InputSpec:

@@ -230,7 +230,7 @@ def read_mechanism_file(path: str) -> MechanismFile:
             raise InputError(f"{path} cannot be used: its rounding is not {' or '.join(ROUNDINGS)}")
         weights, (epsilon, name) = np.array(prior["weights"], np.float64), parse_prior_release(prior)
         stated = document.get("center")
-        _check_stated(randomizer, stated is not None)
+        _check_stated(randomizer)
         center = None if stated is None else CenterStatement.from_document(stated, epsilon)
         found = Prior(randomizer.labels, weights)
         noised = NoisedCounts.from_document(prior)
@@ -318,10 +318,8 @@ def _stated_class_center(stated: Any, randomizer: Randomizer, classes: LabelClas
     return ClassStatement.from_document(stated, len(classes))
 
 
-def _check_stated(randomizer: Randomizer, centered: bool) -> None:
+def _check_stated(randomizer: Randomizer) -> None:
     """Checks values that the integers do not determine, and that are printed and published again."""
-    if randomizer.group_ranges is not None and not centered:
-        raise ValueError("it has ranges of groups, but no center")
     if not (isinstance(randomizer.mechanism, str) and re.fullmatch(r"[A-Za-z0-9_.+-]{1,64}", randomizer.mechanism)):
         raise ValueError("its mechanism is not a name of 1 to 64 letters, digits and _.+-")
     gap = randomizer.gap
@@ -365,8 +363,6 @@ def prior_release_name(binding: NoiseBinding) -> str:
     noise: list[Any] = [f"{binding.digest:064x}", binding.column, list(binding.domain), spent, binding.rounding]
     if binding.center is not None:
         noise.append(binding.center)
-    if binding.groups is not None:
-        noise.append([binding.groups.column, list(binding.groups.values)])
     if binding.unit is not None:
         noise.append({"unit": binding.unit.request})
     if binding.classes is not None:

@@ -76,13 +76,13 @@ class ReleasedResiduals:
     Attributes:
       center: Name of the center column.
       center_epsilon: Epsilon that a linear center has spent; 0 for a column of the input.
-      clipping: Error of clipping residuals to the range of the mechanism; None with groups, which have several ranges.
+      clipping: Error of clipping residuals to the range of the mechanism.
       domain: Labels of the public domain, ascending.
     """
 
     center: str
     center_epsilon: float
-    clipping: ClippingError | None
+    clipping: ClippingError
     domain: tuple[float, ...]
 
 
@@ -148,9 +148,7 @@ def read_prior(path: str, name: str | None = None) -> PriorFile:
 
 def _residuals(document: Any, prior: Prior, epsilon: float) -> ReleasedResiduals:
     statement = CenterStatement.from_document(document, epsilon)
-    clipping = None
-    if statement.groups is None:
-        clipping = clipping_error(statement.prior, float(prior.labels[0]), float(prior.labels[-1]))
+    clipping = clipping_error(statement.prior, float(prior.labels[0]), float(prior.labels[-1]))
     return ReleasedResiduals(statement.column, statement.epsilon, clipping, statement.domain)
 
 

@@ -208,8 +208,6 @@ def _label_request(release: Release, label: Label) -> str:
         asked.append([label.features.names, [], PLACES])
         if label.features.cells:
             asked.append("cells")
-    if column.groups is not None:
-        asked.append({"groups": column.groups.request})
     if column.unit is not None:
         # Earlier versions had another treatment of records beyond the bound.
         asked.append({"unit": [*column.unit.request, "drop", column.unit.delta]})

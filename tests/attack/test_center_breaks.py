@@ -14,7 +14,6 @@ from labeldp.attack.claims import Claim, Finding, Setting
 from labeldp.attack.release_function import KeyedRelease
 from labeldp.attack.sampler_checks import check_channel, check_histogram, check_independence
 from labeldp.mechanisms import BudgetSplit, Prior, Randomizer, solve
-from labeldp.mechanisms.center.group_ranges import GroupRanges
 from labeldp.mechanisms.center.residuals import ResidualDomain
 from labeldp.mechanisms.noise.input_digest import digest_sums, input_digest
 from labeldp.mechanisms.noise.keyed_words import NoiseRequest, derive_noise_key, integer_identities, keyed_hash, words
@@ -177,66 +176,3 @@ def test_centers_and_residuals_belong_together() -> None:
         KeyedRelease(CLAIM.randomizer, 0.5, DOMAIN)(np.zeros(3), np.arange(3), bytes(32))
     with pytest.raises(ValueError, match="takes centers"):
         KeyedRelease(CLAIM.randomizer, 0.5)(np.zeros(3), np.arange(3), bytes(32), np.zeros(3))
-
-
-# Groups.
-
-RANGES = ((-2, 2), (-7, 8), (-1, 0))
-LABELS = np.linspace(-5.0, 5.0, 6)
-GROUPED = Claim(solve("rr", Prior(LABELS, np.ones(6)), 1.0).for_groups(RANGES), Prior(LABELS, np.ones(6)), 0.5, DOMAIN)
-
-
-def grouped(bound: bool) -> Callable[..., Any]:
-    """The keyed path of groups, written once more; noise is bound to the group as well, or to the center alone."""
-    ranges = GroupRanges(RANGES)
-    table = ranges.outputs(GROUPED.randomizer, DOMAIN)
-
-    def release(labels: np.ndarray, ids: np.ndarray, key: bytes, centers: np.ndarray, groups: np.ndarray) -> Any:
-        identities, steps = integer_identities("id", ids), (labels - centers).astype(int)
-        noise_key = of_everything(labels, ids, key, centers * 3 + groups if bound else centers)
-        positions = ranges.find(steps, groups, 6, words(key, b"coin", identities))
-        drawn = GROUPED.randomizer.draw(positions, words(noise_key, b"", identities))
-        counts = np.bincount(groups * DOMAIN.cells + DOMAIN.cells_of(steps), minlength=3 * DOMAIN.cells)
-        return centers + table[groups, drawn], noisy_counts(counts, 0.5, noise_key)
-
-    return release
-
-
-def test_an_honest_release_of_groups_passes_all_checks() -> None:
-    found = findings(KeyedRelease(GROUPED.randomizer, 0.5, DOMAIN), GROUPED)
-    assert set(found) == ALL | {"changed groups"}
-    assert not failed(found), [found[name].text for name in failed(found)]
-    assert 0.8 * GROUPED.epsilon < (found["channel"].epsilon or 0) <= GROUPED.epsilon
-
-
-def test_noise_that_is_not_bound_to_the_group_is_found() -> None:
-    """The same draw in two groups: an observer who knows both ways back sees one output twice."""
-    (box, _), setting = around_center(GROUPED, grouped(bound=False), DOMAIN), Setting(100_000, ALPHA)
-    found = {finding.check for finding in check_changed_centers(box, GROUPED, setting) if not finding.passed}
-    assert found == {"changed groups"}
-    honest, _ = around_center(GROUPED, grouped(bound=True), DOMAIN)
-    assert all(finding.passed for finding in check_changed_centers(honest, GROUPED, Setting(100_000, ALPHA, 1)))
-
-
-def test_the_keyed_path_of_groups_is_that_of_the_stages(tmp_path: Path) -> None:
-    """Released labels of the stages of a job, from the same records under the same key."""
-    import pyarrow as pa
-    from labeldp.mechanisms.release.bound_noise import make_binding
-    from labeldp.mechanisms.release.label_draws import LabelSampler
-    from labeldp.transforms import LabelColumn, LabelGroups
-    from labeldp.transforms.batches import LabelledBatch, label_values
-    from labeldp.transforms.label_summary import summarize, usable_records
-    from labeldp.transforms.privatize_labels import privatize_batch
-
-    rng, key = np.random.default_rng(5), bytes(range(32))
-    labels, centers = rng.integers(0, 21, 500).astype(float), rng.integers(0, 21, 500).astype(float)
-    ids, groups = rng.permutation(500), rng.integers(0, 3, 500)
-    released, _ = KeyedRelease(GROUPED.randomizer, 0.5, DOMAIN)(labels, ids, key, centers, groups)
-    declared = LabelGroups("group", ("0", "1"))
-    column = LabelColumn("label", tuple(DOMAIN.labels), "id", "nearest", "center", declared)
-    records = pa.RecordBatch.from_pydict({"label": labels, "id": ids, "center": centers, "group": groups})
-    batch = LabelledBatch.whole("/log", 0, records)
-    binding = make_binding(summarize(batch, column, key), column, BudgetSplit(0.5, GROUPED.randomizer.epsilon), key)
-    sampler = LabelSampler(GROUPED.randomizer, binding.noise_key(key), key)
-    out = privatize_batch(usable_records(batch, column), sampler)
-    np.testing.assert_array_equal(label_values(out, "label"), released)

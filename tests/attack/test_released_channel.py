@@ -1,4 +1,4 @@
-"""Likelihoods of released labels: those of the sampler that drew them, with and without centers and groups."""
+"""Likelihoods of released labels: those of the sampler that drew them, with and without centers."""
 
 from typing import Any
 
@@ -7,7 +7,6 @@ import pytest
 from labeldp.attack.claims import Claim
 from labeldp.attack.released_channel import ReleasedChannel, ReleasedLabels
 from labeldp.mechanisms.analysis.privacy_attacks import misfits
-from labeldp.mechanisms.center.group_ranges import GroupRanges, LabelGroups
 from labeldp.mechanisms.center.residuals import ResidualDomain
 from labeldp.mechanisms.core.prior import Prior
 from labeldp.mechanisms.noise.keyed_words import integer_identities
@@ -27,10 +26,10 @@ def randomizer_of(labels: np.ndarray, epsilon: float = 1.0, **parameters: Any) -
     return mechanism_named("unbiased", **parameters).solve(Prior(labels, np.ones(len(labels))), epsilon)
 
 
-def drawn(column: LabelColumn, randomizer: Any, label: int, bound: int) -> np.ndarray:
-    """Released labels of one label of the domain around one center (or pair of center and group), many times."""
+def drawn(column: LabelColumn, randomizer: Any, label: int, center: int) -> np.ndarray:
+    """Released labels of one label of the domain around one center, many times."""
     identities = integer_identities("id", np.arange(DRAWS))
-    centers = None if column.center is None else np.full(DRAWS, bound)
+    centers = None if column.center is None else np.full(DRAWS, center)
     records = LabelRecords(column, np.full(DRAWS, DOMAIN[label]), identities, centers)
     return LabelSampler(randomizer, b"n" * 32, b"s" * 32).sample(records)
 
@@ -48,19 +47,6 @@ def test_likelihoods_are_those_of_the_sampler(label: int, center: int | None) ->
     released = drawn(column, randomizer, label, center or 0)
     centers = None if center is None else np.full(DRAWS, float(center))
     check(ReleasedChannel(claim, ReleasedLabels(released, centers), column), released, label)
-
-
-@pytest.mark.parametrize("group", [0, 1])
-def test_likelihoods_of_groups(group: int) -> None:
-    column = LabelColumn("y", tuple(DOMAIN), center="c", groups=LabelGroups("g", ("a",)))
-    ranges = GroupRanges(((-1, 2), (-4, 4)))
-    labels = ranges.labels([1, 1], column.residuals)
-    randomizer = randomizer_of(labels)
-    object.__setattr__(randomizer, "group_ranges", ranges.ends)
-    claim = Claim(randomizer, Prior(labels, np.ones(len(labels))), 0.0, column.residuals)
-    released = drawn(column, randomizer, 5, 4 * 2 + group)
-    known = ReleasedLabels(released, np.full(DRAWS, 4.0), np.full(DRAWS, group))
-    check(ReleasedChannel(claim, known, column), released, 5)
 
 
 def check(channel: ReleasedChannel, released: np.ndarray, label: int) -> None:

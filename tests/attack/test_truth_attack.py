@@ -190,7 +190,6 @@ def test_a_release_of_true_labels_contradicts_its_manifest(attack: Any, release:
     "flags",
     [
         pytest.param({"mechanism": "auto", "epsilon": 2}, id="linear center"),
-        pytest.param({"mechanism": "auto", "epsilon": 4, "center_groups": "site=s0,s1"}, id="groups"),
         pytest.param({"mechanism": "auto", "epsilon": 2, "output_format": "tfrecord"}, id="tfrecord"),
         pytest.param({"unit_column": "id", "max_records_per_unit": 1}, id="units"),
         pytest.param({"id_column": "id"}, id="ids"),

@@ -32,7 +32,6 @@ JOBS: dict[str, dict[str, Any]] = {
     "missing": PLAIN | {"missing_label": 3},
     "center": NUMBERS | {"for": "models", "mechanism": None, "center": "linear"},
     "column": NUMBERS | {"center_column": "guess"},
-    "groups": NUMBERS | {"center_column": "guess", "center_groups": "kind=narrow,wide", "epsilon": 4},
     "delta": PLAIN | {"mechanism": "gaussian", "delta": 1e-6},
     "units": PLAIN | UNITS,
     "composed": PLAIN | {"unit_column": "user", "max_records_per_unit": 60, "delta": 1e-6, "epsilon": 1},
@@ -77,7 +76,7 @@ def _at(folder: Path, name: str) -> dict[str, Path]:
 DRAWN = ("class_center", "class_units")
 RELEASES = [*JOBS, "applied", "public"]
 COMPOSED = re.compile(r"basic composition of ([^,]*)(?:, times the (\d+) records of a unit)?, at most (\S+)\.")
-NEEDED = {"column": ["center_origin"], "groups": ["center_origin"], "public": ["prior_origin"]}
+NEEDED = {"column": ["center_origin"], "public": ["prior_origin"]}
 
 
 @pytest.fixture

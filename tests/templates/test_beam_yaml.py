@@ -177,43 +177,6 @@ def test_the_single_transforms_use_one_grid() -> None:
         PrivatizeRecordBatches("y", "key", **grid)
 
 
-class GroupedRow(NamedTuple):
-    """An id, a prediction of the label, the group of the row and the label."""
-
-    id: int
-    guess: float
-    kind: str
-    y: float
-
-
-beam.coders.registry.register_coder(GroupedRow, beam.coders.RowCoder)
-
-
-def test_rows_of_groups_have_ranges_of_their_own(key_file: Path, tmp_path: Path) -> None:
-    from labeldp.pipelines.cli.commands import main
-    from labeldp.templates.beam_yaml import LabelDP
-
-    rows = [GroupedRow(i, 10.0, "ab"[i % 2], 10.0 + (i % 3 - 1) * (1 if i % 2 else 5)) for i in range(RECORDS)]
-    groups: dict[str, Any] = {"center_column": "guess", "center_groups": "kind=a,b", "mechanism": "unbiased"}
-    with beam.Pipeline(runner="FnApiRunner") as pipeline:
-        records: Any = pipeline | beam.Create(rows).with_output_types(GroupedRow)
-        found = records | LabelDP("y", "id", 8.0, str(key_file), 0, 20, 1, **groups)
-        for name, collection in found.items():
-            text = collection | f"Text {name}" >> beam.Map(lambda row: json.dumps(row._asdict()))
-            _ = text | f"Write {name}" >> beam.io.WriteToText(str(tmp_path / name))
-    (release,) = json_lines(tmp_path, "release")
-    (tmp_path / "mechanism.json").write_text(release["mechanism"])
-    assert main(["audit", str(tmp_path / "mechanism.json")]) == 0
-    mechanism, manifest = json.loads(release["mechanism"]), json.loads(release["manifest"])
-    assert manifest["center"]["groups"]["column"] == "kind"
-    ends, labels = mechanism["group_ranges"], mechanism["labels"]
-    shares = [(output - labels[0]) / (labels[-1] - labels[0]) for output in mechanism["outputs"]]
-    outputs = [{round(10 + low + share * (high - low), 7) for share in shares} for low, high in ends]
-    released = json_lines(tmp_path, "rows")
-    assert len(released) == RECORDS
-    assert all(round(row["y"], 7) in outputs["ab".index(row["kind"])] for row in released)
-
-
 # Solved in milliseconds in the second case; auto solves for hundreds of mechanisms.
 @pytest.mark.parametrize(("prior_epsilon", "mechanism_name"), [(None, "auto"), (0.5, "debiased_rr")])
 def test_rows_around_a_linear_center(
@@ -404,8 +367,6 @@ def test_segments_outlive_a_job_that_cannot_finish_its_shards(tmp_path: Path, mo
         ({"mechanism": "rr", "parameters": {"bias": 1}}, "no parameter 'bias'"),
         ({"center": "linear"}, "needs center: cells or linear, and center_features"),
         ({"center_features": ["x"]}, "needs center: cells or linear, and center_features"),
-        ({"center_groups": "g=a"}, "groups need a center"),
-        ({"center_column": "c", "center_groups": "g"}, "center_groups takes NAME=V1,V2"),
         ({"center": "linear", "center_features": ["x", "y"]}, "must name neither the label nor the id_column"),
     ],
 )

@@ -145,12 +145,6 @@ def test_one_of_several_labels(released: Any) -> None:
     assert Release.open(folder / "labels" / "w").label == "w"
 
 
-def test_groups_are_refused(released: Any) -> None:
-    folder = released(center_column="guess", center_groups="kind=0", epsilon=4)
-    with pytest.raises(ValueError, match="residuals of groups by 'kind' have ranges of their own"):
-        Release.open(folder)
-
-
 def test_files_that_do_not_belong_together(released: Any, tmp_path: Path) -> None:
     folder = shutil.copytree(released(center="none"), tmp_path / "released")
     manifest = json.loads((folder / "release.json").read_text())

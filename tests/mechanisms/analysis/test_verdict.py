@@ -150,7 +150,7 @@ def test_a_center_of_cells_is_judged_by_what_it_misses() -> None:
     labels = np.arange(-9.0, 10)
     residuals = Prior(labels, np.exp(-np.abs(labels)))
     spread = float(residuals.weights @ residuals.labels**2)
-    center = CenterFacts(residuals, (0.0, 52.0), 0, False, 4 * spread, 0.75, 0.01, cells=True)
+    center = CenterFacts(residuals, (0.0, 52.0), 0, 4 * spread, 0.75, 0.01, cells=True)
     cells = ReleasedFacts(solve("rr", residuals, 0.03), residuals, 0.03, 20_000, center=center)
     found = verdict(cells)
 
@@ -206,7 +206,7 @@ def test_the_level_is_relative_to_what_features_explain(
     whole = Prior(grid, np.exp(-np.abs(grid) / 6))
     randomizer = solve("unbiased", whole, 1.0)
     spread = utility(randomizer, whole).noise / 400
-    center = CenterFacts(whole, (0.0, 52.0), 0, False, spread, explained, error)
+    center = CenterFacts(whole, (0.0, 52.0), 0, spread, explained, error)
     facts = ReleasedFacts(randomizer, whole, 0.1, 10**6, center=center)
     facts = replace(facts, records=round(100 * facts.whole_utility.noise / spread / 0.04))
 

@@ -13,7 +13,7 @@ from labeldp.pipelines.errors import UsageError
 from labeldp.pipelines.spec.written_files import LEDGER, RESULT, write_file
 
 READ = {
-    "center_groups", "check_claim", "claim_facts", "config", "file", "folder", "ids", "input", "label_classes",
+    "check_claim", "claim_facts", "config", "file", "folder", "ids", "input", "label_classes",
     "label_values", "noise_key_file", "path", "paths", "place", "prior", "published", "rows", "schema", "sign",
     "signer", "sources", "truth", "units",
 }  # fmt: skip

@@ -166,6 +166,7 @@ def test_a_changed_label_or_center_fails_the_audit(
             "release.center.residuals is not that of",
         ),
         ("release.json", lambda d: d["domain"].update(max=21.0), "release.domain is not that of the center of"),
+        ("mechanism.json", lambda d: d["center"].update(more=1), "center has other members than column"),
         ("mechanism.json", lambda d: d["center"]["counts"].pop(), "do not have one count for each cell"),
         ("mechanism.json", lambda d: d["center"].update(domain=[0.0, 1.0, 3.0]), "center.domain is not a grid"),
         ("mechanism.json", lambda d: d["center"].update(counts="9"), "center.counts is not an array"),

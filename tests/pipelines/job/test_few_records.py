@@ -36,14 +36,11 @@ def flags(tmp_path: Path, key_file: Path) -> dict[str, Any]:
         {"center": "linear"},
         {"center": "none", "epsilon": 0.4},
         {"center_column": "score", "epsilon": 0.4},
-        {"center": "linear", "center_groups": "kind=a"},
     ],
 )
 def test_an_automatic_release_of_few_records_costs_nothing(
     flags: dict[str, Any], invoke: Any, command: Any, tmp_path: Path, more: dict[str, Any]
 ) -> None:
-    if "center_groups" in more:
-        pq.write_table(pa.table({"score": SCORES, "kind": ["a"] * 50, "y": LABELS}), flags["input"])
     outcome = invoke(command("privatize", flags | {"output": tmp_path / "released"} | more))
     assert outcome.code == 1
     assert "50 records are too few for the epsilon of the labels" in outcome.error

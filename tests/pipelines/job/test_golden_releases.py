@@ -103,7 +103,6 @@ def _jobs() -> dict[str, tuple[str, dict[str, Any]]]:
         "gzip": ("tfrecord", {**LABELS, "compression": "gzip"}),
         "gzip parquet": ("parquet", {**LABELS, "compression": "gzip"}),
         "center column": ("parquet", {"mechanism": "unbiased", "center_column": "p"}),
-        "center groups": ("parquet", {"mechanism": "unbiased", "center_column": "p", "center_groups": "k=red,blue"}),
         "prior_epsilon": ("csv", {**LABELS, "prior_epsilon": 0.25, "rounding": "randomized"}),
         "where": ("parquet", {**LABELS, "where": "k=red"}),
         "units": ("csv", {**LABELS, "unit_column": "user", "max_records_per_unit": 2}),

@@ -87,9 +87,8 @@ def test_shards_are_the_same_for_any_number_of_workers_and_pyarrow_finds_every_r
 
 @pytest.mark.parametrize("format", ["parquet", "csv", "tfrecord"])
 def test_the_release_is_audited_and_can_be_the_input_of_another_one(format, partitioned, invoke, outputs, tree):
-    """The folders are features of the center and groups; all shards are in folders of both columns."""
-    center = {"center": "linear", "center_features": "month,country", "center_groups": "month=1,2"}
-    center["mechanism"] = "debiased_rr"
+    """The folders are features of the center; all shards are in folders of both columns."""
+    center = {"center": "linear", "center_features": "month,country", "mechanism": "debiased_rr"}
     own = {"partition_output": "country,month", **center}
     invoke(partitioned(format, **own)).ok()
     audited = invoke(["audit", str(outputs / "released"), "--data"]).ok()

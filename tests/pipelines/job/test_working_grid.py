@@ -231,17 +231,11 @@ def test_each_of_several_labels_has_its_own_grid(release: Any, invoke: Any, tmp_
     assert invoke(["audit", str(output), "--data"]).ok()
 
 
-def test_groups_and_units_take_a_fine_grid(release: Any, invoke: Any, tmp_path: Path) -> None:
+def test_units_around_a_center_take_a_fine_grid(release: Any, invoke: Any, tmp_path: Path) -> None:
     path = tmp_path / "log.csv"
-    rows = [f"{score},{'ab'[i % 2]},{i // 2},{y}" for i, (score, y) in enumerate(zip(SCORES, REVENUE, strict=True))]
-    path.write_text("\n".join(["score,kind,user,revenue", *rows]) + "\n")
-    own = {
-        "center_groups": "kind=a,b",
-        "center": "linear",
-        "center_features": "score",
-        "unit_column": "user",
-        "max_records_per_unit": 1,
-    }
+    rows = [f"{score},{i // 2},{y}" for i, (score, y) in enumerate(zip(SCORES, REVENUE, strict=True))]
+    path.write_text("\n".join(["score,user,revenue", *rows]) + "\n")
+    own = {"center": "linear", "center_features": "score", "unit_column": "user", "max_records_per_unit": 1}
     output = release(input=path, **own)
     manifest, _ = documents(output)
     assert manifest["declared_grid"]["labels"] == 40_001

@@ -150,7 +150,6 @@ CHANGES: dict[str, list[Change]] = {
         Change({"center_features": "f"}, dict.fromkeys(OF_CENTERS, AROUND), ("cells",)),
         Change({"center_features": "f"}, dict.fromkeys(("digest", "histogram"), AROUND), ("classes",)),
     ],
-    "center_groups": [Change({"center_groups": "k=red"}, bases=("column",))],
     "output": [Change({"output": "elsewhere"}, OUTPUT)],
     "output_table": [],
     "sign": [],
@@ -223,8 +222,7 @@ def _streams(release: Release, secret: bytes) -> Iterator[tuple[str, Any]]:
     if label.features is not None and not classes:
         linear = yield from _of_passes(label, records, remaining_epsilon(epsilon, prior_epsilon or 0.0), None, secret)
     if column.around_center:
-        centers = np.full(RECORDS, 1) * (1 if column.groups is None else column.groups.size)
-        records = dataclasses.replace(records, centers=centers)
+        records = dataclasses.replace(records, centers=np.full(RECORDS, 1))
     summary, name = count_labels(records, secret), label.mechanism.name
     found = release_prior(summary, column, epsilon, prior_epsilon, secret, name, linear)
     key = found.noise_key(secret)
