@@ -22,13 +22,11 @@ REVENUE = np.round(np.clip(60 * SCORES + np.exp(RNG.normal(2.5, 1.0, RECORDS)), 
 @pytest.fixture(scope="module")
 def flags(tmp_path_factory: pytest.TempPathFactory, key_file: Path) -> dict[str, Any]:
     path = tmp_path_factory.mktemp("revenue") / "log.csv"
-    # With ids, draws are the same in every run.
-    rows = [f"{id},{score:.5f},{label:.2f}" for id, (score, label) in enumerate(zip(SCORES, REVENUE, strict=True))]
-    path.write_text("\n".join(["id,score,revenue", *rows]) + "\n")
+    rows = [f"{score:.5f},{revenue:.2f}" for score, revenue in zip(SCORES.tolist(), REVENUE.tolist(), strict=True)]
+    path.write_text("\n".join(["score,revenue", *rows]) + "\n")
     return {
         "input": path,
         "input_format": "csv",
-        "id_column": "id",
         "label": "revenue",
         "label_min": 0,
         "label_max": 400,
