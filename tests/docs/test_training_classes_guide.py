@@ -40,15 +40,14 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, np.ndarray, np.
     p = 1 / (1 + np.exp(5 - 1.1 * features[:, 0] - 0.8 * features[:, 1] + 0.6 * features[:, 2]))
     true = (rng.uniform(size=len(p)) < p).astype(int)
     columns = dict(zip(("visits", "recency", "price"), features.T, strict=True))
-    pyarrow.csv.write_csv(pa.table({"id": np.arange(len(true)), **columns, "converted": true}), str(path / "log.csv"))
+    pyarrow.csv.write_csv(pa.table({**columns, "converted": true}), str(path / "log.csv"))
     (path / "noise.key").write_bytes(bytes(range(32)))
     (path / "noise.key").chmod(0o600)
     assert len(COMMANDS) == 2
     for command in COMMANDS:
         program, *argv = shlex.split(command.replace("\\\n", " "))
         assert program == "labeldp"
-        # With a fixed key and ids, releases are the same in every run.
-        argv = [sys.executable, "-m", "labeldp", *argv, "--noise_key_file", "noise.key", "--id_column", "id"]
+        argv = [sys.executable, "-m", "labeldp", *argv, "--noise_key_file", "noise.key"]
         subprocess.run(argv, cwd=path, check=True, capture_output=True)
     return path, true, p
 
