@@ -59,7 +59,7 @@ setup(
     package_data={
         "labeldp": ["py.typed"],
         "labeldp.pipelines.publish": ["*.json"],
-        "labeldp.pipelines.report": ["*.j2", "*.css"],
+        "labeldp.report": ["*.j2", "*.css"],
         "labeldp.templates": ["yaml/*.yaml", "dataflow/*", "kubernetes/*.yaml", "flink/**/*", "spark/*"],
     },
     install_requires=[

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from labeldp.audit.release_files import shard_problems
 from labeldp.mechanisms.core.budget import BudgetSplit
 from labeldp.mechanisms.release.bound_noise import NoiseBinding
-from labeldp.pipelines.audit.release_files import shard_problems
 from labeldp.pipelines.job.job_graph import _write_job_result
 from labeldp.pipelines.publish.sealed_result import unsealed
 from labeldp.transforms.io.filesystems import match, read_text

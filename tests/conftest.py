@@ -45,8 +45,8 @@ _USE = tuple(_TESTS / "mechanisms" / name for name in ("analysis", "center", "co
 # Lanes of tests by folder or file, the first that holds it; all others are of the lane `unit`.
 _LANE_PATHS = {
     "engine": ("flink", "spark"),
-    "browser": ("pipelines/report/test_report_browser.py",),
-    "privacy": ("pipelines/attack/test_whole_attack.py", "pipelines/attack/test_release_testers.py"),
+    "browser": ("labeldp/report/test_report_browser.py",),
+    "privacy": ("labeldp/attack/test_whole_attack.py", "labeldp/attack/test_release_testers.py"),
     "docs": ("docs",),
     "job": ("pipelines", "templates", "fuzz", "transforms/stores"),
 }

@@ -31,9 +31,9 @@ from labeldp.mechanisms.core.randomizer import variances
 from labeldp.mechanisms.registry import AUTO, default_rounding, mechanism_named
 from labeldp.mechanisms.release.label_column import LabelColumn
 from labeldp.mechanisms.release.prior_release import release_prior, solved
-from labeldp.pipelines.charts.line_chart import Line, draw_lines
-from labeldp.pipelines.study.dataset import Dataset, select_records
-from labeldp.pipelines.study.evaluation_cell import (
+from labeldp.report.line_chart import Line, draw_lines
+from labeldp.study.dataset import Dataset, select_records
+from labeldp.study.evaluation_cell import (
     CELL_CENTER,
     CLEAN,
     LINEAR_CENTER,

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from labeldp.pipelines.study.dataset import read_dataset
+from labeldp.study.dataset import read_dataset
 from labeldp.transforms.io.input_format import Format
 from run import RUNS
 from scipy.optimize import brentq

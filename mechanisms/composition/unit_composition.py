@@ -39,7 +39,7 @@ DELTA_MARGIN = Fraction(1, 1 << 20)
 _FRACTION_BITS = 96
 _PRECISION = 2.0**-20
 _GROWTH = 1 + 2.0**-6
-# Limits of the auditor (`pipelines/audit/unit_divergence.py`), in pure Python: what it cannot check is not used.
+# Limits of the auditor (`labeldp/audit/unit_divergence.py`), in pure Python: what it cannot check is not used.
 _MOST_SEGMENTS = 512
 _MOST_PAIRS_OF_RUNS = 1 << 22
 

@@ -504,7 +504,7 @@ class LabelPrivatizer:
         """
         release = self._latest()
         # Needs jinja2, which an extra installs.
-        from .memory_report import write_report
+        from labeldp.report.memory_report import write_report
 
         with _python_errors(InputError):
             write_report(

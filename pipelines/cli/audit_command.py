@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from ..audit.audit_release import NoRecords, audit_path, audit_report
-from ..audit.documents import printable
-from ..audit.signature_audit import NoPublicKey, Signer
+from labeldp.audit.audit_release import NoRecords, audit_path, audit_report
+from labeldp.audit.documents import printable
+from labeldp.audit.signature_audit import NoPublicKey, Signer
 
 _SECONDS_BETWEEN_LINES = 10.0
 

@@ -16,15 +16,16 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from labeldp.audit.audit_mechanism import Audit
+from labeldp.audit.audit_release import audit_path
+from labeldp.audit.signature_audit import Signer
+
 from ...mechanisms.analysis.utility import ReleasedFacts
 from ...mechanisms.analysis.verdict import release_warnings, verdict
 from ...mechanisms.core.budget import round_up
 from ...transforms.errors import InputError, StoreError
 from ...transforms.io.filesystems import FileSystems, exists, is_remote
 from ...transforms.stores.object_store import is_store
-from ..audit.audit_mechanism import Audit
-from ..audit.audit_release import audit_path
-from ..audit.signature_audit import Signer
 from ..errors import FieldError
 from ..ledger.ledger import Ledger
 from ..publish.manifest import manifest_facts, read_manifest

@@ -18,7 +18,6 @@ from ...transforms.errors import InputError
 from ...transforms.io.filesystems import is_remote
 from ...transforms.progress_log import LOGGER
 from ...transforms.stores.object_store import is_store
-from ..charts.text_format import Row, json_text, table_lines
 from ..errors import UsageError, one_line
 from ..flags.arguments import log_to_stderr
 from ..ledger.charged_runs import (
@@ -35,6 +34,7 @@ from ..ledger.spent_budget import SMALLEST_DELTA, Caps, SpentBudget, Window, com
 from ..spec.machine import check_extra, check_file
 from ..spec.written_files import TABLE, write_file
 from .exit_codes import run_command
+from .text_format import Row, json_text, table_lines
 
 _COLUMNS = ("day", "command", "label", "unit", "epsilon", "delta", "output")
 

@@ -12,16 +12,17 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
 
+from labeldp.audit.audit_mechanism import Audit
+from labeldp.audit.audit_release import audit_path
+from labeldp.audit.sampled_records import sampled_records
+from labeldp.audit.signature_audit import NoPublicKey, Signer
+from labeldp.audit.weight_runs import rounded_up
+
 from ...transforms.errors import InputError, StageError, StoreError
 from ...transforms.io.filesystems import FileSystems, exists, is_remote
 from ...transforms.progress_log import LOGGER
 from ...transforms.shards.reduced_shards import select_records
 from ...transforms.stores.object_store import is_store
-from ..audit.audit_mechanism import Audit
-from ..audit.audit_release import audit_path
-from ..audit.sampled_records import sampled_records
-from ..audit.signature_audit import NoPublicKey, Signer
-from ..audit.weight_runs import rounded_up
 from ..errors import UsageError, one_line
 from ..flags.arguments import log_to_stderr
 from ..job.run_pipeline import describe_failure

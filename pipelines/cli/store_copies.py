@@ -42,7 +42,7 @@ def run(args: argparse.Namespace, store_flags: Sequence[str]) -> int:
     """
     if getattr(args, "units", False):
         # It reads no prior but its input, as a job does, and takes the flags of a runner.
-        from .plan_units import run_units
+        from labeldp.study.plan_units import run_units
 
         return run_units(args, store_flags)
     work = importlib.import_module(f"labeldp.pipelines.cli.{args.command}_command").run

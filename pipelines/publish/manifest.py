@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
+from labeldp.audit.removal_statement import REMOVALS
 
 from ...mechanisms.analysis.utility import CenterFacts, ClassCounts, ReleasedFacts
 from ...mechanisms.center.cell_center import CellCenter
@@ -28,7 +29,6 @@ from ...mechanisms.noise.noisy_histogram import HISTOGRAM_SENSITIVITY
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import FileSystems, open_input, read_text
 from ...transforms.tfrecord.framing import read_records
-from ..audit.removal_statement import REMOVALS
 from ..spec.class_statement import ClassStatement
 from ..spec.mechanism_file import MechanismFile
 from .bill_of_materials import bill_statement

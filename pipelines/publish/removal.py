@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from labeldp.audit.manifest_audit import LABELS_FORMAT
+from labeldp.audit.removal_statement import REMOVALS
 
 from ...transforms.errors import InputError, named_file
 from ...transforms.io.filesystems import FileSystems, absolute, complete_file, open_file
 from ...transforms.progress_log import LOGGER, Progress
 from ...transforms.shards.reduced_shards import write_reduced
-from ..audit.manifest_audit import LABELS_FORMAT
-from ..audit.removal_statement import REMOVALS
 from ..errors import FieldError, UsageError
 from ..spec.label_folders import CENTER_NAME, MANIFEST_NAME, label_folders
 from ..spec.mechanism_file import MECHANISM_NAME

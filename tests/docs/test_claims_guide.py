@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 from labeldp.pipelines.cli.commands import main
-from labeldp.pipelines.report.claim_facts import FACTS, OF_RELEASE
+from labeldp.report.claim_facts import FACTS, OF_RELEASE
 
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs/guides/claims.md").read_text()

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from labeldp.pipelines.report.claim_facts import FACTS, OF_RELEASE
+from labeldp.report.claim_facts import FACTS, OF_RELEASE
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/nist_sp_800_226.md").read_text()

@@ -64,7 +64,7 @@ def test_data_sets_are_as_the_papers_describe_them(
 @pytest.mark.parametrize("name", sorted(_module("run").RUNS))
 def test_every_evaluation_is_one_that_the_command_accepts(prepared: Path, name: str) -> None:
     from labeldp.pipelines.cli.commands import parse
-    from labeldp.pipelines.cli.evaluate_command import parse_evaluation
+    from labeldp.study.evaluate_command import parse_evaluation
 
     args, _ = parse(_module("run").command(name, prepared))
     request = parse_evaluation(args)
@@ -78,7 +78,7 @@ def test_every_evaluation_is_one_that_the_command_accepts(prepared: Path, name: 
     ("name", "cell"), [("communities", "RPWithPrior,0.5,0.0544,0.0065"), ("housing", "Unbiased,0.8,1.42420,0.0700")]
 )
 def test_published_figures_are_whole(name: str, cell: str) -> None:
-    from labeldp.pipelines.study.evaluation_results import read_published
+    from labeldp.study.evaluation_results import read_published
 
     path = FOLDER / f"{name}_published.csv"
     found = read_published(str(path))
@@ -140,7 +140,7 @@ def test_simulated_features_explain_what_the_page_says() -> None:
 )
 def test_the_formula_is_the_mean_of_trained_models(release: str, tolerance: float) -> None:
     """At this size the noise dominates the first release, and bias the second."""
-    from labeldp.pipelines.study.evaluation_cell import CLEAN, Cell, Task, score_cell
+    from labeldp.study.evaluation_cell import CLEAN, Cell, Task, score_cell
 
     expect = _module("expect")
     computed = expect.expected(release, 20_000, 1.0, expect.simulate(20_000, 0, 50))

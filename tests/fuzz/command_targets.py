@@ -140,7 +140,8 @@ _NEEDED = {
 @contextlib.contextmanager
 def _without_work() -> Iterator[None]:
     """Ends the commands that would run a pipeline where they would start it."""
-    from labeldp.pipelines.cli import demo_command, evaluate_command
+    from labeldp.pipelines.cli import demo_command
+    from labeldp.study import evaluate_command
     from labeldp.transforms import InputError
 
     def stop(*_: Any) -> None:

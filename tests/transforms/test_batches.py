@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from labeldp.audit.audit_data import _plain
 from labeldp.mechanisms.noise.keyed_words import Identities, integer_identities, packed_identities, row_identities
-from labeldp.pipelines.audit.audit_data import _plain
 from labeldp.transforms import InputError, LabelledBatch
 from labeldp.transforms.arrow_values import plain_number_texts, single_values
 from labeldp.transforms.batches import LabelledBatchCoder, filter_batch, label_values, record_identities, replace_label

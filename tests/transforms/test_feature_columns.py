@@ -142,7 +142,7 @@ TIMES = [
 def test_times_are_the_same_text_as_category_in_tfrecords_and_for_the_audit(column: pa.Array) -> None:
     """In years beyond those of Python, too."""
     pytest.importorskip("google_crc32c")
-    from labeldp.pipelines.audit import shard_columns
+    from labeldp.audit import shard_columns
     from labeldp.transforms.tfrecord.example_decoder import ExampleDecoder
     from labeldp.transforms.tfrecord.example_encoder import encode_examples
 

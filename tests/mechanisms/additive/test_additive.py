@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from labeldp.audit.audit_mechanism import audit_mechanism
 from labeldp.mechanisms import ABSOLUTE, POISSON, SQUARED, Prior, Randomizer
 from labeldp.mechanisms.additive.exponential import Exponential
 from labeldp.mechanisms.additive.gaussian import Gaussian, gaussian_weights
@@ -18,7 +19,6 @@ from labeldp.mechanisms.additive.laplace import Laplace
 from labeldp.mechanisms.additive.output_grid import make_output_grid
 from labeldp.mechanisms.additive.staircase import Staircase
 from labeldp.mechanisms.core.certificate import hockey_stick
-from labeldp.pipelines.audit.audit_mechanism import audit_mechanism
 from scipy.special import ndtr
 
 TOTAL = 1 << 62

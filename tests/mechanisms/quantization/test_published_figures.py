@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from labeldp.audit.audit_mechanism import audit_mechanism
 from labeldp.mechanisms import ABSOLUTE, POISSON, SQUARED, Prior
 from labeldp.mechanisms.quantization import ERM, MVU, OPTM, RQM, Quantizer
 from labeldp.mechanisms.quantization.bin_selection import (
@@ -16,7 +17,6 @@ from labeldp.mechanisms.quantization.bin_selection import (
 )
 from labeldp.mechanisms.quantization.input_scale import Inputs
 from labeldp.mechanisms.quantization.optm import _Problem
-from labeldp.pipelines.audit.audit_mechanism import audit_mechanism
 
 K = 401
 VALUES = np.linspace(-1, 1, K)

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from labeldp.audit.audit_mechanism import audit_mechanism
 from labeldp.mechanisms import SQUARED, Prior
 from labeldp.mechanisms.response.debiased_rr import DebiasedResponse
 from labeldp.mechanisms.response.randomized_response import RandomizedResponse
-from labeldp.pipelines.audit.audit_mechanism import audit_mechanism
 
 TOTAL = 1 << 62
 

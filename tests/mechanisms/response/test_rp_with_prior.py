@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from labeldp.audit.audit_mechanism import audit_mechanism
 from labeldp.mechanisms import ABSOLUTE, LOSSES, POISSON, SQUARED, Prior
 from labeldp.mechanisms.response.rp_with_prior import (
     RPWithPrior,
     best_interval,
     label_cells,
 )
-from labeldp.pipelines.audit.audit_mechanism import audit_mechanism
 
 TOTAL = 1 << 62
 OUTSIDE = pytest.mark.parametrize("outside", ["clamp", "uniform"])

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from labeldp.audit.audit_mechanism import audit_mechanism
 from labeldp.mechanisms import Prior
 from labeldp.mechanisms.response.randomized_response import RandomizedResponse
 from labeldp.mechanisms.response.rr_top_k import RRTopK, top_labels
-from labeldp.pipelines.audit.audit_mechanism import audit_mechanism
 from scipy.optimize import linprog
 
 TOTAL = 1 << 62

@@ -21,6 +21,6 @@ def test_choices_are_those_of_the_code() -> None:
 
 
 def test_models_are_those_of_the_code() -> None:
-    from labeldp.pipelines.study.models import MODELS
+    from labeldp.study.models import MODELS
 
     assert tuple(MODELS) == choices.MODELS

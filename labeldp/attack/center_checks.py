@@ -1,0 +1,178 @@
+"""Attack on a mechanism of residuals around a center: the channel from labels, and checks of changed centers.
+
+Residuals of one record around one center are differences of labels. So the checks of labels attack the channel from the
+labels of the domain to released labels, for records that all have one center. Further checks change the centers alone.
+With groups, all records are in the group of the longest range, and a further check changes the group alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+import numpy as np
+
+from ..mechanisms.analysis.privacy_attacks import select_event
+from ..mechanisms.center.group_ranges import GroupRanges
+from ..mechanisms.center.residuals import ResidualDomain
+from ..mechanisms.core.budget import MAX_EPSILON
+from ..mechanisms.core.integer_weights import TOTAL
+from ..mechanisms.core.prior import Prior
+from ..mechanisms.core.randomizer import Randomizer
+from .claims import Claim, Finding, Setting, output_codes
+from .release_function import BlackBox, ReleaseFunction, SamplerError
+from .sampler_checks import MOST_PAIRS, RECORDS, bound_epsilon, bound_finding, histogram_runs, two_labels
+
+# A mixture of two rows of weights is rounded to integers, which may raise its epsilon by about this share of it.
+_MIXED = 1e-9
+# Outputs are put into at most this many groups; whether two outputs are equal is kept as well.
+_GROUPS = 16
+
+
+def around_center(claim: Claim, function: ReleaseFunction, residuals: ResidualDomain) -> tuple[BlackBox, Claim]:
+    """Makes the sampler of labels around one center, and the claims about it, for a mechanism of residuals.
+
+    Its labels are those with a residual in the range, and one more on each side, which is clipped. `residuals` are
+    those of the public label domain.
+    """
+    ranges, group = claim.randomizer.group_ranges, 0
+    if ranges is None:
+        first = residuals.place(claim.randomizer.labels) - residuals.most
+        last = first + len(claim.randomizer.labels) - 1
+    else:
+        group = int(GroupRanges(ranges).lengths.argmax())
+        first, last = ranges[group]
+    low, high = max(0, -first), min(residuals.most, residuals.most - last)
+    center = (low + high) // 2 if low <= high else residuals.most // 2
+    reached = np.arange(max(center + first - 1, 0), min(center + last + 1, residuals.most) + 1)
+    box = BlackBox(
+        function, residuals.labels[reached], residuals, center, len(ranges or ()), group, claim.unit is not None
+    )
+    randomizer = _channel(claim.randomizer, residuals, box.domain, center, group)
+    return box, Claim(
+        randomizer, Prior(box.domain, np.ones(len(reached))), claim.prior_epsilon, None, claim.unit, claim.unit_labels
+    )
+
+
+def _channel(
+    randomizer: Randomizer, residuals: ResidualDomain, labels: np.ndarray, center: int, group: int
+) -> Randomizer:
+    """Randomizer of some labels of the domain around the center of an index, for records of a group."""
+    if randomizer.group_ranges is not None:
+        return _group_channel(randomizer, GroupRanges(randomizer.group_ranges), residuals, labels, center, group)
+    first = residuals.place(randomizer.labels) - residuals.most
+    steps = np.searchsorted(residuals.labels, labels) - center
+    rows = randomizer.weights[np.clip(steps - first, 0, len(randomizer.labels) - 1)]
+    outputs = residuals.labels[center] + randomizer.outputs
+    return Randomizer(labels, outputs, rows, randomizer.epsilon, randomizer.mechanism, delta=randomizer.delta)
+
+
+def _group_channel(
+    randomizer: Randomizer, ranges: GroupRanges, residuals: ResidualDomain, labels: np.ndarray, center: int, group: int
+) -> Randomizer:
+    """The randomizer of `_channel` for groups: a row is the mixture of those of the two positions of a residual."""
+    steps = np.searchsorted(residuals.labels, labels) - center
+    (low, high), last = ranges.ends[group], len(randomizer.labels) - 1
+    rows = []
+    for step in np.clip(steps, low, high).tolist():
+        below, rest = divmod((step - low) * last, high - low)
+        pair = zip(*(randomizer.weights[place].tolist() for place in (below, min(below + 1, last))), strict=True)
+        row = [(one * (high - low - rest) + other * rest) // (high - low) for one, other in pair]
+        row[row.index(max(row))] += TOTAL - sum(row)
+        rows.append(row)
+    outputs = residuals.labels[center] + ranges.outputs(randomizer, residuals)[group]
+    epsilon = min(randomizer.epsilon * (1 + _MIXED), MAX_EPSILON)
+    weights = np.array(rows, np.uint64)
+    return Randomizer(labels, outputs, weights, epsilon, randomizer.mechanism, delta=randomizer.delta)
+
+
+def check_changed_centers(box: BlackBox, claim: Claim, setting: Setting) -> Iterator[Finding]:
+    """Releases the same labels around two centers under one key, and bounds the epsilon of both releases together.
+
+    Their noise must be independent. The two releases together then have twice the epsilon of one; with the same noise,
+    an observer sees two outputs of one draw, and the exact difference of two histograms.
+
+    Yields the findings "changed centers", with groups "changed groups", and "their histogram", only if a prior is
+    released. The sampler is made by `around_center`. Raises SamplerError if it fails.
+    """
+    # A neighboring center moves each residual by a step: another row of the mechanism, if there is one.
+    neighbor = box.center + 1 if box.residuals is not None and box.center < box.residuals.most else box.center - 1
+    yield _check_labels("changed centers", box, claim, setting, ((box.center, box.group), (neighbor, box.group)))
+    if box.groups:
+        other = (box.group + 1) % box.groups
+        yield _check_labels("changed groups", box, claim, setting, ((box.center, box.group), (box.center, other)))
+    if box.release(np.zeros(1, np.int64), np.arange(1), next(setting.keys("probe"))).prior is not None:
+        yield _check_histogram(box, claim, setting)
+
+
+def _check_labels(
+    check: str, box: BlackBox, claim: Claim, setting: Setting, contexts: tuple[tuple[int, int], tuple[int, int]]
+) -> Finding:
+    """Half of the records have one label, half another, in both releases; contexts are their centers and groups."""
+    residuals = box.residuals
+    assert residuals is not None
+    count, keys = min(setting.draws // 4, MOST_PAIRS), setting.keys(check)
+    ends = two_labels(_channel(claim.randomizer, residuals, box.domain, box.center, box.group))
+    outputs, ranges = claim.randomizer.outputs, claim.randomizer.group_ranges
+    tables = outputs[None, :] if ranges is None else GroupRanges(ranges).outputs(claim.randomizer, residuals)
+    groups = min(_GROUPS, len(outputs) + 1)
+    kinds = np.arange(count) % 2
+
+    def counts() -> np.ndarray:
+        key, codes = next(keys), []
+        for center, group in contexts:
+            released = box.release(ends[kinds], np.arange(count), key, center, group).labels
+            # The sums as a release computes them: two outputs may become one.
+            codes.append(output_codes(residuals.labels[center] + tables[group], released))
+        one, two = (code * groups // (len(outputs) + 1) for code in codes)
+        cells = ((kinds * groups + one) * groups + two) * 2 + (codes[0] == codes[1])
+        return np.bincount(cells, minlength=4 * groups**2).reshape(2, -1)
+
+    select, bound = counts(), counts()
+    delta = min(2 * claim.delta, 1.0)
+    event = select_event(select, count // 2, setting.alpha, delta)
+    where = "around two centers" if contexts[0][1] == contexts[1][1] else "in two groups"
+    about = f"pairs of labels released {where}, {2 * count:,} drawn"
+    fresh = bound[[event.first, event.second]]
+    return bound_finding(check, event, fresh, 2 * claim.epsilon, delta, setting.alpha, about)
+
+
+def _check_histogram(box: BlackBox, claim: Claim, setting: Setting) -> Finding:
+    """The released counts around one center, minus those around another, in two neighboring inputs."""
+    center = _telling_center(box)
+    base = np.repeat([0, len(box.domain) - 1], RECORDS // 2)
+    neighbor = base.copy()
+    neighbor[0] = base[-1]
+    keys, ids = setting.keys("their histogram"), np.arange(RECORDS)
+
+    def difference(indices: np.ndarray, key: bytes) -> float:
+        one, two = (box.release(indices, ids, key, around).prior for around in (None, center))
+        if one is None or two is None or not np.all(np.isfinite(one - two)):
+            raise SamplerError("the sampler must release a prior of finite weights in each run, or in none")
+        marks = np.tile(_marks(len(one) // max(box.groups, 1)), max(box.groups, 1))
+        return float(((one - two) * marks).sum())
+
+    runs = histogram_runs(len(box.domain), setting)
+    used = [next(keys) for _ in range(runs)]
+    values = np.array([[difference(indices, key) for indices in (base, neighbor)] for key in used])
+    doubled = dataclasses.replace(claim, prior_epsilon=2 * claim.prior_epsilon)
+    return bound_epsilon("their histogram", values, doubled, setting)
+
+
+def _marks(cells: int) -> np.ndarray:
+    """A weight for each cell, by which differences of histograms are told apart; shape (cells,), integers."""
+    return np.arange(cells) ** 2
+
+
+def _telling_center(box: BlackBox) -> int:
+    """Another center, around which a change of one label does not move the same marks."""
+    residuals = box.residuals
+    assert residuals is not None
+    ends = np.searchsorted(residuals.labels, box.domain[[0, -1]])
+    marks = _marks(residuals.cells)
+
+    def moved(center: int) -> int:
+        return int(np.diff(marks[residuals.cells_of(ends - center)])[0])
+
+    others = [center for center in range(residuals.most + 1) if moved(center) != moved(box.center)]
+    return min(others, key=lambda center: abs(center - box.center))

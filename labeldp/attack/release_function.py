@@ -1,0 +1,298 @@
+"""Release functions: what the checks attack, as a function of labels, record identities and a key.
+
+`KeyedRelease` is that of this project: digest, noise key, noisy prior, words, alias table. It calls the functions that
+the stages of a job call, in the same order, without Beam. A test compares it with the stages.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import os
+import sys
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..mechanisms.center.group_ranges import LabelGroups
+from ..mechanisms.center.residuals import ResidualDomain
+from ..mechanisms.core.budget import BudgetSplit
+from ..mechanisms.core.label_classes import LabelClasses
+from ..mechanisms.core.prior import Prior
+from ..mechanisms.core.randomizer import Randomizer
+from ..mechanisms.noise.keyed_words import Identities, first_repeated, integer_identities
+from ..mechanisms.noise.noisy_histogram import noisy_counts
+from ..mechanisms.release.bound_noise import make_binding
+from ..mechanisms.release.label_column import LabelColumn
+from ..mechanisms.release.label_draws import LabelSampler
+from ..mechanisms.release.label_records import LabelRecords, count_labels
+from ..mechanisms.release.unit_bound import UnitBound, over_limit, priorities, unit_words
+from ..pipelines.errors import UsageError
+
+ReleaseFunction = Callable[..., Any]
+"""Release function (labels, ids, key), or with a center (labels, ids, key, centers), or with groups as well
+(labels, ids, key, centers, groups), as users write it.
+
+It takes the labels of n records (shape (n,), float64, labels of the domain, of classes their places), their ids (shape
+(n,), int64) and the secret key (32 bytes). It returns the n released labels; or a pair of the released labels and the
+released prior, one weight for each label of the domain (None for no prior). It raises ValueError if it refuses the
+records.
+
+For a mechanism of residuals it takes the centers as well (shape (n,), float64, labels of the domain), and in place of
+the prior it returns the noised count of each cell of residuals. With groups it takes the number of the group of each
+record (shape (n,), int64), and returns the counts of the cells of the first group, then of the second, and so on.
+
+For a mechanism of privacy units it takes the unit of each record as the keyword `units` as well (shape (n,), int64).
+The released label of a record beyond the bound of its unit is NaN.
+"""
+
+COLUMN, ID_COLUMN, CENTER_COLUMN, GROUP_COLUMN = "label", "id", "center", "group"
+"""Names of the label column, the id column, the center column and that of the groups, to which the noise is bound."""
+UNIT_COLUMN = "unit"
+"""Namespace of the units; their real column is that of the file, to which the noise is bound."""
+
+
+class Release(NamedTuple):
+    """Result of a release function.
+
+    Attributes:
+      labels: Shape (n,), float64: the released labels.
+      prior: Shape (k,), float64: the weights of the released prior, with a center the noised counts of the cells of
+        residuals; None if none was released.
+    """
+
+    labels: np.ndarray
+    prior: np.ndarray | None
+
+
+class SamplerError(Exception):
+    """A release function failed, or returned something else than a release."""
+
+
+class BlackBox:
+    """A release function whose results are checked for their form.
+
+    Attributes:
+      domain: Shape (k,), the labels of the domain; with a center, some of them.
+      residuals: Residuals of the whole domain; None for labels without a center.
+      center: Index of the center of all records in the whole domain.
+      groups: Number of groups; 0 without groups.
+      group: Group of all records.
+      has_units: Whether the function takes units.
+    """
+
+    def __init__(
+        self,
+        function: ReleaseFunction,
+        domain: np.ndarray,
+        residuals: ResidualDomain | None = None,
+        center: int = 0,
+        groups: int = 0,
+        group: int = 0,
+        has_units: bool = False,
+    ):
+        """Wraps a release function; the other arguments are the attributes."""
+        self.domain = domain
+        self.residuals = residuals
+        self.center = center
+        self.groups = groups
+        self.group = group
+        self.has_units = has_units
+        self._function = function
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        """Places of the first and of the last label in the released prior."""
+        if self.residuals is None:
+            return 0, -1
+        steps = np.searchsorted(self.residuals.labels, self.domain[[0, -1]]) - self.center
+        first, last = (self.group * self.residuals.cells + self.residuals.cells_of(steps)).tolist()
+        return first, last
+
+    def release(
+        self,
+        indices: np.ndarray,
+        ids: np.ndarray,
+        key: bytes,
+        center: int | None = None,
+        group: int | None = None,
+        units: np.ndarray | None = None,
+    ) -> Release:
+        """Releases records by the indices of their labels in the domain, shape (n,).
+
+        The ids and units have shape (n,), int64; the key has 32 bytes. `center`, an index in the whole domain, and
+        `group` are those of all records, by default the attributes; without `units`, each record has a unit of its own.
+        Raises SamplerError if the function fails, also by refusing the records, or returns something else than a
+        release.
+        """
+        try:
+            return self.try_release(indices, ids, key, center, group, units)
+        except ValueError as error:
+            raise SamplerError(f"the sampler refused records with different ids: {error}") from None
+
+    def try_release(
+        self,
+        indices: np.ndarray,
+        ids: np.ndarray,
+        key: bytes,
+        center: int | None = None,
+        group: int | None = None,
+        units: np.ndarray | None = None,
+    ) -> Release:
+        """Releases records that the function may refuse, as `release` does.
+
+        Raises ValueError if the function refuses the records, and SamplerError if it fails otherwise, or returns
+        something else than a release.
+        """
+        centers, weights = [], (len(self.domain), "weights, one for each label of the domain")
+        if self.residuals is not None:
+            centers = [np.full(len(ids), self.residuals.labels[self.center if center is None else center])]
+            weights = (self.residuals.cells * max(self.groups, 1), "counts, one for each cell of residuals")
+        if self.groups:
+            centers.append(np.full(len(ids), self.group if group is None else group))
+        named = {"units": np.arange(len(ids)) if units is None else units} if self.has_units else {}
+        try:
+            result = self._function(self.domain[indices], ids, key, *centers, **named)
+        except ValueError:
+            raise
+        except Exception as error:
+            raise SamplerError(f"the sampler failed: {type(error).__name__}: {error}") from None
+        labels, prior = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
+        return Release(
+            _numbers(labels, len(ids), "released labels, one for each record"),
+            None if prior is None else _numbers(prior, *weights),
+        )
+
+
+def _numbers(values: Any, count: int, what: str) -> np.ndarray:
+    try:
+        array = np.asarray(values, np.float64)
+    except (TypeError, ValueError):
+        raise SamplerError(f"the sampler must return {what}, as numbers") from None
+    if array.shape != (count,):
+        raise SamplerError(f"the sampler must return {what}: shape ({count},), not {array.shape}")
+    return array
+
+
+def load_sampler(name: str) -> ReleaseFunction:
+    """Imports the release function MODULE:FUNCTION of `--sampler`; modules of the current folder can be named.
+
+    Raises UsageError if the name is malformed, or the module or the function cannot be imported.
+    """
+    module_name, colon, function_name = name.partition(":")
+    if not (module_name and colon and function_name):
+        raise UsageError(f"--sampler takes MODULE:FUNCTION, not {name!r}")
+    folder = os.getcwd()
+    sys.path.insert(0, folder)
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:
+        raise UsageError(f"--sampler {name}: the module cannot be imported ({type(error).__name__}: {error})") from None
+    finally:
+        sys.path.remove(folder)
+    function = getattr(module, function_name, None)
+    if not callable(function):
+        raise UsageError(f"--sampler {name}: {module_name} has no function {function_name}")
+    return function
+
+
+class KeyedRelease:
+    """Release function of a mechanism file, as `apply` and `privatize` release records with an id column.
+
+    Attributes:
+      randomizer: The randomizer.
+      prior_epsilon: Epsilon of the released histogram; 0 for a public prior, which is not released again.
+      residuals: Residuals of the label domain, some of which the randomizer takes; None for labels without a center.
+      unit: Privacy unit; None for single records.
+    """
+
+    def __init__(
+        self,
+        randomizer: Randomizer,
+        prior_epsilon: float,
+        residuals: ResidualDomain | None = None,
+        unit: UnitBound | None = None,
+        classes: LabelClasses | None = None,
+    ):
+        """Makes the release function, for labels that are numbers, or places of classes.
+
+        Raises ValueError if the epsilon of the prior is out of range.
+        """
+        self.randomizer = randomizer
+        self.prior_epsilon = prior_epsilon
+        self._budget = BudgetSplit(prior_epsilon, randomizer.epsilon)
+        self.residuals = residuals
+        self.unit = unit
+        labels, center, groups = randomizer.labels, None, None
+        if residuals is not None:
+            labels, center = residuals.labels, CENTER_COLUMN
+            if randomizer.group_ranges is not None:
+                groups = LabelGroups(GROUP_COLUMN, tuple(map(str, range(len(randomizer.group_ranges) - 1))))
+        # In the file, the column of units may have the name that the label has here.
+        bound = unit if unit is None or unit.column != COLUMN else dataclasses.replace(unit, column=UNIT_COLUMN)
+        domain = tuple(labels.tolist())
+        named = {"center": center, "groups": groups, "unit": bound, "classes": classes}
+        self._column = LabelColumn(COLUMN, domain, ID_COLUMN, **named)
+
+    def __call__(
+        self,
+        labels: np.ndarray,
+        ids: np.ndarray,
+        key: bytes,
+        centers: np.ndarray | None = None,
+        groups: np.ndarray | None = None,
+        units: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """Releases n records, as labels of shape (n,), NaN beyond the bounds of their units, and the noised histogram.
+
+        The histogram is given as weights, shape (k,), or None. With a center, there are the noised counts of the cells
+        of residuals in place of the weights, with groups group after group. The prior is not estimated from the
+        histogram: that would take longer, and says no more than the counts, which are released as well.
+
+        Labels and centers are finite, float64; ids, numbers of groups and numbers of units are int64; all of them have
+        shape (n,). The key has 32 bytes. Raises ValueError if two records have the same id, or there are centers but no
+        residuals or the reverse, or groups but no ranges or the reverse, or units but no bound or the reverse.
+        """
+        identities = integer_identities(ID_COLUMN, ids)
+        if first_repeated(identities.blocks) is not None:
+            raise ValueError("two records have the same id")
+        if (centers is None) != (self.residuals is None):
+            raise ValueError("a mechanism of residuals takes centers, and no other does")
+        if (groups is None) != (self._column.groups is None):
+            raise ValueError("a mechanism of groups takes groups, and no other does")
+        if (units is None) != (self.unit is None):
+            raise ValueError("a mechanism of privacy units takes units, and no other does")
+        if units is None or self.unit is None:
+            return self._release(labels, identities, key, centers, groups)
+        hashes = unit_words(key, integer_identities(UNIT_COLUMN, units))
+        kept = ~over_limit(hashes, priorities(key, identities), self.unit.max_records)
+        released = np.full(len(labels), np.nan)
+        centers, groups = (None if values is None else values[kept] for values in (centers, groups))
+        of_kept = integer_identities(ID_COLUMN, ids[kept])
+        released[kept], histogram = self._release(labels[kept], of_kept, key, centers, groups)
+        return released, histogram
+
+    def _release(
+        self,
+        labels: np.ndarray,
+        identities: Identities,
+        key: bytes,
+        centers: np.ndarray | None,
+        groups: np.ndarray | None,
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """Releases records within the bounds of their units."""
+        column, randomizer, bound = self._column, self.randomizer, None
+        if centers is not None:
+            # They are labels of the domain, which are not rounded.
+            bound = column.indices(centers, identities, key)
+            if groups is not None and column.groups is not None:
+                bound = bound * column.groups.size + groups
+        records = LabelRecords(column, labels, identities, bound)
+        summary = count_labels(records, key)
+        noise_key = make_binding(summary, column, self._budget, key).noise_key(key)
+        released = LabelSampler(randomizer, noise_key, key).sample(records)
+        if centers is None and self.prior_epsilon == 0:
+            return released, None
+        counts = noisy_counts(summary.counts, self.prior_epsilon, noise_key)
+        return released, Prior.from_counts(randomizer.labels, counts).weights if centers is None else counts

@@ -1,0 +1,133 @@
+"""Channel of a release, record by record: the probability of the released label for each label of the domain."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from ..mechanisms.center.group_ranges import GroupRanges
+from ..mechanisms.release.label_column import LabelColumn
+from ..transforms.errors import InputError
+from .claims import Claim
+
+# Relative to the largest label: labels of TFRecords are float32.
+_FLOAT32 = 2.0**-22
+
+
+@dataclass(frozen=True, eq=False)
+class ReleasedLabels:
+    """Released columns that depend on the labels of n records.
+
+    Attributes:
+      labels: Released labels, shape (n,), float64; of classes, their places.
+      centers: Centers, shape (n,), float64, NaN where missing; None without a center of numbers.
+      groups: Number of each record's group, shape (n,), integers; None without groups.
+      probabilities: Probabilities that classes were drawn from, shape (n, K); None for all other labels.
+    """
+
+    labels: np.ndarray
+    centers: np.ndarray | None = None
+    groups: np.ndarray | None = None
+    probabilities: np.ndarray | None = None
+
+    @property
+    def columns(self) -> np.ndarray:
+        """All of it as numbers to learn from, shape (n, c)."""
+        found = [self.labels[:, None]]
+        if self.centers is not None:
+            found += [self.centers[:, None], (self.labels - self.centers)[:, None]]
+        if self.probabilities is not None:
+            found.append(self.probabilities)
+        return np.concatenate(found, axis=1)
+
+    @property
+    def known_before(self) -> np.ndarray | None:
+        """Columns that a center adds to the features, without the label, shape (n, c); None without a center."""
+        return self.probabilities if self.centers is None else self.centers[:, None]
+
+
+class ReleasedChannel:
+    """Likelihoods of the released labels of n records.
+
+    Attributes:
+      domain: Labels of the public domain, shape (K,), float64.
+    """
+
+    def __init__(self, claim: Claim, released: ReleasedLabels, column: LabelColumn):
+        """Finds the output of each record.
+
+        The claim is that of a randomizer, not of a center of classes. Raises InputError, which names the record, if a
+        released label is no output of the mechanism.
+        """
+        self._randomizer, self._column = claim.randomizer, column
+        self._ranges = None if claim.randomizer.group_ranges is None else GroupRanges(claim.randomizer.group_ranges)
+        self.domain = column.labels
+        self._centers = np.zeros(len(released.labels), np.intp)
+        if column.center is not None and released.centers is not None:
+            self._centers = column.center_indices(released.centers)[0]
+        self._groups = np.zeros(len(released.labels), np.intp) if released.groups is None else released.groups
+        self._outputs = self._find_outputs(released.labels)
+
+    def _find_outputs(self, labels: np.ndarray) -> np.ndarray:
+        around = self.domain[self._centers] if self._column.center is not None else np.zeros(len(labels))
+        drawn, places = labels - around, np.empty(len(labels), np.intp)
+        for group, outputs in enumerate(self._output_table):
+            rows = np.flatnonzero(self._groups == group)
+            places[rows] = np.searchsorted((outputs[1:] + outputs[:-1]) / 2, drawn[rows])
+        largest = np.abs(labels).max(initial=0.0) + np.abs(self._output_table).max()
+        wrong = np.abs(self._output_table[self._groups, places] - drawn) > _FLOAT32 * largest
+        if wrong.any():
+            raise InputError(
+                f"record {int(wrong.argmax())} of the release has a label that is no output of its mechanism: run "
+                "labeldp audit --data"
+            )
+        return places
+
+    @cached_property
+    def _probabilities(self) -> np.ndarray:
+        return self._randomizer.probabilities()
+
+    @cached_property
+    def _output_table(self) -> np.ndarray:
+        """Outputs of each group, shape (groups, m), rows ascending."""
+        randomizer = self._randomizer
+        if self._ranges is None:
+            return randomizer.outputs[None, :]
+        return self._ranges.outputs(randomizer, self._column.residuals)
+
+    @cached_property
+    def _rows_of_steps(self) -> np.ndarray:
+        """Probabilities of the outputs for each residual of the domain, shape (groups, 2 K - 1, m)."""
+        most, chances = len(self.domain) - 1, self._probabilities
+        steps = np.arange(-most, most + 1)
+        if self._ranges is None:
+            first = self._column.residuals.place(self._randomizer.labels) - most
+            return chances[np.clip(steps - first, 0, len(chances) - 1)][None]
+        return np.stack([self._mixed(chances, steps, group) for group in range(len(self._ranges.ends))])
+
+    def _mixed(self, chances: np.ndarray, steps: np.ndarray, group: int) -> np.ndarray:
+        """Probabilities of residuals between two positions, of which one is drawn."""
+        assert self._ranges is not None
+        below, above = self._ranges.spread(steps, group, len(chances))
+        upper = chances[np.minimum(below + 1, len(chances) - 1)]
+        return (1 - above)[:, None] * chances[below] + above[:, None] * upper
+
+    def likelihood(self, rows: np.ndarray) -> np.ndarray:
+        """Probability of the released label of some records for each label of the domain, shape (m, K)."""
+        outputs = self._outputs[rows]
+        if self._column.center is None:
+            return self._probabilities.T[outputs]
+        most = len(self.domain) - 1
+        steps = np.arange(most + 1)[None, :] - self._centers[rows][:, None] + most
+        return self._rows_of_steps[self._groups[rows][:, None], steps, outputs[:, None]]
+
+
+def channel_column(claim: Claim, label: str, center: str | None) -> LabelColumn:
+    """Label column with the public domain of a claim; `center` is the name of its center column, None without one."""
+    if claim.classes is not None:
+        return LabelColumn(label, claim.classes.domain, classes=claim.classes)
+    if claim.residuals is None:
+        return LabelColumn(label, tuple(claim.randomizer.labels.tolist()))
+    return LabelColumn(label, tuple(claim.residuals.labels.tolist()), center=center)

@@ -1,0 +1,176 @@
+"""`labeldp report`: audits releases or mechanism files, and explains one, or compares two, in one HTML page.
+
+Or it states a release in a claim file, or compares it with one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from collections.abc import Sequence
+
+from ..audit.audit_release import audit_path
+from ..pipelines.cli.exit_codes import run_command
+from ..pipelines.errors import UsageError, one_line
+from ..pipelines.flags.arguments import local_copy
+from ..pipelines.flags.release_flags import REPORT_NAME
+from ..pipelines.spec.label_folders import LABELS_NAME, SIGNATURE_NAME, label_folders
+from ..pipelines.spec.machine import check_extra, check_file
+from ..pipelines.spec.written_files import NEW, write_file
+from ..transforms.errors import InputError
+from ..transforms.io.filesystems import is_remote
+from .report_input import read_report_input
+
+_CLAIM_FLAGS = ("claim", "claim_facts", "claim_template", "check_claim")
+_CLAIM_NAME = re.compile(r"[a-z0-9_]+\.yaml")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the command and prints the path of the page, or of the claim file.
+
+    Exit code 0 if it was written, or a claim states the release; 1 if a check failed or a file cannot be read, 2 for
+    bad usage.
+    """
+
+    def work() -> None:
+        if any(getattr(args, name) is not None for name in _CLAIM_FLAGS):
+            _claim(args)
+            return
+        check_extra("labeldp report", "evaluation", "jinja2")
+        _check_inputs(args)
+        _check_ledger(args.ledger)
+        pages = {default_output(path): [path] for path in _of_labels(args.paths[0])}
+        if args.output is not None:
+            pages = {args.output: args.paths}
+        for output in pages:
+            _check_output(output)
+        for output, paths in pages.items():
+            _write_page(args, paths, output)
+            print(f"report     {one_line(output)}")
+
+    return run_command("labeldp report", work, (InputError,))
+
+
+def _claim(args: argparse.Namespace) -> None:
+    """Writes a claim file or a template of facts, or checks a claim file."""
+    from .claim_facts import facts_template, read_facts
+    from .claim_file import claim_document, claim_problems, claim_text
+    from .claimed_release import read_claimed
+
+    _check_claim_flags(args)
+    _check_ledger(args.ledger)
+    path = args.paths[0]
+    claimed = read_claimed(local_copy(args, path), args.ledger, path)
+    if args.claim_template is not None:
+        _write("--claim_template", args.claim_template, facts_template(claimed.release.needed_facts))
+        print(f"template   {one_line(args.claim_template)}: fill it in, for --claim_facts")
+    elif args.claim is not None:
+        facts = read_facts(args.claim_facts, claimed.release.needed_facts)
+        _write("--claim", args.claim, claim_text(claim_document(claimed, facts)))
+        print(f"claim      {one_line(args.claim)}")
+    else:
+        problems = claim_problems(claimed, args.check_claim)
+        if problems:
+            raise InputError(f"{args.check_claim} does not state {path}: {'; '.join(problems)}")
+        ledger = "" if claimed.charged else "; its statement on a ledger was not compared, because there is no ledger"
+        print(f"claim      {one_line(args.check_claim)} states this release{ledger}")
+
+
+def _check_claim_flags(args: argparse.Namespace) -> None:
+    if len(args.paths) > 1:
+        raise UsageError(f"{len(args.paths)} releases are given: a claim is about one")
+    for name in ("output", "party"):
+        if getattr(args, name) is not None:
+            raise UsageError(f"--{name} is for the page: make page and claim with two commands")
+    given = [name for name in _CLAIM_FLAGS if getattr(args, name) is not None]
+    if given == ["claim"]:
+        raise UsageError("--claim needs --claim_facts, a file that --claim_template writes to be filled in")
+    if given == ["claim_facts"]:
+        raise UsageError("--claim_facts needs --claim, the file to write")
+    if len(given) > 1 and given != ["claim", "claim_facts"]:
+        raise UsageError(f"{' and '.join(f'--{name}' for name in given)}: give one of them")
+    if args.claim is not None and not _CLAIM_NAME.fullmatch(os.path.basename(args.claim)):
+        raise UsageError(
+            f"--claim {args.claim}: the registry takes names of lower-case letters, digits and _ that end in .yaml"
+        )
+    for name in ("claim", "claim_template"):
+        if getattr(args, name) is not None:
+            _check_output(getattr(args, name), f"--{name}")
+    _check_inputs(args)
+
+
+def default_output(path: str) -> str:
+    """Path of the page if `--output` is not given: in an output folder, or beside a file."""
+    return os.path.join(path if os.path.isdir(path) else os.path.dirname(path), REPORT_NAME)
+
+
+def _of_labels(path: str) -> list[str]:
+    """Folders of the labels of a release of several labels, whose audit passes; for any other, the path itself."""
+    folder = path if os.path.isdir(path) else os.path.dirname(path)
+    if not os.path.isdir(os.path.join(folder, LABELS_NAME)):
+        return [path]
+    audit = audit_path(path)
+    if not audit.parts:
+        return [path]
+    if audit.problems:
+        raise InputError(f"{path} fails the audit; no report is written: {'; '.join(audit.problems)}")
+    return [os.path.join(folder, *each.split("/")) for each in label_folders([label for label, _ in audit.parts])]
+
+
+def _check_inputs(args: argparse.Namespace) -> None:
+    page = all(getattr(args, name) is None for name in _CLAIM_FLAGS)
+    in_release = page and args.output is None
+    if len(args.paths) > 2:
+        raise UsageError(f"{len(args.paths)} releases are given: name one, or two to compare them")
+    if len(args.paths) == 2 and args.output is None:
+        raise UsageError("--output is missing: name the file of the comparison, which belongs to neither folder")
+    if in_release and is_remote(args.paths[0]):
+        raise UsageError("--output is missing: name a local file for the page")
+    if in_release and _is_signed(args.paths[0]):
+        raise UsageError(
+            f"--output is missing: {args.paths[0]} is signed, and its signature would not hold with a page in it"
+        )
+    for path in args.paths:
+        if not os.path.exists(local_copy(args, path)):
+            raise UsageError(f"{path} does not exist: name an output folder or a mechanism file")
+
+
+def _is_signed(path: str) -> bool:
+    """Tells whether a file of a release, or its folder or that of a label, is in a signed release."""
+    folder = path if os.path.isdir(path) else os.path.dirname(path)
+    return any(os.path.exists(os.path.join(folder, above, SIGNATURE_NAME)) for above in ("", "../.."))
+
+
+def _check_ledger(ledger: str | None) -> None:
+    if ledger is not None and not is_remote(ledger) and not os.path.isfile(ledger):
+        raise UsageError(f"--ledger {ledger} is not a file: name the ledger that was charged")
+
+
+def _check_output(output: str, flag: str = "--output") -> None:
+    if not output.strip():
+        raise UsageError(f"{flag} is empty: name a file")
+    check_file(flag, output)
+    if _is_signed(output):
+        raise UsageError(f"{flag} {output} lies in a signed release, whose signature would not hold: name another file")
+    if os.path.lexists(output):
+        # After a failed run, an older page or claim must not be taken for that of this release.
+        raise UsageError(f"{flag} {output} exists: name another file, or delete it")
+
+
+def _write_page(args: argparse.Namespace, paths: Sequence[str], output: str) -> None:
+    # They need jinja2, which an extra installs.
+    from .comparison_page import comparison_page
+    from .report_page import report_page
+
+    subjects = [read_report_input(local_copy(args, path), args.ledger, path) for path in paths]
+    text = report_page(subjects[0], args.party) if len(subjects) == 1 else comparison_page(subjects, args.party)
+    _write("--output", output, text)
+
+
+def _write(flag: str, output: str, text: str) -> None:
+    try:
+        # JSON can hold surrogates, which UTF-8 cannot.
+        write_file(output, text.encode(errors="backslashreplace"), NEW, flag)
+    except OSError as error:
+        raise InputError(f"{flag} {output} cannot be written: {error.strerror}") from None

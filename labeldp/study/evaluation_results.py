@@ -1,0 +1,284 @@
+"""Results of an evaluation: summaries over its seeds, as table, page and chart, beside published baselines."""
+
+from __future__ import annotations
+
+import csv
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ..pipelines.cli.text_format import Row
+from ..report.line_chart import Line, draw_lines
+from ..transforms.errors import InputError
+from .evaluation_cell import CLEAN, MEAN_PREDICTOR, Cell, Score
+
+WARNING = (
+    "These losses were measured on true labels, with noise that anyone can make from the seed. They are not private, "
+    "whatever epsilon a row names: publish them only of data that you may show."
+)
+# Smaller numbers are rounding errors and shown as 0.
+_NEGLIGIBLE = 1e-9
+
+_PUBLISHED = "best published"
+
+_COLUMNS = ["mechanism", "epsilon", "mean", "std"]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Results of one mechanism and model at one epsilon, over the seeds.
+
+    Attributes:
+      mechanism: Name of mechanism and center, as in `Cell.name`.
+      model: As in `Cell`.
+      epsilon: As in `Cell`.
+      seeds: Number of seeds.
+      test_loss: Mean of `Score.test_loss`; None if a seed has a reason.
+      test_loss_std: Its sample standard deviation; None for one seed.
+      mechanism_error: Mean of `Score.mechanism_error`.
+      mechanism_error_std: Its sample standard deviation; None for one seed.
+      bias: Mean of `Score.bias`.
+      rms_bias: Mean of `Score.rms_bias`.
+      reason: First reason of a seed without a score.
+      center: As in `Cell`.
+      center_loss: Mean of `Score.center_loss`.
+      center_loss_std: Its sample standard deviation; None for one seed.
+      center_epsilon: Mean of `Score.center_epsilon`.
+      range: Mean of `Score.range`.
+      clipped: Mean of `Score.clipped`.
+    """
+
+    mechanism: str
+    model: str
+    epsilon: float | None
+    seeds: int
+    test_loss: float | None
+    test_loss_std: float | None
+    mechanism_error: float | None
+    mechanism_error_std: float | None
+    bias: float | None
+    rms_bias: float | None
+    reason: str | None
+    center: str | None = None
+    center_loss: float | None = None
+    center_loss_std: float | None = None
+    center_epsilon: float | None = None
+    range: float | None = None
+    clipped: float | None = None
+
+    def row(self) -> Row:
+        """Values by column; the columns are explained in docs/evaluation.md."""
+        return dict(vars(self))
+
+
+def summarize_cells(scores: Mapping[Cell, Score]) -> list[Summary]:
+    """Summarizes scores over seeds, for each mechanism, model and epsilon.
+
+    If one seed has a reason, the summary has it and no values.
+    """
+    groups: dict[Cell, list[Score]] = {}
+    for cell, score in scores.items():
+        groups.setdefault(replace(cell, seed=0), []).append(score)
+    return [_summary(cell, group) for cell, group in groups.items()]
+
+
+def _summary(cell: Cell, scores: Sequence[Score]) -> Summary:
+    reason = next((score.reason for score in scores if score.reason), None)
+
+    def values(name: str) -> list[float]:
+        found = [getattr(score, name) for score in scores]
+        return [] if reason or None in found else found
+
+    loss, error, alone = values("test_loss"), values("mechanism_error"), values("center_loss")
+    return Summary(
+        cell.name,
+        cell.model,
+        cell.epsilon,
+        len(scores),
+        _mean(loss),
+        _deviation(loss),
+        _mean(error),
+        _deviation(error),
+        _mean(values("bias")),
+        _mean(values("rms_bias")),
+        reason,
+        cell.center,
+        _mean(alone),
+        _deviation(alone),
+        _mean(values("center_epsilon")),
+        _mean(values("range")),
+        _mean(values("clipped")),
+    )
+
+
+def _center_alone(summaries: Sequence[Summary]) -> dict[str, dict[float, Summary]]:
+    """Selects results that tell the loss of each center without a model: one at each epsilon.
+
+    Its mechanism is the first one: others may round labels differently.
+    """
+    found: dict[str, dict[float, Summary]] = {}
+    for each in summaries:
+        if each.center is not None and each.epsilon is not None and each.center_loss is not None:
+            found.setdefault(each.center, {}).setdefault(each.epsilon, each)
+    return found
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return statistics.fmean(values) if values else None
+
+
+def _deviation(values: Sequence[float]) -> float | None:
+    return statistics.stdev(values) if len(values) > 1 else None
+
+
+def markdown_page(title: str, summaries: Sequence[Summary], loss: str, published: Sequence[PublishedResult]) -> str:
+    """Markdown page of results: a table of test losses for each model, then a table of the errors of the labels."""
+    private = [each for each in summaries if each.epsilon is not None]
+    mechanisms = list(dict.fromkeys(each.mechanism for each in private))
+    epsilons = sorted({each.epsilon for each in private if each.epsilon is not None})
+    found = {(each.mechanism, each.model, each.epsilon): each for each in summaries}
+    models = list(dict.fromkeys(each.model for each in private))
+    seeds = max(each.seeds for each in summaries)
+    lines = [f"# {title}", "", WARNING, "", f"Mean ± standard deviation over {seeds} seeds; the best of a row is bold."]
+    mean = found.get((MEAN_PREDICTOR, MEAN_PREDICTOR, None))
+    centers = _center_alone(summaries)
+    named = [f"center {center} alone" for center in centers]
+    for model in models:
+        lines += ["", f"## Test {loss} loss, {model}", "", *_heading([*mechanisms, *named], bool(published))]
+        for epsilon in epsilons:
+            row = [found[each, model, epsilon] for each in mechanisms]
+            best = min((each.test_loss for each in row if each.test_loss is not None), default=None)
+            cells = [_cell(each.test_loss, each.test_loss_std, each.test_loss == best) for each in row]
+            alone = [each.get(epsilon) for each in centers.values()]
+            cells += [_cell(each.center_loss, each.center_loss_std) if each else "-" for each in alone]
+            lines.append(_line([f"{epsilon:g}", *cells, *_published_cell(published, epsilon)]))
+        clean = found.get((CLEAN, model, None))
+        if clean:
+            lines += ["", f"True labels: {_cell(clean.test_loss, clean.test_loss_std)}."]
+        if mean:
+            lines.append(f"Mean predictor: {_cell(mean.test_loss, mean.test_loss_std)}.")
+    lines += ["", "## Error of the privatized training labels", "", *_heading(mechanisms, False)]
+    for epsilon in epsilons:
+        row = [found[each, models[0], epsilon] for each in mechanisms]
+        cells = [f"{_number(each.mechanism_error)} ({_number(each.rms_bias)})" for each in row]
+        lines.append(_line([f"{epsilon:g}", *cells]))
+    lines += ["", "Mean squared distance from the true labels; in brackets, the root mean square of the bias."]
+    failures = [f"- {each.mechanism}, epsilon {each.epsilon:g}: {each.reason}" for each in private if each.reason]
+    if failures:
+        lines += ["", "Not solved:", "", *dict.fromkeys(failures)]
+    return "\n".join(lines) + "\n"
+
+
+def _heading(mechanisms: Sequence[str], published: bool) -> list[str]:
+    names = ["epsilon", *mechanisms, *(["best published"] if published else [])]
+    return [_line(names), _line(["---:"] * len(names))]
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def _published_cell(published: Sequence[PublishedResult], epsilon: float) -> list[str]:
+    if not published:
+        return []
+    best = _best_published(published, epsilon)
+    return [f"{_cell(best.mean, best.std)} ({best.mechanism})" if best else "-"]
+
+
+def _cell(mean: float | None, deviation: float | None, best: bool = False) -> str:
+    if mean is None:
+        return "-"
+    text = _number(mean) if deviation is None else f"{_number(mean)} ± {_number(deviation, mean)}"
+    return f"**{text}**" if best else text
+
+
+def _number(value: float | None, scale: float | None = None) -> str:
+    """Formats with four significant digits of the scale: of the value, or of the mean for a standard deviation."""
+    if value is None:
+        return "-"
+    if abs(value) < _NEGLIGIBLE:
+        return "0"
+    size = abs(value if scale is None else scale)
+    decimals = 3 - math.floor(math.log10(size)) if size > 0 else 4
+    return f"{value:.{min(max(decimals, 0), 8)}f}"
+
+
+def draw_evaluation(
+    summaries: Sequence[Summary], model: str, loss: str, title: str, published: Sequence[PublishedResult]
+) -> str:
+    """Draws the chart of one model as SVG: a line for each mechanism, with a band of one standard deviation.
+
+    The band has this width to each side. Dashed lines are the best published mean at each epsilon, and the loss of each
+    center without a model.
+    """
+    private = [each for each in summaries if each.model == model and each.epsilon is not None]
+    lines = []
+    for mechanism in dict.fromkeys(each.mechanism for each in private):
+        found = sorted((each for each in private if each.mechanism == mechanism), key=lambda each: each.epsilon or 0.0)
+        x = [each.epsilon or 0.0 for each in found]
+        lines.append(Line(mechanism, x, [each.test_loss for each in found], [each.test_loss_std for each in found]))
+    for center, alone in _center_alone(summaries).items():
+        x = sorted(alone)
+        lines.append(Line(f"center {center} alone", x, [alone[each].center_loss for each in x], guide=True))
+    known = {
+        epsilon: best
+        for epsilon in sorted({each.epsilon or 0.0 for each in private})
+        if (best := _best_published(published, epsilon))
+    }
+    lines.append(Line(_PUBLISHED, list(known), [best.mean for best in known.values()], guide=True))
+    levels = [
+        (name, each.test_loss)
+        for name, mechanism in (("true labels", CLEAN), ("mean predictor", MEAN_PREDICTOR))
+        for each in summaries
+        if each.mechanism == mechanism and each.model in (model, MEAN_PREDICTOR) and each.test_loss is not None
+    ]
+    x_label, y_label = "epsilon, of histogram and labels together", f"test {loss} loss, true labels"
+    return draw_lines(lines, title, x_label, y_label, levels)
+
+
+@dataclass(frozen=True)
+class PublishedResult:
+    """Published test loss at an epsilon > 0: mean and standard deviation over trials.
+
+    The mechanism is named as in the publication.
+    """
+
+    mechanism: str
+    epsilon: float
+    mean: float
+    std: float
+
+
+def read_published(path: str) -> list[PublishedResult]:
+    """Reads the value of `--published`, a CSV file with the header mechanism,epsilon,mean,std, in its order.
+
+    Raises InputError, which names file and line, if the file cannot be read or is not such a table.
+    """
+    try:
+        with open(path, encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file, strict=True)
+            if reader.fieldnames != _COLUMNS:
+                raise InputError(f"--published {path}: the header must be {','.join(_COLUMNS)}")
+            return [_parse_row(row, f"--published {path}: line {reader.line_num}") for row in reader]
+    except csv.Error:
+        raise InputError(f"--published {path} is not CSV: close each quote where its field ends") from None
+    except OSError as error:
+        raise InputError(f"--published {path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise InputError(f"--published {path} is not UTF-8 text") from None
+
+
+def _best_published(published: Sequence[PublishedResult], epsilon: float) -> PublishedResult | None:
+    """Published result with the least mean at an epsilon, compared exactly; None if there is none."""
+    return min((each for each in published if each.epsilon == epsilon), key=lambda each: each.mean, default=None)
+
+
+def _parse_row(row: dict[str, str], where: str) -> PublishedResult:
+    try:
+        epsilon, mean, std = (float(row[name]) for name in _COLUMNS[1:])
+    except (TypeError, ValueError):
+        raise InputError(f"{where}: epsilon, mean and std must be numbers") from None
+    if not (epsilon > 0 and math.isfinite(mean) and std >= 0):
+        raise InputError(f"{where}: epsilon must be above 0, mean finite, and std not negative")
+    return PublishedResult(row["mechanism"], epsilon, mean, std)

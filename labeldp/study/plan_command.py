@@ -1,0 +1,238 @@
+"""`labeldp plan`: the best split of epsilon, the expected losses, and a mechanism for training, from a prior."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..mechanisms.analysis.planning import ModelPlan, SplitPlan, expected_loss, plan_model, plan_split
+from ..mechanisms.core.losses import loss_named
+from ..mechanisms.core.prior import Prior
+from ..mechanisms.core.randomizer import loss_without_labels
+from ..pipelines.cli.text_format import Row, table_lines
+from ..pipelines.errors import UsageError
+from ..pipelines.spec.mechanism_spec import MechanismSpec
+from ..pipelines.spec.prior_file import PriorFile
+from ..report.line_chart import Line, draw_lines
+from .study_commands import (
+    describe_prior,
+    explain_residuals,
+    load_prior,
+    map_with_progress,
+    parse_mechanisms,
+    run_prior_command,
+    write_results,
+)
+
+_MOST_RECORDS = 10**15
+_ROUNDING = 1e-12  # of the labels' variance: a smaller bias part is rounding error
+_SPLIT_COLUMNS = ("epsilon", "default_e1", "default_loss", "best_e1", "best_loss", "known_loss", "flat_loss")
+_MODEL_COLUMNS = ("epsilon", "recommended", "model_e1", "model_error", "bias_part", "variance_part",
+                  "default_error", "unbiased_error", "rr_on_bins_error", "flat_error")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class PlanTask:
+    """One epsilon to plan for.
+
+    Attributes:
+      spec: The mechanism whose split is planned.
+      loss: Name of the loss.
+      prior: The prior.
+      records: Number of records, >= 1.
+      epsilon: The whole budget.
+      draws: Histograms to simulate for each split, >= 1.
+      features: Features of the linear model; None for no recommendation.
+      explained: R^2 of the features, in [0, 1]; None where it is unknown.
+      residuals: Whether the prior is that of residuals around a center.
+    """
+
+    spec: MechanismSpec
+    loss: str
+    prior: Prior
+    records: int
+    epsilon: float
+    draws: int
+    features: int | None
+    explained: float | None
+    residuals: bool = False
+
+
+@dataclass(frozen=True)
+class PlanResult:
+    """Result of one task.
+
+    Attributes:
+      epsilon: The whole budget.
+      split: The split; None where planning failed.
+      model: The recommendation for a linear model, if one was asked for.
+      reason: Message of the solver where it failed.
+    """
+
+    epsilon: float
+    split: SplitPlan | None = None
+    model: ModelPlan | None = None
+    reason: str | None = None
+
+    def row(self) -> Row:
+        """Values by column.
+
+        `*_e1` is the epsilon of the histogram. `*_loss` and `*_error` are the values of a `SplitPlan` for labels and
+        for a model. `*_deviation` are their standard errors.
+        """
+        split, model = self.split, self.model
+        best = None if model is None else model.split.best
+        return {
+            "epsilon": self.epsilon,
+            "default_e1": split and split.default.prior_epsilon,
+            "default_loss": split and split.default.value,
+            "default_loss_deviation": split and split.default.standard_error,
+            "best_e1": split and split.best.prior_epsilon,
+            "best_loss": split and split.best.value,
+            "best_loss_deviation": split and split.best.standard_error,
+            "known_loss": split and split.known_prior,
+            "flat_loss": split and split.uniform_prior,
+            "recommended": model and model.mechanism,
+            "model_e1": best and best.prior_epsilon,
+            "model_error": best and best.value,
+            "model_error_deviation": best and best.standard_error,
+            "bias_part": best and best.parts[0],
+            "variance_part": best and best.parts[1],
+            "default_error": model and model.split.default.value,
+            "unbiased_error": model and model.unbiased,
+            "rr_on_bins_error": model and model.rr_on_bins,
+            "flat_error": model and model.split.uniform_prior,
+            "reason": self.reason,
+        }
+
+
+def run(args: argparse.Namespace) -> int:
+    """Prints the plan and writes the requested files; returns the exit code."""
+    return run_prior_command("plan", args, _plan)
+
+
+def _plan(args: argparse.Namespace) -> None:
+    (spec,) = parse_mechanisms([args.mechanism], args)
+    source = load_prior(args)
+    records = _check_records(args, source)
+    tasks = [
+        PlanTask(
+            spec,
+            args.loss,
+            source.prior,
+            records,
+            epsilon,
+            args.draws,
+            args.features,
+            args.explained,
+            source.residuals is not None,
+        )
+        for epsilon in args.epsilon
+    ]
+    planned = map_with_progress(plan_epsilon, tasks, args.processes, "planned")
+    rows = [each.row() for each in planned]
+    write_results(
+        args, source, rows, lambda: _picture(planned, args, source, records),
+        records=records, mechanism=args.mechanism, features=args.features, explained=args.explained, draws=args.draws,
+    )  # fmt: skip
+    print(_text(rows, args, source, records))
+    if all(each.split is None for each in planned):
+        raise ValueError("no epsilon could be planned for: see the reasons in the table")
+
+
+def _check_records(args: argparse.Namespace, source: PriorFile) -> int:
+    """Number of records; checks it and the flags that depend on it."""
+    records = source.records if args.records is None else args.records
+    if records is None:
+        raise UsageError("--records is missing: give the number of records that will be released")
+    if not 1 <= records <= _MOST_RECORDS:
+        raise UsageError(f"--records must be between 1 and {_MOST_RECORDS}, not {records}")
+    if args.draws < 1:
+        raise UsageError(f"--draws must be at least 1, not {args.draws}")
+    if args.features is not None and not 0 <= args.features < records - 1:
+        raise UsageError(f"--features must be at least 0 and below the number of records minus 1, {records - 1}")
+    if args.explained is not None and args.features is None:
+        raise UsageError("--explained needs --features: give both")
+    if args.explained is not None and not 0 <= args.explained <= 1:
+        raise UsageError(f"--explained must be between 0 and 1, not {args.explained:g}")
+    return records
+
+
+def plan_epsilon(task: PlanTask) -> PlanResult:
+    """Plans for one epsilon; the result has a reason instead of a split where a mechanism could not be solved."""
+    measure = expected_loss(task.prior, loss_named(task.loss))
+    try:
+        mechanism = task.spec.mechanism(task.loss)
+        split = plan_split(mechanism, task.prior, task.records, task.epsilon, measure, task.draws, task.residuals)
+        model = None
+        if task.features is not None:
+            model = plan_model(
+                task.prior, task.records, task.epsilon, task.features, task.explained, task.draws, task.residuals
+            )
+    except (ValueError, ArithmeticError, MemoryError) as error:
+        return PlanResult(task.epsilon, reason=str(error) or type(error).__name__)
+    return PlanResult(task.epsilon, split, model)
+
+
+def _text(rows: Sequence[Row], args: argparse.Namespace, source: PriorFile, records: int) -> str:
+    reason = ["reason"] if any(row["reason"] for row in rows) else []
+    what = "label" if source.residuals is None else "residual"
+    text = [
+        f"expected over {describe_prior(args, source)}; {records:,} records",
+        "",
+        f"{args.loss} loss of a {what}, {args.mechanism}: e1 of epsilon for the histogram, the rest for the {what}s",
+        *table_lines(rows, [*_SPLIT_COLUMNS, *reason]),
+    ]
+    if args.features is not None:
+        variance = loss_without_labels(source.prior)
+        if args.explained is None:
+            given, scale = "at most, whatever they explain", ""
+        else:
+            given = f"which is regularized, if they explain {args.explained:g} of the {what}s' variance"
+            scale = f"; the features explain {args.explained * variance:.5g} of it"
+        true_labels = (args.features + 1) / records * (1 - (args.explained or 0.0)) * variance
+        text += [
+            "",
+            f"squared error that training on such labels adds to a linear model of {args.features} features, {given}",
+            *table_lines([_readable(row, variance) for row in rows], _MODEL_COLUMNS),
+            f"for scale: the {what}s' variance is {variance:.5g}{scale}; "
+            f"true labels would add at most {true_labels:.5g}",
+        ]
+    return "\n".join([*text, *explain_residuals(source)])
+
+
+def _readable(row: Row, variance: float) -> Row:
+    """The row with a bias part of 0 where only rounding error is left of it."""
+    return {**row, "bias_part": 0.0} if row["bias_part"] and row["bias_part"] < _ROUNDING * variance else row
+
+
+def _picture(planned: Sequence[PlanResult], args: argparse.Namespace, source: PriorFile, records: int) -> str:
+    ordered = sorted(planned, key=lambda each: each.epsilon)
+    epsilons = [each.epsilon for each in ordered]
+    splits = [each.split for each in ordered]
+    lines = [
+        Line(
+            "default split",
+            epsilons,
+            [None if split is None else split.default.value for split in splits],
+            band=[None if split is None else split.default.standard_error for split in splits],
+        ),
+        Line(
+            "best split",
+            epsilons,
+            [None if split is None else split.best.value for split in splits],
+            band=[None if split is None else split.best.standard_error for split in splits],
+        ),
+        Line("prior known", epsilons, [None if split is None else split.known_prior for split in splits]),
+        Line(
+            "flat prior, no histogram", epsilons, [None if split is None else split.uniform_prior for split in splits]
+        ),
+    ]
+    return draw_lines(
+        lines,
+        title=f"Expected loss: {args.mechanism}, {len(source.prior.labels)} labels, {records:,} records",
+        x_label="epsilon of histogram and labels together",
+        y_label=f"expected {args.loss} loss",
+        levels=[("one output for all", loss_without_labels(source.prior, loss_named(args.loss)))],
+    )

@@ -1,0 +1,485 @@
+"""Release as those who train on it see it: its label, its channel, and what follows from them for released labels."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .channel import Channel
+from .class_arrays import read_places
+
+if TYPE_CHECKING:
+    from ..mechanisms.release.label_column import LabelColumn
+    from ..pipelines.api.label_privatizer import LabelPrivatizer
+    from ..pipelines.spec.mechanism_file import MechanismFile
+
+# Relative to the range of the outputs and to the largest label: labels of TFRecords are float32.
+_OUTPUT_TOLERANCE, _FLOAT32 = 1e-6, 2.0**-22
+# The inverse of a channel with a larger condition would consist of rounding errors.
+_LARGEST_CONDITION = 1e9
+
+# Names of the rate, the rounds, the leaves of a tree and the least number of records of a leaf. The second derivative
+# of squared loss is 1, so that the weight of a child is its number of records.
+_TREES = {
+    "sklearn": ("learning_rate", "max_iter", "max_leaf_nodes", "min_samples_leaf"),
+    "lightgbm": ("learning_rate", "n_estimators", "num_leaves", "min_child_samples"),
+    "xgboost": ("learning_rate", "n_estimators", "max_leaves", "min_child_weight"),
+}
+_FIXED: dict[str, dict[str, Any]] = {
+    "sklearn": {"early_stopping": False},
+    "xgboost": {"max_depth": 0, "grow_policy": "lossguide", "tree_method": "hist"},
+}
+_RATE, _MOST_LEAVES, _LEAST_ROUNDS, _MOST_ROUNDS = 0.1, 31, 10, 500
+
+NO_CENTER = "the labels of this release have no center: leave out center"
+
+
+@dataclass(frozen=True, eq=False)
+class Release:
+    """Public facts of a release of one label, numbers or classes.
+
+    Numbers. Labels are those of the domain: a label beyond it was clamped to its end, one between two labels was
+    rounded to one of them. Around a center the randomizer takes the residual, the label minus its center, clipped to
+    the range of its labels. So everything here is about rounded and clipped labels. `clipped` is the share of clipped
+    residuals, under the noised histogram.
+
+    Classes. Labels and outputs are the places 0.0, 1.0, ..., K - 1 of the classes in `classes`, whose distances mean
+    nothing. A value that is not listed counted as the other class. `debiased` gives targets, one for each class.
+
+    Attributes:
+      label: Name of the label column; None if it is not stated.
+      center: Name of the center column; None for labels without a center.
+      domain: Labels of the domain, shape (K,), float64, ascending.
+      channel: Labels of the randomizer (residuals around a center), its outputs, their probabilities, and the prior.
+      mechanism: Name of the mechanism.
+      epsilon: Certified epsilon of the labels, without those of center and histogram.
+      line: Intercept a and slope b of the debiasing line, in units of the label and without unit; (0, 1) for labels
+        that need none; None if there is no line, and for classes.
+      unbiased: Whether the randomizer has no bias beyond the rounding of its weights; False for classes.
+      clipped: Share of the residuals that are clipped, in [0, 1]; 0 without a center.
+      records: Number of released records; None if it is not stated.
+      classes: Names of the K classes as text, in the order of their places; None for numbers.
+      parameters: Largest number of parameters of a linear model for which noise and bias cost at most a fifth of what
+        features explain (`labeldp report`); None if the number of records is not stated, and for classes.
+    """
+
+    label: str | None
+    center: str | None
+    domain: np.ndarray
+    channel: Channel
+    mechanism: str
+    epsilon: float
+    line: tuple[float, float] | None
+    unbiased: bool
+    clipped: float = 0.0
+    records: int | None = None
+    classes: tuple[str, ...] | None = None
+    parameters: int | None = None
+
+    @classmethod
+    def open(cls, folder: str | os.PathLike[str]) -> Release:
+        """Reads release.json and mechanism.json of a release and checks them; shards are not read.
+
+        The certificate of the randomizer is computed again from its integers. `labeldp audit` checks more.
+
+        Args:
+          folder: Output folder of a release of one label, or the folder of one of several labels below it.
+
+        Returns:
+          The release.
+
+        Raises:
+          InputError: If a file is missing, is not one of a release, or they do not belong together.
+          ValueError: If groups of records have ranges of their own, which are not supported.
+        """
+        from ..pipelines.publish.manifest import read_manifest
+        from ..pipelines.spec.label_folders import MANIFEST_NAME
+        from ..pipelines.spec.mechanism_file import MECHANISM_NAME, read_mechanism_file
+        from ..pipelines.spec.release_files import released_file
+        from ..transforms.errors import InputError
+
+        folder = os.fspath(folder)
+        released_file(folder, MANIFEST_NAME)
+        document = _manifest_document(folder)
+        released_file(folder, MECHANISM_NAME)
+        mechanism = read_mechanism_file(os.path.join(folder, MECHANISM_NAME))
+        manifest = read_manifest(os.path.join(folder, MANIFEST_NAME))
+        stated = (mechanism.domain[0], mechanism.domain[-1], len(mechanism.domain))
+        center = None if mechanism.center is None else mechanism.center.column
+        listed = mechanism.classes
+        classes = None if listed is None else {"values": [*listed.values], "other": listed.other}
+        if (
+            manifest.mechanism_fingerprint != mechanism.randomizer.fingerprint.hex()
+            or manifest.domain != stated
+            or manifest.center != center
+            or document.get("classes") != classes
+        ):
+            raise InputError(
+                f"{folder}: {MANIFEST_NAME} states another mechanism than {MECHANISM_NAME}: the files do not belong "
+                "to one release; run labeldp audit"
+            )
+        return cls._of(mechanism, manifest.label, manifest.records)
+
+    @classmethod
+    def from_privatizer(cls, privatizer: LabelPrivatizer) -> Release:
+        """Takes the latest release of a `LabelPrivatizer`.
+
+        Args:
+          privatizer: A fitted privatizer.
+
+        Returns:
+          The release.
+
+        Raises:
+          NotFittedError: If there is no mechanism yet.
+        """
+        return cls._of(privatizer.mechanism_, privatizer.label, privatizer.records_)
+
+    @classmethod
+    def _of(cls, mechanism: MechanismFile, label: str | None, records: int | None) -> Release:
+        """Computes what follows from a checked mechanism file."""
+        from ..mechanisms.analysis.utility import clipped_utility, utility
+        from ..mechanisms.analysis.verdict import carried_parameters
+        from ..pipelines.publish.manifest import released_facts
+
+        randomizer, center, classes = mechanism.randomizer, mechanism.center, mechanism.classes
+        if mechanism.class_center is not None:
+            raise ValueError(
+                "the classes of this release were drawn from probabilities, and say nothing beside them: train on the "
+                f"column {mechanism.class_center.column!r} (labeldp.training.soft_rows), which needs no correction"
+            )
+        if classes is not None:
+            channel = Channel(
+                randomizer.labels, randomizer.outputs, randomizer.probabilities(), mechanism.prior.weights
+            )
+            certified = float(mechanism.labels_certified[0])
+            facts = (randomizer.mechanism, certified, None, False, 0.0, records, classes.values)
+            return cls(label, None, np.array(mechanism.domain), channel, *facts)
+        if center is not None and center.groups is not None:
+            raise ValueError(
+                f"residuals of groups by {center.groups.column!r} have ranges of their own, which labeldp.training "
+                "does not support: release without groups"
+            )
+        whole_prior = None if center is None else center.prior
+        before = None if whole_prior is None else (whole_prior.labels, whole_prior.weights)
+        own = utility(randomizer, mechanism.prior)
+        whole = own if whole_prior is None else clipped_utility(randomizer, whole_prior)
+        return cls(
+            label,
+            None if center is None else center.column,
+            np.array(mechanism.domain),
+            Channel(randomizer.labels, randomizer.outputs, randomizer.probabilities(), mechanism.prior.weights, before),
+            randomizer.mechanism,
+            float(mechanism.labels_certified[0]),
+            (0.0, 1.0) if own.unbiased else whole.line,
+            own.unbiased,
+            0.0 if center is None else center.clipping(randomizer).share,
+            records,
+            parameters=carried_parameters(released_facts(mechanism, records)),
+        )
+
+    def trees(self, library: str = "sklearn") -> dict[str, Any]:
+        """Chooses settings of boosted trees that fit what these labels tell, and little of their noise.
+
+        Boosted trees fit noise as a linear model of 1.4 rate * rounds * leaves parameters does: these have as many as
+        `parameters`, and leaves of at least n / parameters records. Early stopping is off, because the noise of
+        held-out labels would decide when it stops. Train on released labels, or around a center on released label -
+        center, and then add the center to predictions.
+
+        Args:
+          library: "sklearn" for HistGradientBoostingRegressor, "lightgbm" for LGBMRegressor, "xgboost" for
+            XGBRegressor.
+
+        Returns:
+          Keyword arguments of the regressor, with squared loss.
+
+        Raises:
+          ValueError: If the library is unknown, the number of records is not stated, or the labels are classes.
+        """
+        from ..mechanisms.analysis.verdict import LEAST_LEAF, TREES
+
+        if library not in _TREES:
+            raise ValueError(f"library must be one of {', '.join(_TREES)}, not {library!r}")
+        if self.parameters is None or self.records is None:
+            raise ValueError("settings of trees need labels that are numbers, and a release that states its records")
+        most = max(self.parameters, 1)
+        leaves = min(max(math.isqrt(most), 2), _MOST_LEAVES)
+        rounds = min(max(round(TREES * most / _RATE / leaves), _LEAST_ROUNDS), _MOST_ROUNDS)
+        smallest = max(-(-self.records // most), LEAST_LEAF)
+        names = dict(zip(_TREES[library], (_RATE, rounds, leaves, smallest), strict=True))
+        return names | _FIXED.get(library, {})
+
+    @property
+    def noise(self) -> float:
+        """Mean variance of a debiased label given the true one, under the prior, in squared units of the label.
+
+        Of classes, it is the sum of the variances of the K targets, without unit. Raises ValueError if there are none.
+        """
+        return float(self.channel.prior @ self._variances)
+
+    def debiased(self, z: Any, center: Any = None) -> np.ndarray:
+        """Removes the bias of released labels by the line that `LabelPrivatizer.debias` uses: c + (z - c - a) / b.
+
+        c is the center, 0 without one. If `unbiased`, the labels are returned as they are: E[z] = y for every label y,
+        up to clipping. Otherwise the line is right on average under the prior, and for every label only if the mean
+        output is a linear function of the label, as with `rr`.
+
+        Of classes, the targets of a record are the row of the inverse of the channel for its released class z: with
+        E[target of c | y] = 1 if c = y, else 0, whatever the prior is. They take the place of the indicators of the
+        classes in whatever is linear in them, such as shares, the squared loss and the cross entropy.
+
+        Args:
+          z: Released labels, shape (n,); classes as released, in any type that `places` takes.
+          center: Center of each record, shape (n,), as released, if there is one.
+
+        Returns:
+          Debiased labels, shape (n,), float64, in units of the label; they may lie outside the domain. Of classes, the
+          targets, shape (n, K), float64, columns as in `classes`; they add up to 1, and some are below 0.
+
+        Raises:
+          ValueError: If there is no line, or no inverse of the channel, shapes differ, a label or center is missing, or
+            there is one too many.
+        """
+        if self.classes is not None:
+            places, _ = self.places(z, center)
+            return self.inverse[places]
+        z, around = self._read(z, center)
+        if self.unbiased:
+            return z
+        intercept, slope = self._line()
+        return around + (z - around - intercept) / slope
+
+    def likelihood(self, z: Any, center: Any = None) -> np.ndarray:
+        """Computes P(z | y) of each record for each label y of the domain.
+
+        Around a center c it is the probability of the output z - c for the residual y - c, clipped to the range of the
+        randomizer. Columns of classes are in the order of `classes`. The array takes 8 n K bytes; pass parts of the
+        records if that is too much.
+
+        Args:
+          z: Released labels, shape (n,).
+          center: Center of each record, shape (n,), as released, if there is one.
+
+        Returns:
+          Shape (n, K), float64, probabilities in [0, 1].
+
+        Raises:
+          ValueError: If a value is no output of the mechanism, shapes differ, or a label or center is missing or one
+            too many.
+        """
+        places, around = self.places(z, center)
+        columns = self.channel.probabilities.T
+        if self.center is None:
+            return columns[places]
+        size, step = len(self.domain), self._step
+        first = round(float(self.channel.labels[0]) / step)
+        steps = np.arange(size)[None, :] - np.rint((around - self.domain[0]) / step).astype(np.intp)[:, None]
+        return columns[places[:, None], np.clip(steps - first, 0, len(self.channel.labels) - 1)]
+
+    def noise_variance(self, z: Any, center: Any = None) -> np.ndarray:
+        """Expected variance of each debiased label given what was released: E[Var(debiased | y) | z] under the prior.
+
+        The variance of a record depends on its true label, which is unknown; this is its posterior mean. Do not weight
+        the records of one release by it: a function of z is correlated with the noise of z, and biases what is learned.
+
+        Args:
+          z: Released labels, shape (n,).
+          center: Center of each record, shape (n,), as released, if there is one.
+
+        Returns:
+          Shape (n,), float64, in squared units of the label.
+
+        Raises:
+          ValueError: As for `likelihood`, or if there is no debiasing line, or no inverse of the channel.
+        """
+        return (self.channel.posterior @ self._variances)[self.places(z, center)[0]]
+
+    def places(self, z: Any, center: Any = None) -> tuple[np.ndarray, np.ndarray]:
+        """Finds the outputs that were drawn.
+
+        Classes may be text, bytes, integers, booleans or floats, as the input's column had them: a numpy array, a list,
+        a pandas or polars Series or an Arrow array. For the place of each class in `classes` see `class_places`.
+
+        Args:
+          z: Released labels, shape (n,).
+          center: Center of each record, shape (n,), as released, if there is one.
+
+        Returns:
+          Places in `channel.outputs`, shape (n,), integers, and the centers, labels of the domain, shape (n,); 0
+          without a center.
+
+        Raises:
+          ValueError: If a value is no output of the mechanism, shapes differ, or a label or center is missing or one
+            too many.
+        """
+        if self.classes is not None:
+            found = self.outputs_of(self.class_places(z, center))
+            return found, np.zeros(len(found))
+        z, around = self._read(z, center)
+        outputs = self.channel.outputs
+        drawn = z - around
+        places = np.searchsorted((outputs[1:] + outputs[:-1]) / 2, drawn)
+        largest = float(np.abs(z).max(initial=0.0)) + float(np.abs(outputs).max())
+        tolerance = _OUTPUT_TOLERANCE * float(np.ptp(outputs)) + _FLOAT32 * largest
+        wrong = np.abs(outputs[places] - drawn) > tolerance
+        if wrong.any():
+            what = "" if self.center is None else " around its center"
+            raise ValueError(
+                f"row {int(wrong.argmax())} of z is no output of the mechanism{what}: pass the labels as they were "
+                "released, not debiased or rounded"
+            )
+        return places, around
+
+    def class_places(self, z: Any, center: Any = None) -> np.ndarray:
+        """Finds the place of each released class in `classes`, which are the labels 0, 1, ... to train on.
+
+        Args:
+          z: Released classes, shape (n,), of a type that `places` takes.
+          center: None: classes have no center.
+
+        Returns:
+          Shape (n,), integers from 0 to K - 1.
+
+        Raises:
+          ValueError: If the labels are numbers, a row is missing or none of the classes, or there is a center.
+        """
+        if self.classes is None:
+            raise ValueError("the labels of this release are numbers, without classes")
+        if center is not None:
+            raise ValueError(NO_CENTER)
+        return read_places(z, self.place_of, "z")
+
+    def outputs_of(self, places: np.ndarray) -> np.ndarray:
+        """Finds the outputs that are the classes of some places, shape (n,).
+
+        Args:
+          places: Places of classes, shape (n,), of any type of numbers.
+
+        Returns:
+          Places in `channel.outputs`, shape (n,), integers.
+
+        Raises:
+          ValueError: If a place is none of a class, or the mechanism never releases it.
+        """
+        rows = np.rint(places).astype(np.intp)
+        listed = (rows == places) & (rows >= 0) & (rows < len(self.domain))
+        found = self._output_of_class[np.where(listed, rows, 0)]
+        wrong = ~listed | (found < 0)
+        if wrong.any():
+            what = "a class that the mechanism never releases" if listed[wrong.argmax()] else "no place of a class"
+            raise ValueError(f"row {int(wrong.argmax())} of z is {what}: pass the labels as they were released")
+        return found
+
+    @cached_property
+    def inverse(self) -> np.ndarray:
+        """Targets of the classes for each output, shape (K, K), float64: the inverse of the channel.
+
+        Raises ValueError for numbers, and if a function of the released class cannot tell all classes apart, as with
+        `rr_top_k` where it releases fewer classes.
+        """
+        chances = self.channel.probabilities
+        if self.classes is None:
+            raise ValueError("the labels of this release are numbers, without classes")
+        if chances.shape[0] != chances.shape[1] or np.linalg.cond(chances) > _LARGEST_CONDITION:
+            raise ValueError(
+                f"mechanism {self.mechanism}, of epsilon {self.epsilon:.3g}, releases {chances.shape[1]} of "
+                f"{chances.shape[0]} classes: no function of them is right for every class. Release with --mechanism "
+                "rr, or use the likelihood, which needs no inverse"
+            )
+        return np.linalg.inv(chances)
+
+    @cached_property
+    def place_of(self) -> dict[Any, int]:
+        """Place of each class by its value, in each of the types that a column of it may have."""
+        from ..mechanisms.core.label_classes import LabelClasses
+
+        assert self.classes is not None
+        listed = LabelClasses(self.classes)
+        kinds = (listed.values, [text.encode() for text in listed.values], listed.booleans or (), listed.integers or ())
+        return {value: place for values in kinds for place, value in enumerate(values)}
+
+    @cached_property
+    def _output_of_class(self) -> np.ndarray:
+        """Place of each class in the outputs, shape (K,); -1 for one that is never released."""
+        found = np.full(len(self.domain), -1)
+        found[self.channel.outputs.astype(int)] = np.arange(len(self.channel.outputs))
+        return found
+
+    @cached_property
+    def _variances(self) -> np.ndarray:
+        if self.classes is not None:
+            return np.sum([self.channel.covariance(column, column) for column in self.inverse.T], axis=0)
+        slope = 1.0 if self.unbiased else self._line()[1]
+        outputs = self.channel.outputs / slope
+        return self.channel.covariance(outputs, outputs)
+
+    @property
+    def _step(self) -> float:
+        return float(self.domain[-1] - self.domain[0]) / (len(self.domain) - 1)
+
+    def _line(self) -> tuple[float, float]:
+        if self.line is None:
+            raise ValueError("the labels cannot be debiased: the mean released label does not rise with the true one")
+        return self.line
+
+    def _read(self, z: Any, center: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Released labels, and centers rounded as the release did."""
+        z = numbers(z, "z")
+        if self.center is None:
+            if center is not None:
+                raise ValueError(NO_CENTER)
+            return z, np.zeros(len(z))
+        if center is None:
+            raise ValueError(f"center is missing: pass the column {self.center!r} of the release")
+        centers = np.asarray(center, np.float64)
+        if centers.shape != z.shape:
+            raise ValueError(f"center has shape {centers.shape}, not {z.shape} as z")
+        return z, self.domain[self._column.center_indices(centers)[0]]
+
+    @cached_property
+    def _column(self) -> LabelColumn:
+        from ..mechanisms.release.label_column import LabelColumn
+
+        return LabelColumn(self.label or "label", tuple(self.domain.tolist()), center=f"center of {self.label}")
+
+
+def numbers(values: Any, name: str, shape: Sequence[int] | None = None) -> np.ndarray:
+    """Reads finite numbers, shape (n,), or that of another argument. Raises ValueError, which names a row."""
+    found = np.asarray(values, np.float64)
+    if found.ndim != 1 or not len(found):
+        raise ValueError(f"{name} must have shape (n,) with at least one record, not {found.shape}")
+    if shape is not None and found.shape != tuple(shape):
+        raise ValueError(f"{name} has shape {found.shape}, not {tuple(shape)}")
+    missing = ~np.isfinite(found)
+    if missing.any():
+        raise ValueError(f"row {int(missing.argmax())} of {name} is missing or infinite: leave such records out")
+    return found
+
+
+def _manifest_document(folder: str) -> dict[str, Any]:
+    """Contents of the manifest, not checked. Raises InputError if it is none, or a folder has several labels."""
+    import json
+
+    from ..pipelines.publish.manifest import LABELS_FORMAT
+    from ..pipelines.spec.label_folders import MANIFEST_NAME, several_labels
+    from ..transforms.errors import InputError
+    from ..transforms.io.filesystems import read_text
+
+    path = os.path.join(folder, MANIFEST_NAME)
+    try:
+        document = json.loads(read_text(path))
+    except (ValueError, RecursionError):
+        raise InputError(f"{path} is not a release manifest: it is no JSON") from None
+    if not isinstance(document, dict):
+        return {}
+    if document.get("format") == LABELS_FORMAT:
+        parts = document.get("labels")
+        names = [each.get("label") for each in parts if isinstance(each, dict)] if isinstance(parts, list) else []
+        raise InputError(several_labels(folder, [name for name in names if isinstance(name, str)]))
+    return document

@@ -1,0 +1,177 @@
+"""`labeldp attack` on classes that were drawn from a center: honest noise passes, planted breaks are found."""
+
+import json
+import math
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from labeldp.attack.claims import Finding, Setting, read_claim
+from labeldp.attack.class_center_checks import CENTER_CHECKS, CenterNoise, check_center
+from labeldp.mechanisms.center.class_center import noised_class_counts
+from labeldp.mechanisms.center.class_logit import noised_class_sums
+
+ROWS = 4000
+VALUES = ("none", "cold\nPASS", "fl\u00fc")
+CHECKS = ["probabilities", "histogram", "class sums", "two sums", "cells", "two cells", "whole center"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, invoke: Any, command: Any, key_file: Path) -> Path:
+    """Releases of 4,000 records around a center: of `three` classes, of `two`, and of `units` of two records."""
+    folder, rng = tmp_path_factory.mktemp("center"), np.random.default_rng(5)
+    feature = rng.normal(size=ROWS)
+    places = np.searchsorted([0.5, 1.5], feature + rng.normal(0, 0.5, ROWS))
+    labels = [VALUES[place] for place in places]
+    columns = {"id": np.arange(ROWS), "f": feature, "user": np.arange(ROWS) // 2, "ill": labels, "any": places > 1}
+    pq.write_table(pa.table(columns), folder / "log.parquet")
+    flags = {
+        "input": folder / "log.parquet", "input_format": "parquet", "label": "ill", "label_classes": ",".join(VALUES),
+        "epsilon": 1, "noise_key_file": key_file, "id_column": "id", "for": "models", "center_features": "f",
+    }  # fmt: skip
+    jobs: dict[str, dict[str, Any]] = {
+        "three": {},
+        "two": {"label": "any", "label_classes": "false,true"},
+        "units": {"unit_column": "user", "max_records_per_unit": 2, "epsilon": 2},
+    }
+    for name, more in jobs.items():
+        invoke(command("privatize", flags | more | {"output": folder / name})).ok()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def findings(folder: Path) -> Callable[..., dict[str, Finding]]:
+    """Function (name of a release, draws, alpha, function=broken one, ...) -> the findings by check."""
+    claims = {name: read_claim(str(folder / name), name) for name in ("two", "three")}
+
+    def run(
+        name: str = "three", number: int = 200_000, alpha: float = 1e-5, **broken: Callable[..., Any]
+    ) -> dict[str, Finding]:
+        found = check_center(claims[name], Setting(number, alpha), CenterNoise(**broken))
+        return {finding.check: finding for finding in found}
+
+    return run
+
+
+def failed(found: dict[str, Finding]) -> set[str]:
+    return {check for check, finding in found.items() if not finding.passed}
+
+
+def lines_of(outcome: Any) -> dict[str, str]:
+    *lines, verdict = outcome.out.splitlines()
+    return {line[:19].strip() or "further": line[19:] for line in lines} | {"": verdict}
+
+
+def test_an_honest_release_passes(folder: Path, invoke: Any) -> None:
+    found = lines_of(invoke(["attack", str(folder / "three"), "--draws=200000"]).ok())
+    assert list(found) == ["mechanism", "sampler", "advantage", "further", *CHECKS, ""]
+    assert found[""] == "PASS"
+    assert found["mechanism"].startswith("class_center: 3 classes; claims epsilon 0.0273861 for the histogram, 0.24")
+    document = json.loads((folder / "three" / "mechanism.json").read_text())
+    share, epsilon = max(document["prior"]["weights"]), 1.0
+    odds = share / (1 - share) * math.e**epsilon
+    assert found["advantage"].startswith(f"at most {odds / (1 + odds) - share:.4g} for an exact guess, at epsilon 1:")
+    assert found["further"].startswith(f"at most {math.tanh(epsilon / 4):.4g}")
+
+
+def test_bounds_of_honest_noise_are_close_to_the_claims(
+    folder: Path, findings: Callable[..., dict[str, Finding]]
+) -> None:
+    found = findings("two", 600_000)
+    assert list(found) == CHECKS
+    assert len(CHECKS) <= CENTER_CHECKS
+    assert failed(found) == set()
+    budget = json.loads((folder / "two" / "mechanism.json").read_text())["class_center"]["center"]["budget"]
+    claimed = {"histogram": budget["counts"], "class sums": budget["sums"], "cells": budget["cells"]}
+    for check, epsilon in [*claimed.items(), ("whole center", sum(claimed.values()))]:
+        bound = found[check].epsilon
+        assert bound is not None
+        # The noise of two counts of the histogram is independent: an output shows all of its epsilon less often.
+        assert (0.6 if check == "histogram" else 0.75) * epsilon < bound <= epsilon
+        assert f"epsilon at least {bound:.6g}, claimed {epsilon:.6g}; " in found[check].text
+
+
+def test_units(folder: Path, invoke: Any) -> None:
+    found = lines_of(invoke(["attack", str(folder / "units"), "--draws=20000"]).ok())
+    assert found["mechanism"].endswith(", of one record; 2 for all, of all of at most 2 records of a unit")
+    assert found["histogram"].endswith(" records moved to another class, 400 runs")
+
+
+def test_flags_and_files_that_are_refused(folder: Path, invoke: Any, tmp_path: Path) -> None:
+    for flag in ("--within=1", "--sampler=json:loads"):
+        outcome = invoke(["attack", str(folder / "three"), flag])
+        assert outcome.code == 2
+        assert "drawn from a center: leave out --sampler and --within" in outcome.error
+    changed = Path(shutil.copytree(folder / "three", tmp_path / "changed")) / "mechanism.json"
+    document = json.loads(changed.read_text())
+    document["class_center"]["center"]["budget"]["sums"] *= 2
+    changed.write_text(json.dumps(document))
+    outcome = invoke(["attack", str(changed)])
+    assert outcome.code == 1
+    assert "fails the audit, so it is not attacked" in outcome.error
+
+
+# Planted breaks.
+
+
+def test_noise_of_nine_tenths_of_its_scale(findings: Callable[..., dict[str, Finding]]) -> None:
+    found = findings(
+        "two",
+        1_000_000,
+        1e-3,
+        counts=lambda raw, epsilon, key: noised_class_counts(raw, epsilon / 0.9, key),
+        sums=lambda raw, norm, epsilon, key: noised_class_sums(raw, norm, epsilon / 0.9, key),
+    )
+    assert failed(found) >= {"class sums", "cells"}
+
+
+def test_noise_that_leaves_out_the_last_class(findings: Callable[..., dict[str, Finding]]) -> None:
+    def counts(raw: np.ndarray, epsilon: float, key: bytes) -> np.ndarray:
+        return np.hstack([noised_class_counts(raw[:, :-1], epsilon, key), raw[:, -1:]])
+
+    def sums(raw: np.ndarray, norm: int, epsilon: float, key: bytes) -> np.ndarray:
+        return np.hstack([np.array(noised_class_sums(raw[:, :-1], norm, epsilon, key)), raw[:, -1:]])
+
+    found = findings(counts=counts, sums=sums)
+    assert failed(found) == {*CHECKS} - {"probabilities", "histogram", "two sums", "two cells"} | {
+        check for check in ("two sums", "two cells") if not found[check].passed
+    }
+
+
+def test_noise_that_rows_share(findings: Callable[..., dict[str, Finding]]) -> None:
+    def counts(raw: np.ndarray, epsilon: float, key: bytes) -> np.ndarray:
+        return raw + noised_class_counts(0 * raw[:1], epsilon, key)
+
+    def sums(raw: np.ndarray, norm: int, epsilon: float, key: bytes) -> np.ndarray:
+        return raw + np.array(noised_class_sums(0 * raw[:1], norm, epsilon, key))
+
+    assert failed(findings(counts=counts, sums=sums)) >= {"two sums", "two cells"}
+
+
+def test_a_row_without_noise(findings: Callable[..., dict[str, Finding]]) -> None:
+    def sums(raw: np.ndarray, norm: int, epsilon: float, key: bytes) -> np.ndarray:
+        return np.vstack([np.array(noised_class_sums(raw[:-1], norm, epsilon, key)), raw[-1:]])
+
+    assert failed(findings(sums=sums)) == {"class sums", "whole center"}
+
+
+@pytest.mark.parametrize(
+    "draws",
+    [
+        lambda probabilities, words: probabilities.argmax(axis=1),
+        lambda probabilities, words: (words % np.uint64(3)).astype(np.int64),
+        # As `draw_classes`, where the first class has what is left of the others.
+        lambda probabilities, words: (
+            2 - (np.cumsum(probabilities, axis=1) <= (words >> np.uint64(48)).astype(np.int64)[:, None]).sum(axis=1)
+        ),
+    ],
+)
+def test_draws_of_other_probabilities(draws: Any, findings: Callable[..., dict[str, Finding]]) -> None:
+    found = findings("three", 20_000, draws=draws)
+    assert failed(found) == {"probabilities"}
+    assert "differ from those of the center" in found["probabilities"].text

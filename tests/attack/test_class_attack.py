@@ -1,0 +1,129 @@
+"""`labeldp attack` on classes: their places are attacked, and findings name them."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from labeldp import Prior, Randomizer, solve
+from labeldp.attack.release_function import COLUMN, ID_COLUMN, KeyedRelease
+from labeldp.mechanisms.core.label_classes import LabelClasses
+
+VALUES = ("none", "cold\nPASS", "fl\u00fc", "x" * 300)
+SAMPLERS = """
+import numpy as np
+
+def uniform(labels, ids, key):
+    return np.random.default_rng(list(key)).integers(0, 4, len(ids)).astype(float)
+
+def identity(labels, ids, key):
+    return labels
+
+def named(labels, ids, key):
+    return ["none"] * len(ids)
+
+def beyond(labels, ids, key):
+    return np.full(len(ids), 4.0)
+"""
+
+
+@pytest.fixture(scope="module")
+def release(tmp_path_factory: pytest.TempPathFactory, invoke: Any, command: Any, key_file: Path) -> Path:
+    """Release of 2,000 records with ids, of four classes."""
+    folder = tmp_path_factory.mktemp("classes")
+    ids, places = np.arange(2000)[::-1] * 3 - 7, np.arange(2000) ** 2 % 7 % 4
+    labels = pa.array([VALUES[place] for place in places])
+    pq.write_table(pa.table({ID_COLUMN: ids, COLUMN: labels}), folder / "log.parquet")
+    flags = {
+        "label_classes": ",".join(VALUES), "other_class": VALUES[2], "input": folder / "log.parquet",
+        "input_format": "parquet", "label": COLUMN,
+        "id_column": ID_COLUMN, "epsilon": 1, "mechanism": "rr", "noise_key_file": key_file, "output": folder / "out",
+    }  # fmt: skip
+    invoke(command("privatize", flags)).ok()
+    return folder / "out"
+
+
+@pytest.fixture
+def attack(invoke: Any, release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Function (flag, ...) -> outcome of an attack on the release; samplers.py is in the current folder."""
+    (tmp_path / "samplers.py").write_text(SAMPLERS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "samplers", raising=False)
+    return lambda *flags: invoke(["attack", str(release), "--draws=50000", *flags])
+
+
+def lines_of(outcome: Any) -> dict[str, str]:
+    *lines, verdict = outcome.out.splitlines()
+    return {line[:19].strip(): line[19:] for line in lines} | {"": verdict}
+
+
+def test_an_honest_release_passes(attack: Callable[..., Any]) -> None:
+    outcome = attack().ok()
+    found = lines_of(outcome)
+    assert list(found) == [
+        "mechanism", "sampler", "advantage", "probabilities", "channel", "changed data", "other key", "duplicate ids",
+        "histogram", "changed histogram", "",
+    ]  # fmt: skip
+    assert found["mechanism"].startswith("rr: 4 classes, 4 outputs; claims epsilon ")
+    assert " for an exact guess: " in found["advantage"]
+    shown = ("'none'", "'cold\\nPASS'", "'fl\\xfc'", f"'{'x' * 40}...'")
+    assert any(f"label {one} against {two}, " in found["channel"] for one in shown for two in shown)
+    assert found[""] == "PASS"
+    assert outcome.out.isascii()
+
+
+@pytest.mark.parametrize(
+    ("sampler", "check", "text"),
+    [
+        ("uniform", "probabilities", "differ from the file's, first label 'none' to "),
+        ("identity", "probabilities", "differ from the file's, first label 'none' to 'none'"),
+        ("identity", "channel", "epsilon at least "),
+        ("beyond", "probabilities", "released labels are not outputs of the mechanism"),
+    ],
+)
+def test_a_broken_sampler_fails(sampler: str, check: str, text: str, attack: Callable[..., Any]) -> None:
+    outcome = attack(f"--sampler=samplers:{sampler}")
+    assert outcome.code == 1
+    found = lines_of(outcome)
+    assert found[check].startswith("FAIL: ")
+    assert text in found[check]
+    assert found[""].startswith("FAIL: ")
+
+
+def test_a_sampler_returns_places(attack: Callable[..., Any]) -> None:
+    outcome = attack("--sampler=samplers:named")
+    assert outcome.code == 1
+    assert "the sampler must return released labels, one for each record, as numbers" in outcome.err
+
+
+def test_no_guess_is_close_to_a_class(attack: Callable[..., Any]) -> None:
+    outcome = attack("--within=1")
+    assert outcome.code == 2
+    assert "--within is for labels that are numbers: no guess is close to a class. Leave it out" in outcome.error
+
+
+def test_it_attacks_what_a_job_releases(release: Path, secret: bytes) -> None:
+    log, text = pq.read_table(release.parent / "log.parquet"), (release / "mechanism.json").read_text()
+    document, classes = json.loads(text), LabelClasses(VALUES, 2)
+    sampler = KeyedRelease(Randomizer.from_json(text), document["prior"]["epsilon"], classes=classes)
+    places = np.array([VALUES.index(value) for value in log[COLUMN].to_pylist()], float)
+    ours, prior = sampler(places, np.array(log[ID_COLUMN]), secret)
+    released = pq.read_table(next((release / "data").iterdir()))
+    assert dict(zip(log[ID_COLUMN].to_pylist(), [VALUES[int(place)] for place in ours], strict=True)) == dict(
+        zip(released[ID_COLUMN].to_pylist(), released[COLUMN].to_pylist(), strict=True)
+    )
+    assert prior is not None
+    assert prior.tolist() == Prior.from_counts(np.arange(len(prior)), document["prior"]["counts"]).weights.tolist()
+
+
+def test_the_noise_is_bound_to_the_classes() -> None:
+    randomizer = solve("rr", Prior(np.arange(3.0), np.ones(3)), 1.0)
+    lists = (LabelClasses(("a", "b", "c")), LabelClasses(("a", "b", "c"), 1), LabelClasses(("a", "b", "d")), None)
+    labels, ids = np.arange(500) % 3.0, np.arange(500)
+    released = [KeyedRelease(randomizer, 0.1, classes=each)(labels, ids, bytes(32))[0].tolist() for each in lists]
+    assert len(set(map(tuple, released))) == len(lists)

@@ -1,0 +1,383 @@
+"""Audit of mechanism files: every number of a file is checked against the others."""
+
+import copy
+import hashlib
+import json
+import math
+import sys
+from fractions import Fraction
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from labeldp.audit.audit_mechanism import Audit, audit_mechanism
+from labeldp.audit.audit_release import audit_report
+from labeldp.audit.weight_runs import ln_at_most
+
+RESPONSE: dict[str, Any] = json.loads(Path(__file__).with_name("response.json").read_text())
+# Weights in units of 1/16. Each label has weight 5 on an output that the other label never produces; at epsilon 0,
+# delta counts one more unit.
+APPROXIMATE: dict[str, Any] = json.loads(Path(__file__).with_name("approximate.json").read_text())
+
+
+def leaves(value, path=()):
+    if isinstance(value, dict | list) and value:
+        for key, child in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from leaves(child, (*path, key))
+    else:
+        yield path
+
+
+def paths(value, path=()):
+    if path:
+        yield path
+    if isinstance(value, dict | list):
+        for key, child in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from paths(child, (*path, key))
+
+
+def name_of(path):
+    return ".".join(map(str, path))
+
+
+def test_randomized_response_holds():
+    audit = audit_mechanism(RESPONSE)
+    assert audit == Audit(
+        problems=(),
+        mechanism="rr",
+        labels=3,
+        outputs=3,
+        bits=8,
+        requested_epsilon=0.7,
+        certified_epsilon=0.6931471805599454,
+        epsilon=0.6931471805599454,
+        ratio=Fraction(2),
+        max_bias=0.75,
+        fingerprint=RESPONSE["fingerprint"],
+    )
+    assert audit_report(audit).splitlines()[-1] == "PASS"
+
+
+def test_the_fingerprint_is_pinned():
+    text = (
+        '{"bits":8,"columns":[[["128",1],["64",2]],[["64",1],["128",1],["64",1]],[["64",2],["128",1]]],'
+        '"labels":[0.0,1.0,2.0],"outputs":[0.0,1.0,2.0]}'
+    )
+    assert audit_mechanism(RESPONSE).fingerprint == hashlib.blake2b(text.encode(), digest_size=32).hexdigest()
+
+
+def test_extra_keys_are_ignored():
+    document = {**RESPONSE, "note": ["any", {"thing": None}]}
+    document["certificate"] = {**RESPONSE["certificate"], "note": 1}
+    assert not audit_mechanism(document).problems
+
+
+# Values that no other value in the file determines: the name, the parameters, and an upper bound.
+FREE = {("mechanism",), ("parameters",), ("epsilon",)}
+
+
+@pytest.mark.parametrize("path", [path for path in leaves(RESPONSE) if path not in FREE], ids=name_of)
+def test_a_small_change_of_any_value_is_found(at, changed, path):
+    value = at(RESPONSE, path)
+    if isinstance(value, float):
+        others = [math.nextafter(value, -math.inf), value + 1]
+    elif isinstance(value, int):
+        others = [value - 1, value + 1]
+    elif value.isdigit() and len(value) < 20:
+        others = [str(int(value) - 1), str(int(value) + 1)]
+    else:
+        others = [value[:-1] + ("0" if value[-1] != "0" else "2"), value.upper() + " ", ""]
+    for other in others:
+        assert audit_mechanism(changed(RESPONSE, path, other)).problems, other
+
+
+@pytest.mark.parametrize("path", list(paths(RESPONSE)), ids=name_of)
+def test_every_member_is_needed_and_typed(changed, path):
+    assert audit_mechanism(changed(RESPONSE, path, ...)).problems
+    numbers = [-1, 10**400, -1.5, math.nan, math.inf]
+    for value in [None, True, False, *numbers, "", "x y", "\n", [], [[]], [None], {"": 0}]:
+        if not (path == ("parameters",) and isinstance(value, dict)):
+            assert audit_mechanism(changed(RESPONSE, path, value)).problems, value
+
+
+@pytest.mark.parametrize("path", [path for path in paths(RESPONSE) if isinstance(path[-1], int)], ids=name_of)
+def test_every_list_has_its_length(at, path):
+    document = copy.deepcopy(RESPONSE)
+    at(document, path[:-1]).insert(path[-1], copy.deepcopy(at(document, path)))
+    assert audit_mechanism(document).problems
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "problem"),
+    [
+        (("epsilon",), 0.6931471805599453, "certificate.epsilon is above the epsilon requested"),
+        (("certificate", "epsilon"), math.log(2), "certificate.epsilon is below the true epsilon"),
+        (("certificate", "epsilon"), 0.0, "certificate.epsilon is below the true epsilon"),
+        (("certificate", "ratio"), ["3", "2"], "certificate.ratio is not the largest ratio of the weights"),
+        (("certificate", "row_sum"), "255", "certificate.row_sum is not 2^bits"),
+        (("certificate", "bias", 1), 5e-324, "certificate.bias is wrong for 1 of 3 labels, first"),
+        (("certificate", "max_bias"), 0.7499999999999999, "certificate.max_bias is not the largest"),
+        (("certificate", "max_bias"), 0.750000001, "certificate.max_bias is not the largest"),
+        (("columns", 1, 1), ["127", 1], "the weights of 1 of 3 labels do not sum to 2^bits, first label number 1"),
+        (("columns", 2), [["0", 2], ["256", 1]], "epsilon is infinite: only some labels can give 1 of 3 outputs"),
+        (("columns", 0), [["0", 3]], "probability zero for every label: 1 of 3 outputs, first output number 0"),
+        (("labels", 2), 2.5, "certificate.bias is wrong for 1 of 3 labels, first label number 2"),
+        (("outputs", 2), 2.5, "certificate.bias is wrong for 3 of 3 labels, first label number 0"),
+        (("labels",), [0.0, 2.0, 1.0], "labels is not strictly ascending"),
+        (("outputs",), [0.0, 1.0, 1.0], "outputs is not strictly ascending"),
+        (("labels",), [0, 1, 2], "labels is not a non-empty array of finite floats"),
+        (("bits",), 64, "bits is not between 1 and 63"),
+        (("bits",), 0, "bits is not between 1 and 63"),
+        (("bits",), 8.0, "bits is not an integer"),
+        (("certificate", "ratio"), ["2", "0"], "certificate.ratio is not a numerator and a denominator > 0"),
+        (("columns", 0), [["128", 1], ["64", 10**30]], "the runs of column 0 do not cover 3 labels"),
+        (("columns", 0), [["128", 3], ["64", 0]], "a run of column 0 is not a weight and a length >= 1"),
+        (("columns", 0), [["128", True], ["64", 2]], "a run of column 0 is not a weight and a length >= 1"),
+        (("columns", 0), [[128, 1], ["64", 2]], "a weight of column 0 is not a string of 1 to 20"),
+    ],
+)
+def test_each_check_stands_alone(changed, resigned, path, value, problem):
+    found = audit_mechanism(resigned(changed(RESPONSE, path, value))).problems
+    assert any(line.startswith(problem) for line in found), found
+
+
+def test_a_sound_change_leaves_only_the_fingerprint_wrong(changed, resigned):
+    document = changed(RESPONSE, ("columns", 0), [["128", 1], ["64", 1], ["64", 1]])
+    assert audit_mechanism(document).problems == ("fingerprint is not that of the bits, columns, labels and outputs",)
+    assert not audit_mechanism(resigned(document)).problems
+
+
+@pytest.mark.parametrize(
+    "text",
+    [" 64", "64 ", "64\n", "+64", "-64", "6_4", "064", "0x40", "64.0", "6e1", "", "\uff16\uff14", "9" * 5000],
+)
+@pytest.mark.parametrize(
+    "path", [("columns", 0, 1, 0), ("certificate", "ratio", 1), ("certificate", "row_sum")], ids=name_of
+)
+def test_only_plain_decimals_are_read(changed, resigned, path, text):
+    problems = audit_mechanism(resigned(changed(RESPONSE, path, text))).problems
+    assert len(problems) == 1
+    assert problems[0].endswith("is not a string of 1 to 20 decimal digits")
+
+
+def test_an_unreduced_ratio_is_the_same_fraction(changed):
+    assert not audit_mechanism(changed(RESPONSE, ("certificate", "ratio"), ["128", "64"])).problems
+
+
+def test_whole_numbers_do_for_epsilons(changed):
+    assert not audit_mechanism(changed(RESPONSE, ("epsilon",), 1)).problems
+    assert audit_mechanism(changed(RESPONSE, ("epsilon",), 2**53 + 1)).problems == (
+        "epsilon is not a finite float >= 0",
+    )
+
+
+def test_no_ratio_is_claimed_for_rows_that_are_not_distributions(changed):
+    audit = audit_mechanism(changed(RESPONSE, ("columns", 0, 0, 0), "100"))
+    assert audit.ratio is None
+    assert audit.epsilon == math.inf
+    assert "unbounded" in audit_report(audit)
+
+
+def test_epsilon_zero(valid_mechanism):
+    document = valid_mechanism([[3, 5], [3, 5]], [-1.5, 2.0], [-2.0, 7.25], 3)
+    assert document["certificate"]["epsilon"] == 0.0
+    audit = audit_mechanism(document)
+    assert not audit.problems
+    assert audit.epsilon == 0.0
+    assert audit.ratio == 1
+
+
+def test_one_label_and_one_output(valid_mechanism):
+    assert not audit_mechanism(valid_mechanism([[2]], [0.1], [0.1], 1)).problems
+
+
+def test_extreme_floats(changed, resigned, valid_mechanism):
+    rows = [[2**62 + 1, 2**62 - 1], [2**62 - 1, 2**62 + 1]]
+    tiny, huge = 5e-324, sys.float_info.max
+    assert not audit_mechanism(valid_mechanism(rows, [tiny, 2 * tiny], [tiny, huge], 63)).problems
+    audit = audit_mechanism(valid_mechanism(rows, [tiny, 2 * tiny], [-tiny, tiny], 63))
+    assert not audit.problems
+    assert audit.max_bias == 2 * tiny
+    overflow = changed(RESPONSE, ("labels",), [-huge, 0.0, 1.0])
+    overflow["outputs"] = [1.0, 2.0, huge]
+    overflow["columns"] = overflow["columns"][::-1]  # for the label -huge, most weight is on the output huge
+    assert audit_mechanism(resigned(overflow)).problems == ("a bias is too large for a float",)
+
+
+@st.composite
+def mechanisms(draw):
+    k, m = draw(st.integers(1, 6)), draw(st.integers(1, 6))
+    bits = draw(st.integers(3, 63))
+    floats = st.floats(-1e6, 1e6)
+    labels = sorted(draw(st.sets(floats, min_size=k, max_size=k)))
+    outputs = sorted(draw(st.sets(floats, min_size=m, max_size=m)))
+    cuts = st.sets(st.integers(1, 2**bits - 1), min_size=m - 1, max_size=m - 1)
+    rows = []
+    for _ in range(k):
+        edges = [0, *sorted(draw(cuts)), 2**bits]
+        rows.append([right - left for left, right in pairwise(edges)])
+    return rows, labels, outputs, bits
+
+
+@settings(max_examples=100, deadline=None)
+@given(mechanisms())
+def test_random_mechanisms(valid_mechanism, parts):
+    rows, *_ = parts
+    document = valid_mechanism(*parts)
+    audit = audit_mechanism(json.loads(json.dumps(document)))
+    assert audit.problems == ()
+    ratio = max(Fraction(a[c], b[c]) for a in rows for b in rows for c in range(len(a)))
+    assert audit.ratio == ratio
+    assert audit.epsilon == pytest.approx(math.log(ratio), rel=1e-12, abs=1e-15)
+    assert audit.max_bias <= document["certificate"]["max_bias"] <= math.nextafter(audit.max_bias, math.inf)
+    assert ln_at_most(ratio, Fraction(audit.epsilon))
+    if audit.epsilon:
+        least = {**document["certificate"], "epsilon": audit.epsilon}
+        assert not audit_mechanism({**document, "epsilon": audit.epsilon, "certificate": least}).problems
+        least["epsilon"] = math.nextafter(audit.epsilon, 0)
+        assert audit_mechanism({**document, "certificate": least}).problems == (
+            "certificate.epsilon is below the true epsilon",
+        )
+
+
+@settings(max_examples=60, deadline=None)
+@given(mechanisms(), st.data())
+def test_moving_weight_is_found(resigned, run_lengths, valid_mechanism, parts, data):
+    rows, _, outputs, _ = parts
+    document = valid_mechanism(*parts)
+    row, output = data.draw(st.integers(0, len(rows) - 1)), data.draw(st.integers(0, len(outputs) - 1))
+    moved = copy.deepcopy(rows)
+    moved[row][output] += 1
+    document["columns"] = [run_lengths(column) for column in zip(*moved, strict=True)]
+    problem = f"the weights of 1 of {len(rows)} labels do not sum to 2^bits, first label number {row}"
+    assert problem in audit_mechanism(resigned(document)).problems
+    moved[row][output - 1] -= 1  # the row has the right sum again
+    document["columns"] = [run_lengths(column) for column in zip(*moved, strict=True)]
+    if moved != rows:
+        assert audit_mechanism(document).problems
+
+
+# Weights in units of 1/16. Each label has weight 5 on an output that the other label never produces; at epsilon 0,
+# delta counts one more unit.
+def test_a_delta_done_by_hand_holds():
+    audit = audit_mechanism(APPROXIMATE)
+    assert audit.problems == ()
+    assert (audit.epsilon, audit.delta, audit.certified_delta, audit.requested_delta) == (0.0, 0.375, 0.375, 0.5)
+    assert "delta        at most 0.375; certified 0.375, requested 0.5" in audit_report(audit)
+    assert "delta" not in audit_report(audit_mechanism(RESPONSE))
+
+
+def test_a_delta_falls_with_epsilon(changed):
+    document = changed(APPROXIMATE, ("epsilon",), 0.1)
+    document = changed(document, ("certificate", "epsilon"), 0.1)
+    true = (5 + 6 - 5 * math.exp(0.1)) / 16
+    document = changed(document, ("certificate", "delta"), true * (1 + 1e-12))
+    assert audit_mechanism(document).problems == ()
+    assert audit_mechanism(document).delta == pytest.approx(true, rel=1e-12)
+    document = changed(document, ("certificate", "delta"), true * (1 - 1e-12))
+    assert audit_mechanism(document).problems == ("certificate.delta is below the true delta at certificate.epsilon",)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "problem"),
+    [
+        (("delta",), ..., "epsilon is infinite"),
+        (("delta",), 0.0, "epsilon is infinite"),
+        (("delta",), 0.374, "certificate.delta is above the delta requested"),
+        (("delta",), 1.0, "delta is not below 1"),
+        (("delta",), "0.5", "delta is not a finite float >= 0"),
+        (("certificate", "delta"), math.nextafter(0.375, 0), "certificate.delta is below the true delta"),
+        (("certificate", "delta"), ..., "certificate.delta is missing"),
+        (("certificate", "epsilon"), 0.1, "certificate.epsilon is above the epsilon requested"),
+        (("certificate", "row_sum"), "8", "certificate.row_sum is not 2^bits"),
+        (("columns", 0), [["6", 1], ["0", 1]], "do not sum to 2^bits"),
+    ],
+)
+def test_a_false_delta_is_found(changed, resigned, path, value, problem):
+    document = resigned(changed(APPROXIMATE, path, value))
+    if path == ("delta",) and value in (..., 0.0):
+        document["certificate"]["ratio"] = ["2", "1"]
+    assert problem in "; ".join(audit_mechanism(document).problems)
+
+
+def test_an_epsilon_too_large_to_recompute_delta_is_refused(changed):
+    document = changed(changed(APPROXIMATE, ("epsilon",), 1e9), ("certificate", "epsilon"), 1e9)
+    assert "an audit of delta takes at most" in audit_mechanism(document).problems[0]
+
+
+def with_prior(**members):
+    return RESPONSE | {"prior": {"weights": [0.5, 0.25, 0.25], "epsilon": 0.25, "release": "0f" * 16} | members}
+
+
+def test_a_prior_is_a_distribution_with_its_cost():
+    assert audit_mechanism(with_prior()).problems == ()
+    assert audit_mechanism(with_prior(release=None, epsilon=0)).problems == ()
+    assert audit_mechanism(with_prior(missing_label=RESPONSE["labels"][1])).problems == ()
+
+
+@pytest.mark.parametrize(
+    ("members", "problem"),
+    [
+        ({"epsilon": 0}, "prior.epsilon is 0, but prior.release names a release"),
+        ({"epsilon": -0.0}, "prior.epsilon is 0, but prior.release names a release"),
+        ({"epsilon": -1.0}, "prior.epsilon is not a finite float >= 0"),
+        ({"epsilon": True}, "prior.epsilon is not a number"),
+        ({"release": "PASS"}, "prior.release is not 32 hexadecimal digits"),
+        ({"release": "0f" * 16 + "\n"}, "prior.release is not 32 hexadecimal digits"),
+        ({"release": 0}, "prior.release is not 32 hexadecimal digits"),
+        ({"weights": [0.5, 0.5]}, "prior.weights has 2 entries for 3 labels"),
+        ({"weights": [0.5, 0.25, 0.26]}, "prior.weights are not probabilities"),
+        ({"weights": [1.5, -0.5, 0.0]}, "prior.weights are not probabilities"),
+        ({"weights": [1e308, 1e308, 1e308]}, "prior.weights are not probabilities"),
+        ({"missing_label": "a"}, "prior.missing_label is not a number within the label domain"),
+        ({"missing_label": True}, "prior.missing_label is not a number within the label domain"),
+        ({"missing_label": RESPONSE["labels"][-1] + 1}, "prior.missing_label is not a number within the label domain"),
+        (
+            {"missing_label": RESPONSE["labels"][0], "release": None, "epsilon": 0},
+            "prior.epsilon is 0, but prior.missing_label",
+        ),
+        ({"weights": [math.inf, 0.0, 0.0]}, "prior.weights is not a non-empty array of finite floats"),
+    ],
+)
+def test_each_check_of_a_prior(members, problem):
+    [found] = audit_mechanism(with_prior(**members)).problems
+    assert found.startswith(problem)
+
+
+@pytest.mark.parametrize("prior", [None, [], 0.25, "x"])
+def test_a_prior_that_is_none_is_refused(prior):
+    assert audit_mechanism(RESPONSE | {"prior": prior}).problems == ("prior is not an object",)
+
+
+def test_a_gap_is_a_number_or_null():
+    for gap in (None, 0, 0.0, 1e-9):
+        assert audit_mechanism(RESPONSE | {"gap": gap}).problems == ()
+    for gap in (-1e-9, True, False, "<b>0</b>", math.inf, math.nan, 10**400, [], {}):
+        [problem] = audit_mechanism(RESPONSE | {"gap": gap}).problems
+        assert problem in ("gap is not a finite float >= 0", "gap is not a number")
+
+
+def test_a_choice_is_a_name_and_errors_by_name():
+    good = {"mechanism": "bias_limited:bias=0.1", "model_errors": {"unbiased": None, "rr_on_bins": 3.5}}
+    assert audit_mechanism(RESPONSE | {"choice": good}).problems == ()
+    errors = good["model_errors"]
+    for choice in (None, [], {}, good | {"mechanism": 3}, good | {"mechanism": "a\nPASS"}, {"mechanism": "unbiased"}):
+        assert len(audit_mechanism(RESPONSE | {"choice": choice}).problems) == 1
+    for name, error in (("a b", 1.0), ("rr", -1.0), ("rr", True), ("rr", "1")):
+        bad = good | {"model_errors": errors | {name: error}}
+        assert len(audit_mechanism(RESPONSE | {"choice": bad}).problems) == 1
+
+
+def test_parameters_are_short_values():
+    fine = {"loss": "squared", "bias": 0.2, "k": 3, "pure": True, "none": None}
+    assert audit_mechanism(RESPONSE | {"parameters": fine}).problems == ()
+    for parameters in (
+        {"": 0}, {"a\nPASS": 0}, {"a": "b\nPASS"}, {"a": "x" * 65}, {"a": []}, {"a": {}}, {"a": math.inf},
+        {"a": 10**400}, {f"p{i}": i for i in range(65)},
+    ):  # fmt: skip
+        [problem] = audit_mechanism(RESPONSE | {"parameters": parameters}).problems
+        assert "parameters" in problem
+        assert problem.isprintable()

@@ -1,0 +1,30 @@
+"""Files of a release that a test changes, written as the job writes them: other bytes fail the audit."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from labeldp.audit.document_members import MECHANISM, RELEASE
+from labeldp.transforms.shards.shard_formats import GroupWriter
+
+
+def write_document(path: Path, document: Any) -> None:
+    """Writes a JSON document of a release, with its members in their order."""
+    form = {"release.json": RELEASE[0], "mechanism.json": MECHANISM[0]}.get(path.name, {})
+    document = _ordered(document, {} if "labels" in document and "mechanism" not in document else form)
+    path.write_text(json.dumps(document, indent=2 if path.name == "release.json" else None) + "\n")
+
+
+def _ordered(document: Any, form: Any) -> Any:
+    if not isinstance(document, dict) or not isinstance(form, dict):
+        return document
+    known = {key: _ordered(document[key], form[key]) for key in form if key in document}
+    return known | {key: value for key, value in document.items() if key not in form}
+
+
+def write_shard(table: pa.Table, path: Path, compression: str = "none") -> None:
+    """Writes a Parquet shard."""
+    with path.open("wb") as file, GroupWriter(file, table.schema.remove_metadata(), compression) as writer:
+        for batch in table.to_batches():
+            writer.write(batch)

@@ -1,0 +1,385 @@
+"""`labeldp report --claim`: the claim of every kind of release has the registry's format and states the release."""
+
+import copy
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from labeldp.report.claim_file import claim_problems
+from labeldp.report.claimed_release import read_claimed
+
+from .registry_format import format_problems
+
+ROOT = Path(__file__).parents[3]
+FACTS = yaml.safe_load((ROOT / "docs/examples/claim_facts.yaml").read_text())
+ROWS = 3000
+FROM_ELSEWHERE = {"center_origin": "A model of last year.", "prior_origin": "A census table."}
+NUMBERS = {"label": "y", "label_min": 0, "label_max": 20, "label_step": 1, "epsilon": 2, "mechanism": "unbiased"}
+PLAIN = NUMBERS | {"center": "none"}
+CLASSES = {"label": "grade", "label_classes": "poor,fair,good", "epsilon": 2}
+UNITS = {"unit_column": "user", "max_records_per_unit": 3}
+JOBS: dict[str, dict[str, Any]] = {
+    "plain": PLAIN | {"where": "kind=wide"},
+    "missing": PLAIN | {"missing_label": 3},
+    "center": NUMBERS | {"for": "models", "mechanism": None, "center": "linear"},
+    "column": NUMBERS | {"center_column": "guess"},
+    "groups": NUMBERS | {"center_column": "guess", "center_groups": "kind=narrow,wide", "epsilon": 4},
+    "delta": PLAIN | {"mechanism": "gaussian", "delta": 1e-6},
+    "units": PLAIN | UNITS,
+    "composed": PLAIN | {"unit_column": "user", "max_records_per_unit": 60, "delta": 1e-6, "epsilon": 1},
+    "several": PLAIN | {"label": "y,z", "label_max": "20,1", "id_column": "id"},
+    "several_units": PLAIN | UNITS | {"label": "y,z", "label_max": "20,1", "epsilon": 6},
+    "classes": CLASSES | {"mechanism": "rr"},
+    "class_center": CLASSES | {"for": "models", "center_features": "x,kind"},
+    "class_units": CLASSES | UNITS | {"for": "models", "center_features": "x,kind", "epsilon": 6},
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, invoke: Any, command: Any, key_file: Path) -> Path:
+    """Folder of one release of each kind, each with a ledger of its own, and those of `fit` and of a public prior."""
+    folder, rng = tmp_path_factory.mktemp("claims"), np.random.default_rng(7)
+    x, kind = rng.normal(size=ROWS), rng.integers(0, 2, ROWS)
+    y = np.clip(np.rint(10 + 4 * x + rng.normal(0, 2, ROWS)), 0, 20)
+    columns = {
+        "id": np.arange(ROWS), "x": x, "kind": np.array(["narrow", "wide"], object)[kind], "user": np.arange(ROWS) // 2,
+        "guess": np.clip(10 + 4 * x, 0, 20), "y": y, "z": (y > 12).astype(np.int64),
+        "grade": np.array(["poor", "fair", "good"], object)[np.searchsorted([7, 14], y)],
+    }  # fmt: skip
+    pq.write_table(pa.table(columns), folder / "log.parquet")
+    base = {"input": folder / "log.parquet", "input_format": "parquet", "noise_key_file": key_file}
+    for name, flags in JOBS.items():
+        invoke(command("privatize", base | flags | _at(folder, name))).ok()
+    fitted = {"mechanism_file": folder / "fitted.json", "ledger": folder / "applied.jsonl"}
+    invoke(command("fit", base | PLAIN | fitted)).ok()
+    label = base | {"label": "y"}
+    invoke(command("apply", label | _at(folder, "applied") | {"mechanism_file": folder / "fitted.json"})).ok()
+    (folder / "prior.csv").write_text("".join(f"{value},{21 - value}\n" for value in range(21)))
+    solved = {"prior": folder / "prior.csv", "epsilon": 1, "mechanism": "unbiased", "output": folder / "solved.json"}
+    invoke(command("solve", solved)).ok()
+    invoke(command("apply", label | _at(folder, "public") | {"mechanism_file": folder / "solved.json"})).ok()
+    return folder
+
+
+def _at(folder: Path, name: str) -> dict[str, Path]:
+    return {"output": folder / name, "ledger": folder / f"{name}.jsonl"}
+
+
+DRAWN = ("class_center", "class_units")
+RELEASES = [*JOBS, "applied", "public"]
+COMPOSED = re.compile(r"basic composition of ([^,]*)(?:, times the (\d+) records of a unit)?, at most (\S+)\.")
+NEEDED = {"column": ["center_origin"], "groups": ["center_origin"], "public": ["prior_origin"]}
+
+
+@pytest.fixture
+def claim(folder: Path, tmp_path: Path, invoke: Any) -> Callable[..., Any]:
+    """Function (name of a release or its path, flags, fact=value, ...) -> the outcome, and the claim file."""
+
+    def make(release: str | Path, *flags: str, **facts: Any) -> tuple[Any, Path]:
+        facts = FACTS | {fact: FROM_ELSEWHERE[fact] for fact in NEEDED.get(str(release), [])} | facts
+        (tmp_path / "facts.yaml").write_text(yaml.safe_dump(facts))
+        path = tmp_path / "claim.yaml"
+        path.unlink(missing_ok=True)
+        given = [f"--claim={path}", f"--claim_facts={tmp_path / 'facts.yaml'}", f"--ledger={folder / release}.jsonl"]
+        return invoke(["report", str(folder / release), *given, *flags]), path
+
+    return make
+
+
+@pytest.fixture
+def checked(folder: Path, tmp_path: Path, invoke: Any) -> Callable[..., Any]:
+    """Function (name of a release, document of a claim) -> the outcome of checking it."""
+
+    def check(release: str, document: dict[str, Any]) -> Any:
+        (tmp_path / "checked.yaml").write_text(yaml.safe_dump(document))
+        given = [f"--check_claim={tmp_path / 'checked.yaml'}", f"--ledger={folder / release}.jsonl"]
+        return invoke(["report", str(folder / release), *given])
+
+    return check
+
+
+def manifest_of(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "release.json").read_text())
+
+
+def parts_of(folder: Path) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """Manifest and mechanism file of each label."""
+    for place in sorted((folder / "labels").iterdir()) if (folder / "labels").is_dir() else [folder]:
+        yield manifest_of(place), json.loads((place / "mechanism.json").read_text())
+
+
+@pytest.mark.parametrize("name", RELEASES)
+def test_every_release_has_a_claim_in_the_registrys_format(claim: Any, folder: Path, invoke: Any, name: str) -> None:
+    outcome, path = claim(name)
+    assert outcome.ok().out == f"claim      {path}\n"
+    assert outcome.err == ""
+    assert format_problems(path) == []
+    checked = invoke(["report", str(folder / name), f"--check_claim={path}", f"--ledger={folder / name}.jsonl"]).ok()
+    assert checked.out == f"claim      {path} states this release\n"
+
+
+@pytest.mark.parametrize("name", RELEASES)
+def test_it_states_budget_unit_and_parts_of_the_release(claim: Any, folder: Path, name: str) -> None:
+    outcome, path = claim(name)
+    outcome.ok()
+    deployment = yaml.safe_load(path.read_text())["deployment"]
+    manifest, loss = manifest_of(folder / name), deployment["privacy_loss"]
+    delta = manifest["delta"]
+    assert loss["privacy_parameters"] == {"epsilon": manifest["epsilon"], **({"delta": delta} if delta else {})}
+    assert deployment["dp_variant"]["variant_name"] == ("Approximate DP" if delta else "Pure DP")
+    assert repr(manifest["certified_epsilon"]) in loss["privacy_parameters_details"]
+    assert f"{manifest['adjacency'][1:]}." in loss["privacy_unit_details"]
+    assert deployment["administrative"]["tier"] == 3
+    parts = list(parts_of(folder / name))
+    units = manifest.get("unit") and parts[0][0]["unit"]
+    assert loss["number_of_privacy_units"] == (units["units"] if units else manifest["records"])
+    if units:
+        assert loss["privacy_unit"] == "All labels of one value of `user`"
+    for part, mechanism in parts:
+        code = f"`{part['label']}`"
+        assert code in loss["privacy_unit_details"]
+        assert code in deployment["dp_variant"]["data_domain"]
+        drawn = mechanism["fingerprint"] if name not in DRAWN else part["class_center"]["fingerprint"]
+        assert drawn in deployment["implementation"]["additional_information"]
+        assert part["input_digest"] in deployment["implementation"]["additional_information"]
+
+
+@pytest.mark.parametrize("name", [name for name in RELEASES if name != "composed"])
+def test_the_epsilons_of_the_composition_add_up(claim: Any, folder: Path, name: str) -> None:
+    outcome, path = claim(name)
+    outcome.ok()
+    implementation = yaml.safe_load(path.read_text())["deployment"]["implementation"]
+    lines = COMPOSED.findall(implementation["composition"])
+    total = Fraction(0)
+    for (shown, most, bound), (part, _) in zip(lines, parts_of(folder / name), strict=True):
+        spent = sum(Fraction(float(epsilon)) for epsilon in shown.split(" + ")) * int(most or 1)
+        # The bound is the sum, rounded up to a float, once for the center and once for all.
+        assert 0 <= Fraction(float(bound)) - spent <= Fraction(1, 10**12)
+        assert float(bound) == part["certified_epsilon"]
+        total += spent
+    assert total <= Fraction(manifest_of(folder / name)["epsilon"]) + Fraction(1, 10**12)
+
+
+def test_composition_with_a_delta_states_the_epsilon_of_the_unit(claim: Any, folder: Path) -> None:
+    outcome, path = claim("composed")
+    outcome.ok()
+    text = yaml.safe_load(path.read_text())["deployment"]["implementation"]["composition"]
+    ((_, mechanism),) = parts_of(folder / "composed")
+    assert f"epsilon {mechanism['unit']['epsilon']!r} with delta 1e-06" in text
+    assert "at most 60" in text
+
+
+def leaves(document: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    if isinstance(document, dict):
+        for key, value in document.items():
+            yield from leaves(value, (*path, key))
+    else:
+        yield path
+
+
+def changed(document: dict[str, Any], path: tuple[Any, ...], change: Callable[[Any], Any]) -> dict[str, Any]:
+    found = copy.deepcopy(document)
+    place: Any = found
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = change(place[path[-1]])
+    return found
+
+
+# What the deployer alone states.
+FREE = {
+    "name", "data_curators", "description", "intended_use", "data_product_region", "data_product_sector",
+    "publication_date", "actors", "release_type", "data_source_type", "data_source_type_details", "justification",
+    "evidence_sources", "status", "registry_authors",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["center", "units", "several", "class_center"])
+def test_a_claim_that_states_something_else_is_refused(claim: Any, folder: Path, tmp_path: Path, name: str) -> None:
+    """Planted breaks: every statement of the release is changed in its first and its last word, or number."""
+    outcome, path = claim(name)
+    outcome.ok()
+    document = yaml.safe_load(path.read_text())
+    fields = [field for field in leaves(document) if len(field) > 1 and not FREE & set(field)]
+    assert len(fields) >= 20
+    claimed = read_claimed(str(folder / name), f"{folder / name}.jsonl")
+    for field in fields:
+        for change in (lambda value: f"x{value}" if isinstance(value, str) else value / 2, _first_line_changed):
+            (tmp_path / "changed.yaml").write_text(yaml.safe_dump(changed(document, field, change)))
+            (problem,) = claim_problems(claimed, str(tmp_path / "changed.yaml"))
+            assert problem.startswith(f"{'.'.join(field[1:3])} is not that of the release")
+
+
+def _first_line_changed(value: Any) -> Any:
+    """One character of the first line is another one; of a number, a small part."""
+    if not isinstance(value, str):
+        return value + 1
+    line = value.partition("\n")[0]
+    return value.replace(line, f"{line[:-1]}x", 1)
+
+
+def test_a_claim_with_fields_too_few_or_too_many_is_refused(claim: Any, checked: Any, folder: Path) -> None:
+    document = yaml.safe_load(claim("plain")[1].read_text())
+    for field in leaves(document):
+        if len(field) != 3:
+            continue
+        assert f"{field[1]}.{field[2]} is missing" in checked("plain", changed(document, field, lambda _: None)).error
+    more = copy.deepcopy(document)
+    more["deployment"]["privacy_loss"]["privacy_parameters"]["rho"] = 0.1
+    assert (
+        "privacy_loss.privacy_parameters is not that of the release, {'epsilon': 2.0}" in checked("plain", more).error
+    )
+    more["deployment"]["privacy_loss"]["promise"] = "none"
+    more["status"] = "Approved"
+    error = checked("plain", more).error
+    assert "privacy_loss.promise is no field of a claim" in error
+    assert "status is no field" in error
+
+
+def test_the_deployer_may_go_on_after_the_statements_of_the_release(claim: Any, checked: Any) -> None:
+    document = yaml.safe_load(claim("plain")[1].read_text())
+    field = ("deployment", "implementation", "composition")
+    assert checked("plain", changed(document, field, lambda text: f"{text}\n- More.")).ok()
+    assert checked("plain", changed(document, field, lambda text: f"{text} More.")).code == 1
+    unit = ("deployment", "privacy_loss", "privacy_unit")
+    assert checked("plain", changed(document, unit, lambda text: f"{text}\n- And all its records.")).code == 1
+
+
+def test_a_field_that_is_there_twice_is_refused(claim: Any, folder: Path, invoke: Any) -> None:
+    path = claim("plain")[1]
+    path.write_text(path.read_text().replace("      epsilon: 2.0\n", "      epsilon: 0.1\n      epsilon: 2.0\n"))
+    outcome = invoke(["report", str(folder / "plain"), f"--check_claim={path}"])
+    assert outcome.code == 2
+    assert re.search(r"--check_claim \S*claim.yaml, line \d+: epsilon is there twice", outcome.error)
+
+
+@pytest.mark.parametrize(("field", "value"), [("publication_date", "2030-01-31"), ("name", "2030"), ("name", "true")])
+def test_values_that_yaml_does_not_read_as_text_are_refused(
+    claim: Any, folder: Path, invoke: Any, field: str, value: str
+) -> None:
+    path = claim("plain")[1]
+    path.write_text(re.sub(rf"^    {field}: .*$", f"    {field}: {value}", path.read_text(), flags=re.MULTILINE))
+    outcome = invoke(["report", str(folder / "plain"), f"--check_claim={path}", f"--ledger={folder}/plain.jsonl"])
+    assert outcome.code == 1
+    assert f"basic.{field} is not text: put it in quotes" in outcome.error
+    assert format_problems(path)
+
+
+def test_a_claim_of_another_release_is_refused(claim: Any, folder: Path, invoke: Any) -> None:
+    path = claim("plain")[1]
+    outcome = invoke(["report", str(folder / "center"), f"--check_claim={path}", f"--ledger={folder}/center.jsonl"])
+    assert outcome.code == 1
+    assert "implementation.mechanisms is not that of the release" in outcome.error
+
+
+@pytest.mark.parametrize(
+    ("file", "keys", "value", "problem"),
+    [
+        ("mechanism.json", ("certificate", "epsilon"), 0.1, "certificate.epsilon is below the true epsilon"),
+        ("release.json", ("epsilon",), 0.5, "release.certified_epsilon is above release.epsilon"),
+        ("release.json", ("adjacency",), "nothing is ever learnt", "release.adjacency is not that of"),
+        ("release.json", ("expected_loss", "absolute"), 1e-9, "another expected absolute loss"),
+    ],
+)
+def test_a_release_that_fails_has_no_claim(
+    claim: Any, folder: Path, tmp_path: Path, file: str, keys: tuple[str, ...], value: Any, problem: str
+) -> None:
+    broken = Path(shutil.copytree(folder / "plain", tmp_path / "broken"))
+    document = json.loads((broken / file).read_text())
+    text = json.dumps(changed(document, keys, lambda _: value), indent=2 if file == "release.json" else None)
+    (broken / file).write_text(f"{text}\n")
+    shutil.copy(folder / "plain.jsonl", tmp_path / "broken.jsonl")
+    outcome, path = claim(broken)
+    assert outcome.code == 1
+    assert "no claim is written" in outcome.error
+    assert problem in outcome.error
+    assert not path.exists()
+
+
+def test_a_release_of_several_labels_that_fails_as_a_whole_has_no_claim(
+    claim: Any, folder: Path, tmp_path: Path
+) -> None:
+    """Each label passes, but together they spend more than the release states."""
+    broken = Path(shutil.copytree(folder / "several", tmp_path / "broken"))
+    manifest = manifest_of(broken)
+    manifest |= {key: manifest[key] / 2 for key in ("epsilon", "certified_epsilon")}
+    (broken / "release.json").write_text(json.dumps(manifest))
+    shutil.copy(folder / "several.jsonl", tmp_path / "broken.jsonl")
+    outcome, path = claim(broken)
+    assert outcome.code == 1
+    assert "no claim is written: release.epsilon is below the sum of those of the labels" in outcome.error
+    assert not path.exists()
+
+
+def test_a_mechanism_file_or_one_label_of_several_has_no_claim(claim: Any, folder: Path) -> None:
+    (folder / "fitted.json.jsonl").write_text("")
+    assert "releases no labels: name an output folder" in claim("fitted.json")[0].error
+    outcome, _ = claim(folder / "several" / "labels" / "y", f"--ledger={folder / 'several.jsonl'}")
+    assert outcome.code == 1
+    assert "is one of several labels: name the release" in outcome.error
+
+
+def test_names_are_code_and_no_markup(copied: Path, claim: Any) -> None:
+    """A label and a filter whose names are HTML, and versions that are."""
+    manifest = manifest_of(copied)
+    manifest["versions"] |= {"numpy": "`<i>`"}
+    (copied / "release.json").write_text(json.dumps(manifest, indent=2) + "\n")
+    ledger = copied.parent / "labeldp_ledger.jsonl"
+    outcome, path = claim(copied, f"--ledger={ledger}", release_type="Many releases")
+    outcome.ok()
+    assert format_problems(path) == []
+    texts = list(_texts(yaml.safe_load(path.read_text())))
+    assert any("`<script>alert('y')</script>`" in text for text in texts)
+    assert any("`numpy` `` `<i>` ``" in text for text in texts)
+    # Without code spans, which begin and end with equally many backticks.
+    assert not any("<" in re.sub(r"(?<!`)(`+)(?!`).*?(?<!`)\1(?!`)", "", text) for text in texts)
+
+
+def _texts(document: Any) -> Iterator[str]:
+    for value in document.values() if isinstance(document, dict) else document:
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, (dict, list)):
+            yield from _texts(value)
+
+
+def test_missing_labels_are_protected_where_they_count_as_one(claim: Any) -> None:
+    for name, protected in (("missing", True), ("center", False)):
+        variant = yaml.safe_load(claim(name)[1].read_text())["deployment"]["dp_variant"]
+        assert ("Which of them had a label is protected" in variant["unprotected_quantities"]) == protected
+        assert ("Which records have no usable label" in variant["unprotected_quantities"]) != protected
+        assert ("A missing label counts as `3`." in variant["data_domain"]) == protected
+
+
+def test_removed_records_are_units_of_the_claim(claim: Any, folder: Path, invoke: Any, tmp_path: Path) -> None:
+    shard = next((folder / "center" / "data").iterdir()).name
+    (tmp_path / "rows.txt").write_text(f"{shard},0\n{shard},5\n")
+    reduced = folder / "reduced"
+    invoke(["remove", str(folder / "center"), f"--rows={tmp_path / 'rows.txt'}", f"--output={reduced}"]).ok()
+    (folder / "reduced.jsonl").write_bytes((folder / "center.jsonl").read_bytes())
+    outcome, path = claim("reduced")
+    outcome.ok()
+    deployment = yaml.safe_load(path.read_text())["deployment"]
+    assert deployment["privacy_loss"]["number_of_privacy_units"] == ROWS
+    assert "2 records were removed from the release since" in deployment["implementation"]["post_processing"]
+
+
+def test_signed_releases_have_claims_beside_them(copied: Path, invoke: Any, tmp_path: Path) -> None:
+    (copied / "signature.json").write_text("{}")
+    (tmp_path / "facts.yaml").write_text(yaml.safe_dump(FACTS | {"release_type": "Many releases"}))
+    facts = f"--claim_facts={tmp_path / 'facts.yaml'}"
+    ledger = f"--ledger={copied.parent / 'labeldp_ledger.jsonl'}"
+    invoke(["report", str(copied), f"--claim={tmp_path / 'signed.yaml'}", facts, ledger]).ok()
+    invoke(["report", str(copied), f"--check_claim={tmp_path / 'signed.yaml'}", ledger]).ok()
+    refused = invoke(["report", str(copied), f"--claim={copied / 'signed.yaml'}", facts, ledger])
+    assert refused.code == 2
+    assert "lies in a signed release" in refused.error

@@ -1,0 +1,275 @@
+"""Cells around a center: the release is that of the job, the budget adds up, and models train on residuals."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from labeldp.mechanisms import Randomizer
+from labeldp.mechanisms.center.feature_rows import Categories
+from labeldp.mechanisms.center.linear_center import LinearCenter, design_center, moment_sums, noised_sums
+from labeldp.mechanisms.core.prior import Prior
+from labeldp.mechanisms.release import center_passes
+from labeldp.study import evaluation_cell
+from labeldp.study.dataset import Dataset
+from labeldp.study.evaluation_cell import (
+    LINEAR_CENTER,
+    Cell,
+    Center,
+    Score,
+    Task,
+    cell_key,
+    find_center,
+    privatize_labels,
+    score_cell,
+    seed_secret,
+)
+from labeldp.study.models import MODELS, TrainingLabels, linear
+from labeldp.transforms import LabelledBatch
+from labeldp.transforms.batches import record_identities
+
+RECORDS = 3000
+TASK = Task("y", tuple(float(label) for label in range(21)))
+AROUND = Cell("unbiased", 1.0, 3, "linear", LINEAR_CENTER)
+
+
+@pytest.fixture(scope="module")
+def dataset() -> Dataset:
+    """Labels in 0..20 that two numbers and a text explain but for a standard deviation of 1."""
+    rng = np.random.default_rng(5)
+    numbers, codes = rng.normal(size=(RECORDS, 2)), rng.integers(0, 3, RECORDS)
+    labels = 10 + 3 * numbers[:, 0] - numbers[:, 1] + 2 * (codes == 1) + rng.normal(size=RECORDS)
+    columns = {"a": numbers[:, 0], "b": numbers[:, 1], "text": Categories(codes, ("x", "y", "z"))}
+    matrix = np.concatenate([numbers, codes[:, None] == np.arange(3)], axis=1)
+    names = ["a", "b", "text=x", "text=y", "text=z"]
+    earlier = np.where(np.arange(RECORDS) % 50 == 0, np.nan, labels + rng.normal(size=RECORDS))
+    return Dataset.from_arrays(names, matrix, np.clip(labels, 0, 20).round(2), columns, earlier)
+
+
+def _training_batch(dataset: Dataset, seed: int) -> LabelledBatch:
+    labels = dataset.labels[dataset.split(seed)[0]]
+    return LabelledBatch.whole("training records", 0, pa.RecordBatch.from_arrays([pa.array(labels)], ["y"]))
+
+
+def _center(cell: Cell, dataset: Dataset) -> Center:
+    found = find_center(cell, TASK, dataset)
+    assert found is not None
+    return found
+
+
+def _number(value: float | None) -> float:
+    assert value is not None
+    return value
+
+
+def test_a_cell_around_a_linear_center_is_deterministic(dataset: Dataset) -> None:
+    first, again = score_cell(AROUND, TASK, dataset), score_cell(AROUND, TASK, dataset)
+
+    assert first == again
+    assert None not in (first.center_loss, first.center_epsilon, first.range, first.clipped)
+    assert replace(AROUND, seed=4) != AROUND
+    assert score_cell(replace(AROUND, seed=4), TASK, dataset) != first
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 7.3])
+def test_center_prior_and_labels_spend_the_whole_epsilon(dataset: Dataset, epsilon: float) -> None:
+    cell = replace(AROUND, epsilon=epsilon)
+    center = _center(cell, dataset)
+    part = center.part(dataset.split(cell.seed)[0])
+    found = privatize_labels(_training_batch(dataset, cell.seed), cell, TASK, part)
+
+    parts = Fraction(center.epsilon) + Fraction(found.prior_epsilon)
+    assert center.epsilon > 0
+    # The certificate of the randomizer has an upper bound on the epsilon of the labels, computed from its integers.
+    assert parts < parts + Fraction(found.randomizer.certificate().epsilon) <= Fraction(epsilon)
+    # Weights are rounded to the private side by a few parts in 2^50.
+    assert float(parts) + found.randomizer.certificate().epsilon > 0.999 * epsilon
+
+
+def test_the_center_is_that_of_the_functions_of_the_job(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reference computes the center from the whole dataset in another order of records."""
+    used: list[tuple[list[int], bytes]] = []
+
+    def spy(sums: list[int], norm: int, labels: int, epsilon: float, noise_key: bytes) -> tuple[int, ...]:
+        used.append((sums, noise_key))
+        return noised_sums(sums, norm, labels, epsilon, noise_key)
+
+    monkeypatch.setattr(center_passes, "noised_sums", spy)
+    found = _center(AROUND, dataset)
+    train, _ = dataset.split(AROUND.seed)
+    training = {
+        name: Categories(column.codes[train], column.values) if isinstance(column, Categories) else column[train]
+        for name, column in dataset.columns.items()
+    }
+    # All records fit into the sample, and neither encoders nor moments depend on its order.
+    design = design_center(training, len(train), 1.0)
+    (sums, key), *more = used
+    assert not more
+    # Randomized rounding: the sums of the labels are those of `column.indices` of the same secret.
+    column = evaluation_cell._column(AROUND, TASK)
+    batch = _training_batch(dataset, AROUND.seed)
+    identities = record_identities(batch, None)
+    indices = column.indices(dataset.labels[train], identities, seed_secret(AROUND.seed))
+    assert sums == moment_sums(design.map.rows(training), indices, 21)
+    center = LinearCenter.fit(design, 21, noised_sums(sums, design.map.norm, 21, design.epsilon, key))
+
+    np.testing.assert_array_equal(found.column, np.arange(21.0)[center.indices(dataset.columns)])
+    assert found.epsilon == design.epsilon
+    # The offset of models is the same center before it is rounded.
+    assert np.abs(found.offset - found.column).max() <= 0.5
+    assert len(np.unique(found.offset)) > 1000
+
+
+def test_released_labels_are_the_center_plus_an_output(dataset: Dataset) -> None:
+    center = _center(AROUND, dataset).part(dataset.split(AROUND.seed)[0])
+    found = privatize_labels(_training_batch(dataset, AROUND.seed), AROUND, TASK, center)
+    steps = (found.outputs - center.column)[:, None] - found.randomizer.outputs
+
+    assert np.abs(steps).min(axis=1).max() < 1e-9
+    np.testing.assert_array_equal(found.prior.labels, found.randomizer.labels)
+
+
+def test_labels_around_a_column_are_those_that_the_command_releases(
+    dataset: Dataset, tmp_path: Path, invoke: Any, command: Callable[..., list[str]]
+) -> None:
+    seed, path = 3, tmp_path / "log.parquet"
+    # The name that the cell gives to the center column: noise is bound to it.
+    cell = Cell("unbiased", 1.5, seed, "linear", "earlier")
+    name = evaluation_cell._column(cell, TASK).center
+    pq.write_table(pa.table({"y": dataset.labels, name: dataset.center}), path)
+    key = tmp_path / "noise.key"
+    key.write_bytes(seed_secret(seed))
+    key.chmod(0o600)
+    flags = {
+        "input": path, "input_format": "parquet", "label": "y", "label_min": 0, "label_max": 20, "label_step": 1,
+        "epsilon": 1.5, "center_column": name, "noise_key_file": key, "output": tmp_path / "released",
+        "output_format": "parquet",
+    }  # fmt: skip
+    invoke(command("privatize", {**flags, "mechanism": "unbiased"})).ok()
+
+    batch = LabelledBatch.whole(str(path), 0, pa.RecordBatch.from_arrays([pa.array(dataset.labels)], ["y"]))
+    found = privatize_labels(batch, cell, TASK, _center(cell, dataset))
+
+    released = pq.read_table(tmp_path / "released" / "data").column("y").to_numpy()
+    np.testing.assert_array_equal(found.outputs, released)
+    text = (tmp_path / "released" / "mechanism.json").read_text()
+    assert Randomizer.from_json(text).fingerprint == found.randomizer.fingerprint
+    assert json.loads((tmp_path / "released" / "release.json").read_text())["center"]["missing"] == RECORDS // 50
+
+
+def test_a_missing_center_is_the_label_in_the_middle(dataset: Dataset) -> None:
+    center = _center(replace(AROUND, center="earlier"), dataset)
+
+    assert np.isnan(center.column[::50]).all()
+    assert (center.offset[::50] == 10).all()
+    assert center.epsilon == 0
+
+
+def test_a_center_that_knows_the_labels_lowers_noise_and_loss(dataset: Dataset) -> None:
+    """The loss of a model depends on the draw: it is the mean of some seeds."""
+    without, around = (
+        [score_cell(replace(AROUND, center=center, seed=seed), TASK, dataset) for seed in range(8)]
+        for center in (None, LINEAR_CENTER)
+    )
+    assert all(score.center_loss is None for score in without)
+    for one, other in zip(around, without, strict=True):
+        assert _number(one.mechanism_error) < 0.8 * _number(other.mechanism_error)
+    assert sum(_number(score.test_loss) for score in around) < sum(_number(score.test_loss) for score in without)
+
+
+def test_clipping_counts_as_bias(dataset: Dataset) -> None:
+    center = _center(AROUND, dataset).part(dataset.split(AROUND.seed)[0])
+    found = privatize_labels(_training_batch(dataset, AROUND.seed), AROUND, TASK, center)
+    truth = dataset.labels[dataset.split(AROUND.seed)[0]]
+    score = score_cell(AROUND, TASK, dataset)
+    low, high = found.randomizer.labels[[0, -1]]
+    residuals = truth - center.column
+
+    assert score.range == pytest.approx((high - low) / 20)
+    assert score.clipped == pytest.approx(np.mean((residuals < low) | (residuals > high)))
+    # `unbiased` has no bias of its own.
+    expected = np.sqrt(np.mean((np.clip(residuals, low, high) - residuals) ** 2))
+    assert score.rms_bias == pytest.approx(expected)
+
+
+def test_a_mechanism_that_refuses_residuals_has_a_reason(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> Randomizer:
+        raise ValueError("not for these residuals")
+
+    monkeypatch.setattr(evaluation_cell, "solved", refuse)
+
+    assert score_cell(AROUND, TASK, dataset) == Score(reason="not for these residuals")
+
+
+def test_keys_of_cells_without_a_center_are_as_before_and_others_depend_on_columns(dataset: Dataset) -> None:
+    plain, versions = replace(AROUND, center=None), {"numpy": "1"}
+    columns = {**dataset.columns, "text": Categories(dataset.columns["text"].codes, ("x", "y", "other"))}  # type: ignore[union-attr]
+    other = replace(dataset, columns=columns)
+    moved = replace(dataset, center=dataset.labels)
+    around = cell_key(AROUND, TASK, dataset, versions)
+
+    assert cell_key(plain, TASK, other, versions) == cell_key(plain, TASK, dataset, versions)
+    # Written by the version before centers, for the same facts.
+    facts = [{"mechanism": "m", "epsilon": 1.0, "seed": 0, "model": "linear"}, TASK.__dict__, "digest", versions]
+    before = evaluation_cell.hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
+    assert cell_key(Cell("m", 1.0, 0, "linear"), TASK, replace(dataset, digest="digest"), versions) == before
+    keys = {around, cell_key(plain, TASK, dataset, versions), cell_key(AROUND, TASK, other, versions)}
+    keys |= {cell_key(AROUND, TASK, moved, versions), cell_key(replace(AROUND, center="c"), TASK, dataset, versions)}
+    assert len(keys) == 5
+    assert len({dataset.whole_digest, other.whole_digest, moved.whole_digest}) == 3
+
+
+def _residuals(values: np.ndarray, noise: float = 0.0) -> TrainingLabels:
+    return TrainingLabels(values, 0.0, max(float(values.var()) - noise, 1e-3), 1e9, noise, residuals=True)
+
+
+def test_residuals_without_a_mean_are_predicted_as_the_center_alone() -> None:
+    rng = np.random.default_rng(0)
+    values = rng.normal(0, 10, 1000)
+    values -= values.mean() - 0.2
+
+    assert _residuals(values, 99.0).baseline() == 0.0
+    # Ten standard errors from 0: only a hundredth is taken off.
+    assert _residuals(values + 3, 99.0).baseline() == pytest.approx(3.2, rel=0.02)
+    plain = replace(_residuals(values, 99.0), residuals=False)
+    assert plain.baseline() == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize("model", ["linear", "trees"])
+def test_residuals_of_a_good_center_leave_it_alone(model: str) -> None:
+    """Under heavy noise, residuals that no feature explains must not move the predictions."""
+    pytest.importorskip("sklearn", reason="the extra evaluation is not installed")
+    rng = np.random.default_rng(1)
+    features = rng.normal(size=(2000, 5))
+    values = rng.normal(0, 1, 2000) + rng.choice([-10.0, 10.0], 2000)
+
+    predictions = MODELS[model](features, _residuals(values, 100.0), features, 0)
+
+    # The error of an unshrunk regression on five features would be 5 * 101 / 2000.
+    assert np.mean(predictions**2) < 0.2 * 5 * 101 / 2000
+
+
+def test_a_linear_model_finds_what_the_center_missed() -> None:
+    rng = np.random.default_rng(2)
+    features = rng.normal(size=(2000, 5))
+    truth = 0.5 * features[:, 0]
+    values = truth + rng.normal(0, 1, 2000) + rng.choice([-3.0, 3.0], 2000)
+
+    predictions = linear(features, _residuals(values, 9.0), features, 0)
+
+    assert np.mean((predictions - truth) ** 2) < 0.2 * truth.var()
+
+
+def test_the_prior_of_the_residuals_covers_the_range_alone(dataset: Dataset) -> None:
+    center = _center(AROUND, dataset).part(dataset.split(AROUND.seed)[0])
+    found = privatize_labels(_training_batch(dataset, AROUND.seed), AROUND, TASK, center)
+
+    assert isinstance(found.prior, Prior)
+    assert len(found.prior.labels) < 2 * 21 - 1
+    assert found.prior.weights.sum() == pytest.approx(1)

@@ -1,0 +1,301 @@
+"""`labeldp compare`: the table, its files, its chart, and mechanisms that cannot be solved."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from labeldp.mechanisms import LOSSES, Prior, solve
+from labeldp.mechanisms.core.randomizer import quality
+from labeldp.study.study_flags import COMPARED_MECHANISMS as DEFAULT_MECHANISMS
+from labeldp.study.study_flags import DEFAULT_EPSILONS
+
+LABELS, WEIGHTS = [0.0, 1.0, 2.0], [0.6, 0.25, 0.15]
+PRIOR = "label,weight\n0,0.6\n1,0.25\n2,0.15\n"
+COLUMNS = [
+    "mechanism", "epsilon", "certified", "delta", "mse", "mae", "loss", "max_variance", "max_bias", "outputs", "gap",
+    "seconds", "reason",
+]  # fmt: skip
+
+
+@pytest.fixture
+def compare(invoke: Any, tmp_path: Path) -> Callable[..., Any]:
+    """Function (prior's text, flag=value or values, ...) -> the outcome.
+
+    It runs in this process unless --processes is given. The JSON is written to tmp_path / "table.json".
+    """
+
+    def run(text: str = PRIOR, **flags: Any) -> Any:
+        (tmp_path / "prior").write_text(text)
+        flags = {"prior": tmp_path / "prior", "processes": 1, "json": tmp_path / "table.json"} | flags
+        argv = ["compare"]
+        for name, value in flags.items():
+            argv += [f"--{name}", *(map(str, value) if isinstance(value, list) else [str(value)])]
+        return invoke(argv)
+
+    return run
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Callable[[], list[dict[str, Any]]]:
+    """Function () -> the rows of the JSON that `compare` wrote."""
+    return lambda: json.loads((tmp_path / "table.json").read_text())["rows"]
+
+
+def test_by_default_well_known_mechanisms_from_little_to_much_epsilon(compare: Any, rows: Any) -> None:
+    compare().ok()
+
+    assert [(row["epsilon"], row["mechanism"]) for row in rows()] == [
+        (epsilon, name) for epsilon in DEFAULT_EPSILONS for name in DEFAULT_MECHANISMS
+    ]
+    for row in rows():
+        assert list(row) == COLUMNS
+        assert row["reason"] is None
+        assert 0 <= row["certified"] <= row["epsilon"]
+        # `rr_on_bins` has the smallest squared loss of all epsilon-DP mechanisms (Ghazi et al. 2022, Theorem 5), and
+        # `unbiased` the smallest of those without bias.
+        best = {each["mechanism"]: each for each in rows() if each["epsilon"] == row["epsilon"]}
+        assert row["mse"] >= best["rr_on_bins"]["mse"] - 1e-9
+        assert row["max_bias"] > 1e-9 or row["mse"] >= best["unbiased"]["mse"] * (1 - 1e-6)
+
+
+def test_the_published_value(compare: Any, rows: Any) -> None:
+    """Badanidiyuru et al. 2023, Table 1 (whose squared loss has a factor 1/2): two bins, 0.26065."""
+    compare(epsilon=0.5, mechanism="rr_on_bins").ok()
+
+    (row,) = rows()
+    assert row["mse"] == pytest.approx(2 * 0.26065, abs=2e-5)
+    assert row["outputs"] == 2
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_each_row_is_what_solving_gives(compare: Any, rows: Any, loss: str) -> None:
+    labels = [1.0, 2.0, 3.0]
+    specs = {"rr_on_bins": {}, "bias_limited:bias=0.25": {"bias": 0.25}, "laplace:clip=false,step=0.5": None}
+    text = "".join(f"{y},{p}\n" for y, p in zip(labels, WEIGHTS, strict=True))
+    compare(text, epsilon=[2, 1], mechanism=list(specs), loss=loss).ok()
+
+    prior = Prior(np.array(labels), np.array(WEIGHTS))
+    assert [row["epsilon"] for row in rows()] == [2, 2, 2, 1, 1, 1]
+    for row in rows():
+        name, _, _ = row["mechanism"].partition(":")
+        parameters = specs[row["mechanism"]]
+        if parameters is None:
+            parameters = {"clip": False, "step": 0.5}
+        randomizer = solve(name, prior, row["epsilon"], loss=loss, **parameters)
+        expected = quality(randomizer, prior, LOSSES[loss])
+        assert row["certified"] == expected.epsilon
+        assert row["mse"] == pytest.approx(expected.squared_error, rel=1e-12)
+        assert row["mae"] == pytest.approx(expected.absolute_error, rel=1e-12)
+        # The Poisson log loss of an output below 0 is infinite, which JSON cannot represent.
+        assert row["loss"] == (pytest.approx(expected.loss, rel=1e-12) if expected.loss < float("inf") else None)
+        assert row["max_variance"] == pytest.approx(expected.max_variance, rel=1e-12)
+        assert row["max_bias"] == expected.max_bias
+        assert row["outputs"] == expected.outputs == len(randomizer.outputs)
+        assert row["gap"] == randomizer.gap
+        assert row["seconds"] >= 0
+
+
+def test_the_same_table_three_times(compare: Any, rows: Any, tmp_path: Path) -> None:
+    outcome = compare(epsilon=[1, 4], mechanism=["rr_on_bins", "rr"], csv=tmp_path / "table.csv").ok()
+
+    assert outcome.errors == []
+    with (tmp_path / "table.csv").open(newline="") as file:
+        read = list(csv.DictReader(file))
+    assert [{name: "" if value is None else str(value) for name, value in row.items()} for row in rows()] == read
+    about, nothing, heading, *lines = outcome.out.splitlines()
+    assert "3 labels, taken as public" in about
+    assert nothing == ""
+    # The printed table omits columns that are empty or equal to another column.
+    assert heading.split() == [name for name in COLUMNS if name not in ("delta", "loss", "gap", "reason")]
+    assert lines.pop(2) == ""
+    for line, row in zip(lines, rows(), strict=True):
+        cells = dict(zip(heading.split(), line.split(), strict=True))
+        assert cells["mechanism"] == row["mechanism"]
+        for name in ("epsilon", "certified", "mse", "mae", "max_variance", "max_bias"):
+            assert float(cells[name]) == pytest.approx(row[name], rel=1e-4)
+
+
+def test_the_poisson_loss_is_a_column_of_its_own(compare: Any) -> None:
+    out = compare("1,1\n2,1\n", loss="poisson", epsilon=1, mechanism="rr_on_bins").ok().out
+    assert "loss" in out.splitlines()[2].split()
+
+
+def test_a_mechanism_that_cannot_be_solved_is_a_row_that_says_why(compare: Any, rows: Any, tmp_path: Path) -> None:
+    picture = tmp_path / "picture.svg"
+    outcome = compare(epsilon=[1e-6, 1], mechanism=["rqm", "rr_on_bins"], picture=picture).ok()
+
+    refused, solved, later, _ = rows()
+    assert refused["mechanism"] == "rqm"
+    assert "epsilon of at least 0.0001" in refused["reason"]
+    assert {refused[name] for name in COLUMNS[2:-2]} == {None}
+    assert solved["reason"] is None
+    assert later["reason"] is None
+    assert refused["reason"] in outcome.out
+    assert "rqm" in picture.read_text()
+
+
+def test_when_nothing_can_be_solved(compare: Any) -> None:
+    outcome = compare(epsilon=1, mechanism="bias_limited:bias=-1")
+
+    assert outcome.code == 1
+    assert "no mechanism could be solved" in outcome.error
+    assert "bias must be at least 0" in outcome.out
+
+
+def test_a_delta_is_for_those_that_have_one(compare: Any, rows: Any) -> None:
+    compare(epsilon=1, mechanism=["gaussian", "rr"], delta=1e-5).ok()
+    gaussian, pure = rows()
+    assert 0 < gaussian["delta"] <= 1e-5
+    assert pure["delta"] == 0
+
+    out = compare(epsilon=1, delta=1e-5).ok().out
+    assert [row["mechanism"] for row in rows()] == [*DEFAULT_MECHANISMS, "gaussian"]
+    assert "delta" in out.splitlines()[2].split()
+
+
+def test_a_noised_prior_says_what_it_spent(compare: Any, rows: Any, tmp_path: Path) -> None:
+    mechanism = {"labels": LABELS, "prior": {"weights": WEIGHTS, "epsilon": 0.125}}
+
+    out = compare(json.dumps(mechanism), epsilon=1, mechanism="rr").ok().out
+
+    assert out.startswith(f"expected over {tmp_path / 'prior'}: 3 labels, noised with epsilon 0.125\n")
+    assert json.loads((tmp_path / "table.json").read_text())["prior_epsilon"] == 0.125
+
+
+def test_the_picture_names_every_mechanism(compare: Any, tmp_path: Path) -> None:
+    picture = tmp_path / "picture.svg"
+    compare(epsilon=[4, 1], mechanism=["rr", "bias_limited:bias=0.2"], loss="absolute", picture=picture).ok()
+
+    drawn = picture.read_text()
+    for text in ("rr", "bias_limited:bias=0.2", "one output for all", "expected absolute loss", "3 labels"):
+        assert f"{text}</text>" in drawn
+    assert {path.name for path in tmp_path.iterdir()} == {"prior", "table.json", "picture.svg"}
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        ({"mechanism": "magic"}, "--mechanism: unknown mechanism 'magic'"),
+        ({"mechanism": "rr:bias=1"}, "--mechanism: mechanism rr has no parameter 'bias'"),
+        ({"mechanism": "bias_limited:bias"}, "--mechanism bias_limited: takes NAME=VALUE"),
+        ({"mechanism": "bias_limited:"}, "--mechanism bias_limited:"),
+        ({"mechanism": "gaussian"}, "--delta"),
+        ({"mechanism": "gaussian:delta=0.1"}, "--mechanism gaussian: delta"),
+        ({"mechanism": ["rr", "unbiased", "rr"]}, "--mechanism names rr twice"),
+        ({"mechanism": "rr", "delta": 0.1}, "--delta"),
+        ({"delta": 1}, "--delta"),
+        ({"epsilon": [1, 0]}, "--epsilon"),
+        ({"epsilon": [1, 2, 1]}, "--epsilon names 1.0 twice"),
+        ({"epsilon": "one"}, "--epsilon"),
+        ({"loss": "cubic"}, "--loss"),
+        ({"processes": 0}, "--processes"),
+        ({"prior": "/nowhere/at/all"}, "--prior /nowhere/at/all"),
+        ({"csv": "/nowhere/at/all.csv"}, "--csv /nowhere/at/all.csv"),
+        ({"json": "/"}, "--json /"),
+        ({"picture": "/nowhere/at/all.svg"}, "--picture /nowhere/at/all.svg"),
+        ({"picture": "a.png"}, "--picture a.png must end in .svg: browsers show SVG"),
+        ({"picture": "a.svg.pdf"}, "--picture a.svg.pdf must end in .svg"),
+        ({"picture": "svg"}, "--picture svg must end in .svg"),
+        ({"unknown": 1}, "--unknown"),
+    ],
+)
+def test_bad_usage(compare: Any, tmp_path: Path, flags: dict[str, Any], named: str) -> None:
+    outcome = compare(**flags)
+
+    assert outcome.code == 2
+    assert named in outcome.error
+    assert outcome.out == ""
+    assert [path.name for path in tmp_path.iterdir()] == ["prior"]
+
+
+def test_a_loss_that_the_labels_do_not_have(compare: Any) -> None:
+    outcome = compare("-1,1\n1,1\n", loss="poisson")
+
+    assert outcome.code == 2
+    assert "--loss" in outcome.error
+
+
+def test_a_prior_that_is_none(compare: Any, tmp_path: Path) -> None:
+    outcome = compare("0,1\n0,2\n")
+
+    assert outcome.code == 1
+    assert f"--prior {tmp_path / 'prior'}: line 2" in outcome.error
+
+
+def test_without_the_extra(compare: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    compare(epsilon=1, mechanism="rr").ok()
+    (tmp_path / "table.json").unlink()
+    monkeypatch.setitem(sys.modules, "tqdm", None)
+
+    outcome = compare(epsilon=1, mechanism="rr")
+
+    assert outcome.code == 2
+    assert "pip install 'labeldp[evaluation]'" in outcome.error
+    assert [path.name for path in tmp_path.iterdir()] == ["prior"]
+
+
+def test_two_processes_and_neither_beam_nor_tensorflow(tmp_path: Path, environment: dict[str, str], rows: Any) -> None:
+    (tmp_path / "prior").write_text(PRIOR)
+    script = (
+        "import sys\nfrom labeldp.pipelines.cli.commands import main\nif __name__ == '__main__':\n"
+        "    code = main(sys.argv[1:])\n"
+        "    print(sorted({'apache_beam', 'tensorflow', 'pyarrow', 'jinja2'} & set(sys.modules)))\n"
+        "    sys.exit(code)\n"
+    )
+    (tmp_path / "script.py").write_text(script)
+    flags = ["--epsilon", "1", "2", "--mechanism", "rr_on_bins", "rr", "--processes", "2"]
+    files = ["--prior", str(tmp_path / "prior"), "--json", str(tmp_path / "table.json")]
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "script.py"), "compare", *flags, *files],
+        check=True, env=environment, capture_output=True, text=True,
+    )  # fmt: skip
+
+    assert done.stdout.splitlines()[-1] == "[]"
+    assert [line for line in done.stderr.splitlines() if not line.startswith("labeldp: solved ")] == []
+    assert [(row["epsilon"], row["mechanism"]) for row in rows()] == [
+        (1, "rr_on_bins"), (1, "rr"), (2, "rr_on_bins"), (2, "rr"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_leaves_no_file_and_no_process(
+    tmp_path: Path, environment: dict[str, str], number: signal.Signals, group_lives: Callable[[int], bool]
+) -> None:
+    """The signal is sent to the process group, as Ctrl-C is. There is work for 30 s, in tasks of about 1 s."""
+    labels = "".join(f"{y},{1 + y % 7}\n" for y in range(301))
+    (tmp_path / "prior").write_text(labels)
+    flags = ["--prior", str(tmp_path / "prior"), "--csv", str(tmp_path / "table.csv"), "--processes", "2"]
+    flags += ["--mechanism", "unbiased", "--epsilon", *(f"{0.1 * tenth:g}" for tenth in range(1, 81))]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "labeldp", "compare", *flags],
+        env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        # A background job of a shell ignores SIGINT, and the tests may run in one.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
+    )  # fmt: skip
+    try:
+        assert process.stderr is not None
+        assert "of 80" in process.stderr.readline()
+        os.killpg(process.pid, number)
+        out, err = process.communicate(timeout=60)
+        assert process.returncode == 1
+        assert out == ""
+        assert err.splitlines()[-1] == "labeldp compare: interrupted; nothing is written"
+        assert "Traceback" not in err
+        assert [path.name for path in tmp_path.iterdir()] == ["prior"]
+        until = time.monotonic() + 10
+        while group_lives(process.pid) and time.monotonic() < until:
+            time.sleep(0.05)
+        assert not group_lives(process.pid)
+    finally:
+        if group_lives(process.pid):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
