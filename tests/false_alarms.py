@@ -16,6 +16,18 @@ def standard_errors(false_alarm: float = FALSE_ALARM) -> float:
     return float(stats.norm.isf(false_alarm / 2))
 
 
+def count_bounds(trials: int, chance: float, false_alarm: float = FALSE_ALARM) -> tuple[float, float]:
+    """Least and largest number of independent events of one chance: binomial quantiles."""
+    return float(stats.binom.ppf(false_alarm / 2, trials, chance)), float(
+        stats.binom.isf(false_alarm / 2, trials, chance)
+    )
+
+
+def chi_square_bounds(freedom: int, false_alarm: float = FALSE_ALARM) -> tuple[float, float]:
+    """Least and largest chi-square statistic: one that is too small shows wrong noise, too."""
+    return float(stats.chi2.ppf(false_alarm / 2, freedom)), float(stats.chi2.isf(false_alarm / 2, freedom))
+
+
 def mean_bound(variances: np.ndarray, spread: float, false_alarm: float = FALSE_ALARM) -> float:
     """Largest distance of the mean of independent numbers from its expectation, either way, by Bernstein's inequality.
 

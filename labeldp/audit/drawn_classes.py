@@ -11,9 +11,12 @@ probabilities there, divided by about its variance. Draws know nothing of the no
 the second sum tells true classes from draws, whether or not the probabilities are right. What it would be for true
 classes is estimated.
 
-True classes in place of some draws move these sums little. So further sums are compared over parts of the records
-(`part_scan`): records of each class, where there are few classes; those whose class is the likeliest one; the
-logarithms of the probabilities of the classes; and in runs of records, the sum over the cells.
+True classes in place of some draws move these sums little. So there is evidence of parts of the records, too
+(`part_scan`). Its alternatives are probabilities that are tilted: towards a class, where there are few classes; towards
+the likeliest one; to a power of themselves; and in runs of records, towards the noised counts of the cells. The factor
+a_i(c) of a class c gets it the probability p_i(c) exp(t a_i(c)) / z_i, where z_i is the sum over the classes. By
+Jensen's inequality, the sum of log z_i over the records of a block in a cell is at most that for the mean
+probabilities, so the sums of the probabilities by block and cell are enough.
 """
 
 from __future__ import annotations
@@ -26,19 +29,22 @@ import numpy as np
 
 from .class_center_document import ClassCenter, sum_zero_variance
 from .class_probabilities import PROBABILITY_UNIT
-from .part_scan import Blocks, PartScan, largest_quotient
+from .part_scan import Blocks, Evidence, PartScan, evidence_of_runs, tilted
 from .shard_columns import Column
 
 FALSE_ALARM = 1e-6
 """A correct release fails with a probability of at most this."""
 
+_PART_ALARM = FALSE_ALARM / 4
 _ALARM = f"a correct release fails this with a probability of at most {FALSE_ALARM:g}"
 _GROUPS = 10
 # Probabilities of one bin have the same number of bits, and the same two bits after the first.
 _BINS = 4 * 17
 # Classes that are scanned one by one, if there are no more; and numbers of all blocks, classes and cells together.
 _MOST_CLASSES, _MOST_SUMS = 32, 1 << 22
-_LEAST_LOGARITHM = -math.log(PROBABILITY_UNIT)
+_TILTS, _POWERS = (-0.8, -0.3, 0.3, 0.8, 2.0), (0.6, 0.8, 1.25, 1.6)
+# Of the factors of the cells; no exponent is larger than the bound.
+_CELL_TILTS, _MOST_TILTED = (0.25, 0.5, 0.75, 1.0), 3.0
 _NO_COLUMNS: Mapping[str, Column] = {}
 
 
@@ -61,8 +67,7 @@ class DrawnClasses:
         self._bins = np.zeros((4, classes, _BINS))
         self._drawn, self._expected = np.zeros((cells, classes)), np.zeros((cells, classes))
         self._single = classes if classes <= _MOST_CLASSES else 0
-        both = [1.0] * (2 * self._single + 2) + [-_LEAST_LOGARITHM] * 2
-        self.parts = PartScan(np.array(both))
+        self.parts = PartScan(np.eye((self._single + 1) * len(_TILTS) + len(_POWERS)))
         few = classes <= _MOST_CLASSES and 256 * cells * classes <= _MOST_SUMS
         self._cell_blocks = Blocks((2, cells, classes)) if few and self._cells is not None else None
 
@@ -98,20 +103,13 @@ class DrawnClasses:
         shares = np.clip(probabilities, 0, PROBABILITY_UNIT) / PROBABILITY_UNIT
         rows, places = np.arange(len(labels)), np.where(known, labels, 0).astype(np.intp)
         likeliest = shares.argmax(axis=1)
+        chances = np.hstack([shares[:, : self._single], shares[rows, likeliest][:, None]])
+        events = np.hstack([places[:, None] == np.arange(self._single), (places == likeliest)[:, None]])
         logarithms = np.log(np.maximum(shares, 1 / PROBABILITY_UNIT))
-        means = (shares * logarithms).sum(axis=1)
-        expected = [shares[:, : self._single], shares[rows, likeliest][:, None]]
-        found = [places[:, None] == np.arange(self._single), (places == likeliest)[:, None]]
-        deviations = np.hstack([*(a - b for a, b in zip(found, expected, strict=True)),
-                                (logarithms[rows, places] - means)[:, None]])  # fmt: skip
-        squares = (shares * logarithms**2).sum(axis=1) - means**2
-        variances = np.hstack([*(each * (1 - each) for each in expected), squares[:, None]])
-        # Both sides of each: the largest values of the logarithms come last.
-        deviations, variances = (each * known[:, None] for each in (deviations, variances))
-        order = [*range(self._single + 1)]
-        last = self._single + 1
-        signed = [deviations[:, order], -deviations[:, order], deviations[:, [last]], -deviations[:, [last]]]
-        self.parts.add(np.hstack(signed), variances[:, [*order, *order, last, last]], columns)
+        powers = [np.exp((power - 1) * logarithms) for power in _POWERS]
+        powers = [np.log(each[rows, places] / np.maximum((shares * each).sum(axis=1), 1e-300)) for each in powers]
+        numbers = np.hstack([tilted(events, chances, _TILTS), np.stack(powers, axis=1)])
+        self.parts.add(numbers * known[:, None], columns)
         if self._cell_blocks is not None and known.any():
             blocks, sums = self._cell_blocks.places(len(labels)), self._cell_blocks.sums
             first, size, classes = int(blocks[0]), sums[0, 0].size, shares.shape[1]
@@ -123,35 +121,33 @@ class DrawnClasses:
             sums[first : int(blocks[-1]) + 1] += of_blocks
 
     def _part_problems(self, with_cells: bool) -> Iterator[str]:
-        found, _, parts = self.parts.largest(FALSE_ALARM / 4)
-        if found > 1:
+        evidence = self.parts.evidence()
+        if evidence.exceeds(_PART_ALARM):
             yield (
-                f"the classes of a part of the records were not drawn from their probabilities: of {parts} sums over "
-                f"runs, shards and values of features, one is {found:.2f} times its bound; {_ALARM}"
+                "the classes of a part of the records were not drawn from their probabilities: the evidence of "
+                f"{evidence.number} sums over runs, shards and values of features is {evidence}; {_ALARM}"
             )
-        found, parts = self._run_of_cells() if with_cells else (0.0, 0)
-        if found > 1:
+        evidence = self.evidence_of_cells() if with_cells else Evidence(0.0, 0)
+        if evidence.exceeds(_PART_ALARM):
             yield (
-                "the classes of a run of records follow the noised counts of the cells, as true classes do: of "
-                f"{parts} runs, one is {found:.2f} times its bound; {_ALARM}"
+                "the classes of a run of records follow the noised counts of the cells, as true classes do: the "
+                f"evidence of {evidence.number} sums is {evidence}; {_ALARM}"
             )
 
-    def _run_of_cells(self) -> tuple[float, int]:
-        """Largest quotient of the sum over the cells and its bound, of all runs of records, and their number."""
-        if self._cells is None or self._cell_blocks is None:
-            return 0.0, 0
+    def evidence_of_cells(self) -> Evidence:
+        """Evidence that the classes of a run of records were drawn towards the noised counts of the cells."""
+        if self._cell_blocks is None or not len(self._cell_blocks.sums):
+            return Evidence(0.0, 0)
         factors, _ = self._factors()
-        rows = []
-        for sums in self._cell_blocks.runs():
-            drawn, expected = sums[:, 0], sums[:, 1]
-            totals = np.maximum(expected.sum(axis=2, keepdims=True), 1e-300)
-            means = (factors * expected).sum(axis=2, keepdims=True) / totals
-            variances = (expected * (factors - means) ** 2).sum(axis=(1, 2))
-            found = (factors * (drawn - expected)).sum(axis=(1, 2))
-            rows.append(np.stack([np.stack([found, -found], axis=1), np.stack([variances] * 2, axis=1)], axis=1))
-        largest = float((factors.max(axis=1) - factors.min(axis=1))[self._expected.any(axis=1)].max(initial=0.0))
-        found, _, number = largest_quotient(rows, np.array([largest] * 2), FALSE_ALARM / 4)
-        return found, number // 2
+        drawn, expected = self._cell_blocks.sums[:, 0], self._cell_blocks.sums[:, 1]
+        records = expected.sum(axis=2)
+        numbers = []
+        for tilt in _CELL_TILTS:
+            exponents = np.clip(tilt * factors, -_MOST_TILTED, _MOST_TILTED)
+            means = np.einsum("bgk,gk->bg", expected, np.exp(exponents)) / np.where(records > 0, records, 1)
+            sizes = np.log(np.where(records > 0, means, 1))
+            numbers.append(np.einsum("bgk,gk->b", drawn, exponents) - (records * sizes).sum(axis=1))
+        return evidence_of_runs(np.stack(numbers, axis=1))
 
     def _factors(self) -> tuple[np.ndarray, np.ndarray]:
         """Factor of each class in each cell, and about the variance of the noised count around expected records."""
@@ -179,8 +175,11 @@ class DrawnClasses:
         """Lines of the report on what was shown, and what was not."""
         sets = len(list(self._sets()))
         yield f"draws        classes agree with their probabilities in {sets} sets by class and probability; {_ALARM}"
-        found, _, parts = self.parts.largest(FALSE_ALARM / 4)
-        yield f"             and in {parts} sums over runs, shards and values: at most {found:.2f} times the bound"
+        evidence = self.parts.evidence()
+        yield (
+            f"             and in {evidence.number} sums over runs, shards and values: evidence {evidence}, bound "
+            f"10^{-math.log10(_PART_ALARM):.1f}"
+        )
         draws = self.cell_draws() if with_cells else None
         if draws is None:
             yield "not shown    that draws are independent of true classes: where the center is right, these agree, too"

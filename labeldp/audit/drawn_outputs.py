@@ -3,21 +3,26 @@
 True labels are not known. But whatever they are, an output has a probability of at most the largest of its column in
 the channel. So the number of records with an output of a set, over any part, is not above a binomial draw of that
 probability, but for chance. True labels in place of outputs exceed it where one of them is common.
+`part_scan` says how the evidence for an excess is added up.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from .output_distribution import FALSE_ALARM
-from .part_scan import PartScan
+from .part_scan import PartScan, tilted
 from .shard_columns import Column
 from .weight_runs import dense_weights
 
 _MOST_CELLS = 16
+_TILTS = (0.3, 0.8, 2.0)
+# The other half is for the distribution of all outputs.
+_FALSE_ALARM = FALSE_ALARM / 2
 
 
 class DrawnOutputs:
@@ -42,29 +47,32 @@ class DrawnOutputs:
         sets += [numbers < bound for bound in range(2, most)] + [numbers >= bound for bound in range(1, most - 1)]
         largest = np.array([sums[each].sum(axis=0).max() for each in sets])
         # Rounding of the sums; a set that some label has for certain is not bounded.
-        self._largest = np.minimum(largest * (1 + 1e-9), 1.0)
-        self._sets = np.array(sets)[:, groups] & (self._largest < 1)[:, None]
-        self.parts = PartScan(np.ones(len(sets)))
+        bounded = largest * (1 + 1e-9) < 1
+        self._sets = np.array(sets)[bounded][:, groups]
+        # Numbers of records of each set, and of all.
+        chances = largest[bounded][None] * (1 + 1e-9)
+        none, each = tilted(np.zeros_like(chances), chances, _TILTS), np.eye(len(self._sets))
+        self.parts = PartScan(np.concatenate([np.tile(each, len(_TILTS)) * np.repeat(_TILTS, len(each)), none]))
 
     def add(self, drawn: np.ndarray, columns: Mapping[str, Column]) -> None:
         """Adds n records: the output of each, shape (n,), -1 for none, and columns."""
-        found = self._sets.T[drawn] & (drawn >= 0)[:, None]
-        self.parts.add(found - self._largest, self._largest * (1 - self._largest), columns)
+        found = np.append(self._sets.T[drawn], np.ones((len(drawn), 1), bool), axis=1) & (drawn >= 0)[:, None]
+        self.parts.add(found.astype(float), columns)
 
     def problems(self) -> Iterator[str]:
         """One line if a part has an output too often."""
-        found, _, number = self.parts.largest(FALSE_ALARM / 2)
-        if found > 1:
+        evidence = self.parts.evidence()
+        if evidence.exceeds(_FALSE_ALARM):
             yield (
-                f"the labels of a part of the records were not drawn from the channel: of {number} counts over runs, "
-                f"shards and values of features, one is {found:.2f} times its bound for any true labels; a correct "
-                f"release fails this with a probability of at most {FALSE_ALARM:g}"
+                "the labels of a part of the records were not drawn from the channel, whatever the true ones are: the "
+                f"evidence of {evidence.number} counts over runs, shards and values of features is {evidence}; a "
+                f"correct release fails this with a probability of at most {FALSE_ALARM:g}"
             )
 
     def lines(self) -> Iterator[str]:
         """Line of the report."""
-        found, _, number = self.parts.largest(FALSE_ALARM / 2)
+        evidence = self.parts.evidence()
         yield (
-            f"parts        {number} counts of outputs over runs of records, shards and values of features are within "
-            f"{max(found, 0):.2f} times the bounds that hold for any true labels"
+            f"parts        {evidence.number} counts of outputs over runs of records, shards and values of features "
+            f"agree with draws of some labels: evidence {evidence}, bound 10^{-math.log10(_FALSE_ALARM):.1f}"
         )

@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
-from labeldp.audit.removal_statement import REMOVALS
 
 from ...mechanisms.analysis.utility import CenterFacts, ClassCounts, ReleasedFacts
 from ...mechanisms.center.cell_center import CellCenter

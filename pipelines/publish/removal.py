@@ -18,8 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from labeldp.audit.manifest_audit import LABELS_FORMAT
-from labeldp.audit.removal_statement import REMOVALS
 
 from ...transforms.errors import InputError, named_file
 from ...transforms.io.filesystems import FileSystems, absolute, complete_file, open_file

@@ -118,7 +118,7 @@ def test_a_correct_release_passes(released, capsys):
         assert main(["audit", str(folder), "--data"]) == 0
         *_, data, parts, distribution, verdict = capsys.readouterr().out.replace(FILES, "").splitlines()
         assert data.startswith("data         20000 records in 2 shards: every label is an output")
-        assert re.fullmatch(r"parts        \d+ counts of outputs .* within 0\.\d\d times the bounds .*", parts)
+        assert re.fullmatch(r"parts        \d+ counts of outputs .*: evidence 10\^-?[0-4]\.\d, bound 10\^6\.3", parts)
         assert distribution.startswith("distribution 8 sets of outputs agree with the channel and the noised histogram")
         assert distribution.endswith("a correct release fails this with a probability of at most 1e-06")
         assert verdict == "PASS"

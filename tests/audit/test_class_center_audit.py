@@ -525,6 +525,13 @@ def test_true_classes_in_place_of_draws(copied):
     assert "the classes follow the noised counts of the cells, as true classes do" in problems(folder, data=True)
 
 
+def test_true_classes_in_place_of_a_tenth_of_the_draws(copied):
+    folder = copied("four")
+    drawn = pa.concat_tables([pq.read_table(path) for path in shards(folder)])["ill"]
+    replace_classes(folder, pa.chunked_array([*table()["ill"][:600].chunks, *drawn[600:].chunks]))
+    assert "the classes of a run of records follow the noised counts of the cells" in problems(folder, data=True)
+
+
 def test_likeliest_classes_in_place_of_draws(copied):
     folder = copied("four")
     chances = np.array(

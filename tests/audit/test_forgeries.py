@@ -31,7 +31,8 @@ def released(tmp_path_factory: Any, invoke: Any, command: Any, key_file: Path) -
     pytest.importorskip("google_crc32c", reason="the extra tfrecord is not installed")
     folder, place = tmp_path_factory.mktemp("forged"), np.arange(RECORDS)
     labels = np.where(place * 7919 % 10 < 8, 0, place % 5)
-    columns = {"f": place / 4, "l": [[float(each % 3)] * (each % 2 + 1) for each in place.tolist()],
+    # With ids, draws are the same in every run: a test says which forgery is found.
+    columns = {"i": place, "f": place / 4, "l": [[float(each % 3)] * (each % 2 + 1) for each in place.tolist()],
                "k": [("red", "blue")[each] for each in place % 2], "y": labels, "z": place % 5}  # fmt: skip
     table = pa.table(columns)
     (folder / "part=A").mkdir()
@@ -39,7 +40,7 @@ def released(tmp_path_factory: Any, invoke: Any, command: Any, key_file: Path) -
     flags = {
         "input": "log.parquet", "input_format": "parquet", "label": "y", "label_min": 0, "label_max": 4,
         "label_step": 1, "epsilon": 1, "mechanism": "rr", "center": "none", "noise_key_file": key_file,
-        "num_shards": 2,
+        "num_shards": 2, "id_column": "i",
     }  # fmt: skip
     pq.write_table(table, folder / "log.parquet")
     for name, more in FORMS.items():
@@ -133,8 +134,8 @@ PARQUET: dict[str, Callable[[Path], None]] = {
     "encodings": rewritten(column_encoding={"y": "BYTE_STREAM_SPLIT"}, use_dictionary=["k"]),
     "library": in_footer(b"parquet-cpp-arrow version", b"parquet-cpp-arroW version"),
     "another column": with_table(lambda table: table.append_column("Y ", table["f"])),
-    "another type": with_table(lambda table: table.set_column(0, "f", table["f"].cast(pa.float32()))),
-    "another name": with_table(lambda table: table.rename_columns(["F", *table.column_names[1:]])),
+    "another type": with_table(lambda table: table.set_column(1, "f", table["f"].cast(pa.float32()))),
+    "another name": with_table(lambda table: table.rename_columns(["i", "F", *table.column_names[2:]])),
     "another order": with_table(lambda table: table.select(table.column_names[::-1])),
 }
 

@@ -8,10 +8,8 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from scipy.stats import chi2
 
-FALSE_ALARM = 1e-6
-"""How often a correct sampler would fail a chi-square test, were its key drawn anew; keys are fixed."""
+from tests.false_alarms import chi_square_bounds
 
 LEAST_EXPECTED = 10.0
 """Cells expected less often than this are pooled: the chi-square law does not describe them."""
@@ -68,10 +66,10 @@ def _fits(observed: Sequence[int] | np.ndarray, probabilities: Sequence[float] |
         return False
     groups = _pool(expected)
     statistic = sum((counts[group].sum() - expected[group].sum()) ** 2 / expected[group].sum() for group in groups)
-    return bool(statistic <= chi2.ppf(1 - FALSE_ALARM, max(len(groups) - 1, 1)))
+    return bool(statistic <= chi_square_bounds(max(len(groups) - 1, 1))[1])
 
 
 @pytest.fixture(scope="session")
 def fits() -> Callable[[Sequence[int] | np.ndarray, Sequence[float] | np.ndarray], bool]:
-    """(observed counts, probabilities that sum to 1) -> whether a chi-square test at 1e-6 accepts them."""
+    """(observed counts, probabilities that sum to 1) -> whether a chi-square test accepts them; keys are fixed."""
     return _fits

@@ -1,7 +1,6 @@
 """Releases of classes as the kit reads them, from files of a job and privatizers, in each type of a column."""
 
 import json
-import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -110,7 +109,7 @@ def test_a_release_in_memory(tmp_path: Path, kind: type) -> None:
     classes = {str: ["b", "a"], int: [0, 1], float: [0, 1], bool: [False, True]}[kind]
     labels = np.array([kind(classes[place]) for place in np.arange(400) % 2])
     privatizer = LabelPrivatizer(
-        label_classes=classes, epsilon=1, noise_key=os.urandom(32), ledger=str(tmp_path / "ledger.jsonl")
+        label_classes=classes, epsilon=1, noise_key=bytes(32), ledger=str(tmp_path / "ledger.jsonl")
     )
     with pytest.raises(ValueError, match="not fitted yet"):
         Release.from_privatizer(privatizer)

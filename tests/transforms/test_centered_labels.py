@@ -87,6 +87,7 @@ def test_the_randomizer_is_unbiased_around_the_center(labelled, release):
     (randomizer,) = found["randomizer"]
     assert np.abs(randomizer.bias()).max() < 1e-9
     errors = label_values(found["batches"][0], "y") - columns["y"]
+    # Key and names are fixed: draws are the same in every run.
     assert abs(errors.mean()) < 5 * errors.std() / ROWS**0.5 + 0.1
 
 

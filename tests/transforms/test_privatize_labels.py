@@ -38,14 +38,14 @@ from labeldp.transforms import (
 from labeldp.transforms.batches import LabelledBatchCoder, label_values
 from labeldp.transforms.label_summary import MergeSummaries, summarize, usable_records
 from labeldp.transforms.privatize_labels import privatize_batch
-from scipy.stats import binom, chi2
+
+from tests.false_alarms import chi_square_bounds, count_bounds
 
 DOMAIN = (0.0, 1.0, 2.0, 3.0)
 COLUMN = LabelColumn("y", DOMAIN)
 UNIFORM = Prior(np.array(DOMAIN), np.ones(4))
 RR = solve("rr", UNIFORM, 1.0)
 BUDGET = BudgetSplit(0.25, 1.0)
-FALSE_ALARM = 1e-9
 """How often a correct sampler would fail a test here, were its key drawn anew; keys are fixed."""
 
 
@@ -217,8 +217,8 @@ def test_one_changed_label_redraws_every_other_record_independently(labelled, se
     for label in (0.0, 1.0):
         alike = others & (labels == label)
         agreements = int((outputs[0] == outputs[1])[alike].sum())
-        law = binom(int(alike.sum()), keep**2 + (1 - keep) ** 2)
-        assert law.ppf(FALSE_ALARM) <= agreements <= law.isf(FALSE_ALARM)
+        low, high = count_bounds(int(alike.sum()), keep**2 + (1 - keep) ** 2)
+        assert low <= agreements <= high
 
 
 def test_under_one_noise_key_only_the_changed_record_differs(labelled, secret):
@@ -238,8 +238,8 @@ def test_two_mechanisms_over_the_same_records_draw_independently(labelled, secre
     noise_key = binding_of(batch, column=PAIR, secret=secret).noise_key(secret)
     one, two = (drawn(batch, noise_key, solve("rr", prior, epsilon), PAIR) for epsilon in (0.5, 0.6))
     keep, other = (1 / (1 + math.exp(-epsilon)) for epsilon in (0.5, 0.6))
-    law = binom(rows, keep * other + (1 - keep) * (1 - other))
-    assert law.ppf(FALSE_ALARM) <= int((one == two).sum()) <= law.isf(FALSE_ALARM)
+    low, high = count_bounds(rows, keep * other + (1 - keep) * (1 - other))
+    assert low <= int((one == two).sum()) <= high
 
 
 # Distribution of the draws.
@@ -261,7 +261,7 @@ def test_transitions_follow_the_randomizer(labelled, recut, privatize, mechanism
         expected = law * len(found)
         assert expected.min() > 10
         statistic = ((observed - expected) ** 2 / expected).sum()
-        assert statistic <= chi2.isf(1e-6, len(law) - 1)
+        assert statistic <= chi_square_bounds(len(law) - 1)[1]
 
 
 def test_labels_outside_the_domain_are_drawn_as_the_nearest_one(labelled, secret):

@@ -23,14 +23,14 @@ from labeldp.transforms import (
     RowsToBatches,
     StreamBinding,
 )
-from scipy.stats import chi2
+
+from tests.false_alarms import chi_square_bounds
 
 DOMAIN = (0.0, 1.0, 2.0, 3.0)
 COLUMN = LabelColumn("y", DOMAIN, "id")
 RR = solve("rr", Prior(np.array(DOMAIN), np.ones(4)), 1.0)
 FIELDS = {"id": str, "y": float}
 KEY = bytes(range(32))
-FALSE_ALARM = 1e-9
 
 
 def events(labels: dict[str, float]) -> list[beam.Row]:
@@ -120,7 +120,7 @@ def test_words_are_uniform_and_independent_of_those_of_other_labels(labels: np.n
     pairs = np.bincount((here * 16 + there).astype(int), minlength=256)
     statistic = ((pairs - 256.0) ** 2 / 256).sum()
 
-    assert statistic < chi2.ppf(1 - FALSE_ALARM, 255)
+    assert statistic < chi_square_bounds(255)[1]
 
 
 def test_fitting_refuses_a_stream(key: NoiseKeyFile) -> None:

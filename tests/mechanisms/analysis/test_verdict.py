@@ -32,7 +32,7 @@ from labeldp.mechanisms.noise.noisy_histogram import noisy_priors
 
 PRIOR = Prior(np.arange(53.0), np.exp(-np.arange(53.0) / 8))
 UNBIASED, BINS = solve("unbiased", PRIOR, 1.0), solve("rr_on_bins", PRIOR, 1.0)
-FALSE_ALARM = 1e-5
+STATED = 1e-5
 
 
 def loss(facts: ReleasedFacts, records: float, parameters: float) -> float:
@@ -298,7 +298,7 @@ def test_the_margin_gives_the_probability_that_is_stated(row: int, factor: float
 
     first = log_moment((1, 1), (END_SHARE + margin, labels - 1))
     second = log_moment((1, 1), (2 + margin, 1), (margin, labels - 2))
-    assert max(first, second) - exponent <= math.log(FALSE_ALARM)
+    assert max(first, second) - exponent <= math.log(STATED)
 
 
 @pytest.mark.parametrize(

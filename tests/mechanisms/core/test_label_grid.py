@@ -316,7 +316,7 @@ def test_over_all_leading_bits_the_mean_is_exact(eighths):
 @pytest.mark.parametrize("labels", [label_grid("0", "52", "1"), np.array([0.0, 1.0, 2.5, 40.0])], ids=["even", "not"])
 def test_under_keyed_words_the_mean_is_the_value(labels):
     """Rounds each value a thousand times. The mean of n roundings in a gap g has an error above g t / sqrt(n) with a
-    probability of at most 2 exp(-2 t^2), by Hoeffding's inequality; t = 3.2 gives 3e-9 per value."""
+    probability of at most 2 exp(-2 t^2), by Hoeffding's inequality. Key and values are fixed; t = 3.2 gives 3e-9."""
     rng = np.random.default_rng(4)
     values = np.repeat(rng.uniform(labels[0], labels[-1], 200), 1000)
     drawn = words(KEY, b"rounding", row_identities("a", np.arange(len(values))))

@@ -240,13 +240,13 @@ def test_without_a_source_every_call_is_a_release_of_its_own(privatizer: Any, tm
     assert [json.loads(line)["output"] for line in ledger.read_text().splitlines()] == [
         f"LabelPrivatizer: {name}" for name in (source, made.source_)
     ]
-    # Independent: for records with one label, each pair of outputs is as frequent as the product of both. The largest
-    # of some hundred deviations of about a standard normal, with a false alarm in a million runs.
+    # Independent: for records with one label, each pair of outputs is as frequent as the product of both.
     assert len(set(first.tolist())) > 2
     for label, one, other in itertools.product(set(labels.tolist()), set(first.tolist()), set(first.tolist())):
         of_one, of_other = (drawn[labels == label] for drawn in (first, second))
-        expected = (of_one == one).mean() * (of_other == other).mean() * len(of_one)
-        assert abs(((of_one == one) & (of_other == other)).sum() - expected) < 6.5 * max(expected, 1) ** 0.5 + 3
+        expected = (of_one == one).mean() * (of_other == other).mean()
+        bound = share_bound(np.full(len(of_one), expected))
+        assert abs(((of_one == one) & (of_other == other)).mean() - expected) < bound
     again = privatizer(source=source, mechanism="rr", prior_epsilon=0.2).fit_transform(labels)
     before = spent(ledger)
     np.testing.assert_array_equal(again, first)

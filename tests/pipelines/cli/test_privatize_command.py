@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from scipy.stats import binom, chi2
 
-FALSE_ALARM = 1e-6
+from tests.false_alarms import chi_square_bounds, count_bounds
+
 """How often a correct job fails a test of frequencies: the key is fixed, but paths, which name records, are not."""
 
 CENSUS_RECORDS = 254_654
@@ -159,8 +159,8 @@ class TestCensus:
         assert expected.min() >= 10  # needed for the chi-square approximation
         statistic = ((observed - expected) ** 2 / expected).sum()
         freedom = len(labels) * (len(outputs) - 1)
-        low, high = chi2.ppf([FALSE_ALARM / 2, 1 - FALSE_ALARM / 2], freedom)
-        assert low < statistic < high  # a statistic that is too small would also indicate wrong noise
+        low, high = chi_square_bounds(freedom)
+        assert low < statistic < high
 
     def test_audits_pass(self, census_run: CensusRun, invoke: Any) -> None:
         for path in (census_run.output, census_run.output / "mechanism.json"):
@@ -451,7 +451,7 @@ class TestOneLabelChanged:
         _, _, q = mechanism_of(two_versions[1])
         agreeing = (p * q).sum(axis=1)  # by label: probability that two independent draws are equal
         np.testing.assert_allclose(agreeing, agreeing[0], rtol=1e-9)  # the same for all labels: the count is binomial
-        low, high = binom.ppf([FALSE_ALARM / 2, 1 - FALSE_ALARM / 2], RR_RECORDS, agreeing[0])
+        low, high = count_bounds(RR_RECORDS, agreeing[0])
 
         assert high < 0.9 * RR_RECORDS  # the bound would detect shared noise
         assert low <= (self.labels(two_versions[0]) == self.labels(two_versions[1])).sum() <= high

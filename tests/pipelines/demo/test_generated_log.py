@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from labeldp.pipelines.cli.demo_command import CONVERTED, LABEL, LABEL_MAX, click_batches
-from scipy.stats import binom
+
+from tests.false_alarms import count_bounds, standard_errors
 
 CLICKS = 200_000
 RATE = 1_732_721 / 15_995_634
 CATEGORIES = 8
-FALSE_ALARM = 1e-6
 
 
 def log_of(seed: int, clicks: int = CLICKS, batch_rows: int = 50_000) -> pa.Table:
@@ -24,7 +24,7 @@ def log_of(seed: int, clicks: int = CLICKS, batch_rows: int = 50_000) -> pa.Tabl
 
 @pytest.fixture(scope="module", params=[1, 2])
 def log(request: pytest.FixtureRequest) -> pa.Table:
-    """200,000 clicks, of two seeds."""
+    """200,000 clicks, of two seeds: the same in every run."""
     return log_of(request.param)
 
 
@@ -35,7 +35,7 @@ def values(log: pa.Table) -> np.ndarray:
 
 
 def test_a_tenth_of_the_clicks_convert(log: pa.Table) -> None:
-    low, high = binom.ppf([FALSE_ALARM / 2, 1 - FALSE_ALARM / 2], CLICKS, RATE)
+    low, high = count_bounds(CLICKS, RATE)
     assert round(RATE, 3) == 0.108
     assert low <= log.column(CONVERTED).to_numpy().sum() <= high
 
@@ -107,7 +107,7 @@ def test_conversion_does_not_follow_from_the_features(log: pa.Table) -> None:
         table = log.group_by(name).aggregate([(CONVERTED, "sum"), (CONVERTED, "count")])
         sums, counts = (table.column(f"{CONVERTED}_{how}").to_numpy() for how in ("sum", "count"))
         deviations = (sums - counts * RATE) / np.sqrt(counts * RATE * (1 - RATE))
-        assert np.abs(deviations).max() < 5.5
+        assert np.abs(deviations).max() < standard_errors()
 
 
 def digest_of(seed: int) -> str:

@@ -17,12 +17,12 @@ from labeldp.transforms.io.input_format import BATCH_ROWS
 from labeldp.transforms.shards import shard_writer
 from labeldp.transforms.tfrecord.example_encoder import encode_examples
 from labeldp.transforms.tfrecord.framing import frame
-from scipy.stats import binom
+
+from tests.false_alarms import count_bounds
 
 tf: Any = pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
 pytest.importorskip("google_crc32c")
 
-FALSE_ALARM = 1e-9
 """How often a correct sampler would fail a test here, were its key drawn anew; the key is fixed."""
 LABELS = 8
 ROWS = 1200
@@ -168,7 +168,7 @@ class TestThrough:
         kept = sum(label_of(record) == row % LABELS for row, record in came_out.items())
         _, _, probabilities = mechanism_of(released)
         # Randomized response keeps each label with the same probability, so the count is binomial.
-        low, high = binom.ppf([FALSE_ALARM / 2, 1 - FALSE_ALARM / 2], len(came_out), probabilities[0].max())
+        low, high = count_bounds(len(came_out), probabilities[0].max())
 
         assert {label_of(record) for record in came_out.values()} == set(range(LABELS))
         assert low <= kept <= high

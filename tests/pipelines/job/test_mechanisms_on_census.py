@@ -8,8 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from scipy.stats import binom
 
-FALSE_ALARM = 1e-6
-"""How often a correct job fails: the key is fixed, but the path of the census, which names records, is not."""
+from tests.false_alarms import FALSE_ALARM
 
 MECHANISMS: dict[str, dict[str, Any]] = {
     "unbiased": {},
@@ -58,7 +57,10 @@ def weeks(census: Path, read_csv: Any) -> np.ndarray:
 def test_every_transition_is_as_frequent_as_certified(
     released: Path, weeks: np.ndarray, mechanism_of: Any, invoke: Any
 ) -> None:
-    """Each count is binomial; by the union bound, any of them fails with probability at most FALSE_ALARM."""
+    """Each count is binomial; by the union bound, any of them fails with probability at most FALSE_ALARM.
+
+    The key is fixed, but the path of the census, which names records, is not.
+    """
     assert invoke(["audit", str(released)]).ok().out.splitlines()[-1] == "PASS"
     labels, outputs, probabilities = mechanism_of(released)
     came_out = pq.read_table(released / "data").column("work").to_numpy()

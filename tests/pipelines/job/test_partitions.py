@@ -20,7 +20,11 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("hive")
     for month in (1, 2):
         (root / f"month={month}").mkdir()
-        columns = {"f": np.arange(ROWS) % 7, "y": np.arange(ROWS) % 2 + 4 * (month - 1)}
+        columns = {
+            "id": np.arange(ROWS) + month * ROWS,
+            "f": np.arange(ROWS) % 7,
+            "y": np.arange(ROWS) % 2 + 4 * (month - 1),
+        }
         pq.write_table(pa.table(columns), str(root / f"month={month}" / "part.parquet"))
     return root
 
@@ -35,7 +39,8 @@ def flags(logs: Path, **others: Any) -> dict[str, Any]:
 
 
 def test_they_are_columns_of_the_shards_and_features_of_the_center(job, invoke, outputs, logs):
-    own = {"center": "linear", "center_features": "month", "mechanism": "unbiased"}
+    # With ids, draws are the same in every run.
+    own = {"center": "linear", "center_features": "month", "mechanism": "unbiased", "id_column": "id"}
     invoke(job(**flags(logs, **own))).ok()
     table = table_of(outputs / "released")
     assert table.schema.field("month").type == pa.int32()
@@ -54,7 +59,7 @@ def test_where_chooses_folders(job, invoke, outputs, logs):
 
 def test_none_ignores_them(job, invoke, outputs, logs):
     invoke(job(**flags(logs, partitions="none"))).ok()
-    assert table_of(outputs / "released").schema.names == ["f", "y"]
+    assert table_of(outputs / "released").schema.names == ["id", "f", "y"]
 
 
 @pytest.mark.parametrize("flag", ["label", "id_column"])

@@ -13,6 +13,8 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
 
+from tests.false_alarms import mean_bound
+
 ROWS = 4000
 FLAGS = {"label": "minutes", "label_min": 0, "label_max": 40, "label_step": 1, "epsilon": 3}
 UNITS = FLAGS | {"unit_column": "user", "max_records_per_unit": 3}
@@ -280,9 +282,12 @@ def test_a_label_domain_of_units(flags: dict[str, Any], invoke: Any, tmp_path: P
         assert document["records"] == sum(min(records, 3) for records in users_of(log_table()).values())
         assert "for all labels of a unit of user" in outcome.out
         empty.append(np.array(document["counts"])[np.array(document["cells"]) < 0])
-    # Discrete Laplace noise of scale 2 * 3 / 5 in about 1,000 cells without a label: its absolute value has the
-    # mean 1.07 and the deviation 1.25, so the mean over the cells lies 6 of its deviations above the lower bound.
-    assert 0.7 * 1.2 < np.abs(np.concatenate(empty)).mean() < 1.4 * 1.2
+    # Discrete Laplace noise of scale 2 * 3 / 5 in cells without a label; none is above 40, but for 1e-10.
+    sizes, decay = np.abs(np.concatenate(empty)), np.exp(-1 / 1.2)
+    mean = 2 * decay / (1 - decay**2)
+    bound = mean_bound(np.full(len(sizes), 2 * decay / (1 - decay) ** 2 - mean**2), 40)
+    assert bound < mean - 0.2  # a third of the noise has the mean 0.18
+    assert abs(sizes.mean() - mean) < bound
 
 
 @pytest.fixture(scope="module")

@@ -10,13 +10,13 @@ import pyarrow.parquet as pq
 import pytest
 from labeldp import LabelPrivatizer
 
+from tests.false_alarms import mean_bound
+
 pytestmark = [pytest.mark.xdist_group("working grid"), pytest.mark.filterwarnings("ignore::labeldp.ReleaseWarning")]
 RECORDS = 12_000
 RNG = np.random.default_rng(1)
 SCORES = np.round(RNG.random(RECORDS), 5)
 REVENUE = np.round(np.clip(60 * SCORES + np.exp(RNG.normal(2.5, 1.0, RECORDS)), 0, 400), 2)
-# Deviations of a mean of RECORDS numbers, in standard deviations; normal, up to far smaller differences.
-DEVIATIONS = 5.5
 
 
 @pytest.fixture(scope="module")
@@ -77,8 +77,8 @@ def assert_unbiased(output: Path, clipping: float = 0.0) -> None:
     assert mechanism["certificate"]["max_bias"] < 1e-6 * (grid["max"] - grid["min"])
     # The loss is that under the noised histogram; the largest one is that of an end of the range.
     length = mechanism["outputs"][-1] - mechanism["outputs"][0]
-    deviation = math.sqrt((length**2 / 4 + step**2 / 4) / RECORDS)
-    assert abs(labels_of(output).mean() - REVENUE.mean()) <= DEVIATIONS * deviation + clipping
+    bound = mean_bound(np.full(RECORDS, length**2 / 4 + step**2 / 4), length + step)
+    assert abs(labels_of(output).mean() - REVENUE.mean()) <= bound + clipping
 
 
 def assert_little_is_clipped(manifest: dict[str, Any]) -> None:
