@@ -22,6 +22,7 @@ import sys
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # OpenMP's threads wait for each other where processors are shared.
 import numpy as np
 import tensorflow as tf
 from labeldp import CenterModel

@@ -638,8 +638,13 @@ class LabelPrivatizer:
             self.center_name_ = mechanism.center_column
         self.verdict_, self.warnings_ = judged, warned
         for warning in self.warnings_:
-            # They tell of what is released: not before it is charged.
-            warn(warning.text)
+            # They tell of what is released: not before it is charged. Then, no error may take the place of the result.
+            try:
+                warn(warning.text)
+            except ReleaseWarning:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("always", ReleaseWarning)
+                    warn(warning.text)
 
     def __repr__(self) -> str:
         """Shows the parameters that are not the default; of the key only that it is there."""

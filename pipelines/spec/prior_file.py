@@ -15,8 +15,10 @@ import numpy as np
 from ...mechanisms.center.residuals import ClippingError, clipping_error
 from ...mechanisms.core.prior import Prior
 from ...mechanisms.noise.noisy_histogram import estimated_prior
+from ...transforms.errors import InputError
 from ..errors import UsageError
 from .center_statement import CenterStatement
+from .release_files import released_file
 
 _MOST_COUNT = 1 << 62
 # Relative to the largest weight. Weights have the same bits on every CPU; another numpy may add in another order.
@@ -116,7 +118,7 @@ def read_prior(path: str, name: str | None = None) -> PriorFile:
     be read, and ValueError, which names the file, if it is not a prior.
     """
     name, folder = name or path, path if os.path.isdir(path) else None
-    text = _read_text(*(os.path.join(each, "mechanism.json") if folder else each for each in (path, name)))
+    text = _read_text(_released(path, "mechanism.json", name) if folder else path, name)
     try:
         prior = Prior.from_text(text)
     except ValueError as error:
@@ -140,8 +142,9 @@ def read_prior(path: str, name: str | None = None) -> PriorFile:
         assert not isinstance(missing, str)
     except ValueError as error:
         raise ValueError(f"--prior {name}: {error}") from None
-    manifest = os.path.join(folder, "release.json") if folder else ""
-    records = _json_object(_read_text(manifest, name)).get("records") if os.path.exists(manifest) else None
+    records = None
+    if folder and os.path.lexists(os.path.join(folder, "release.json")):
+        records = _json_object(_read_text(_released(folder, "release.json", name), name)).get("records")
     records = records if isinstance(records, int) and records > 0 else None
     return PriorFile(prior, epsilon, release, records, noised, residuals, missing)
 
@@ -188,6 +191,14 @@ def parse_missing_label(
     if type(missing) not in (int, float) or not domain[0] <= missing <= domain[-1]:
         raise ValueError("its missing_label is not a number within its label domain")
     return float(missing)
+
+
+def _released(folder: str, file: str, name: str) -> str:
+    """Path of a file of a release, which is no link to another file."""
+    try:
+        return released_file(folder, file)
+    except InputError as error:
+        raise UsageError(f"--prior {name}: {error}") from None
 
 
 def _read_text(path: str, name: str) -> str:

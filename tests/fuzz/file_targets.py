@@ -73,7 +73,7 @@ def signed(content: bytes) -> bytes:
         essence = {name: document[name] for name in ("bits", "labels", "outputs", "columns")}
         canonical = json.dumps(essence, sort_keys=True, separators=(",", ":"), allow_nan=False)
         document["fingerprint"] = hashlib.blake2b(canonical.encode(), digest_size=32).hexdigest()
-        return json.dumps(document, allow_nan=False).encode()
+        return json.dumps(document, allow_nan=False).encode() + b"\n"
     except (ValueError, KeyError, TypeError, RecursionError):
         return content
 

@@ -6,12 +6,15 @@ they survive a loss of power, and their owner alone may write to them, whatever 
 
 from __future__ import annotations
 
+import bz2
 import contextlib
 import errno
 import fnmatch
 import gzip
 import hashlib
 import importlib
+import io
+import lzma
 import os
 import re
 import shutil
@@ -19,16 +22,18 @@ import stat
 import sys
 import uuid
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, BinaryIO
+
+import pyarrow as pa
 
 from ..errors import InputError, StageError, StoreConflict, StoreError, StoreNotFound, describe, named_file, system_text
 from ..stores.lease import LeaseHold
 from ..stores.object_store import EXTRAS, ObjectInfo, ObjectStore, install, is_store
 
 if TYPE_CHECKING:
-    from apache_beam.io.filesystem import CompressedFile, CompressionTypes, FileSystem
+    from apache_beam.io.filesystem import CompressionTypes, FileSystem
     from apache_beam.io.filesystems import FileSystems
 else:
 
@@ -48,7 +53,6 @@ else:
             module, name = self._place
             return getattr(importlib.import_module(module), name)
 
-    CompressedFile = _LoadedWhenUsed("apache_beam.io.filesystem", "CompressedFile")
     CompressionTypes = _LoadedWhenUsed("apache_beam.io.filesystem", "CompressionTypes")
     FileSystem = _LoadedWhenUsed("apache_beam.io.filesystem", "FileSystem")
     FileSystems = _LoadedWhenUsed("apache_beam.io.filesystems", "FileSystems")
@@ -64,7 +68,7 @@ _ARCHIVE = "is {} archive: unpack it, and give a glob of the files that were in 
 # Bytes of the first header of a tar archive.
 _TAR_HEADER = 512
 # Bytes decompressed at a time.
-_GZIP_BYTES = 1 << 18
+_PART_BYTES = 1 << 18
 # A disk syncs several files at once in the time that one takes.
 _AT_ONCE = 8
 _STORES: dict[str, tuple[Any, ObjectStore]] = {}
@@ -204,17 +208,13 @@ def open_file(path: str) -> BinaryIO:
 def open_input(path: str) -> BinaryIO:
     """Opens an input file, decompressed according to its extension.
 
-    Reading a truncated gzip file to its end fails. Raises InputError if the file cannot be opened.
+    Bytes are decompressed as they are asked for, whatever a file expands to, and reading a truncated file to its end
+    fails. Raises InputError if the file cannot be opened.
     """
     try:
-        if path.endswith(".gz"):
-            # Beam's own reader accepts a truncated gzip file as a complete one.
-            return _GzipFile(fileobj=open_file(path))  # pyrefly: ignore[bad-return]
-        if is_store(path):
-            kind = CompressionTypes.detect_compression_type(path)
-            file = store_of(path).open(path)
-            return file if kind == CompressionTypes.UNCOMPRESSED else CompressedFile(file, kind)  # type: ignore[return-value]
-        return FileSystems.open(path, compression_type=CompressionTypes.AUTO)
+        file = open_file(path)
+        expand = next((expand for suffix, expand in _EXPANDED.items() if path.lower().endswith(suffix)), None)
+        return file if expand is None else _DecompressedFile(file, expand(file))  # pyrefly: ignore[bad-return]
     except InputError:
         raise
     except Exception as error:
@@ -245,13 +245,15 @@ def not_opened(path: str, error: Exception) -> InputError:
     return InputError(f"{path}: cannot be opened: {text}" if text else f"{path}: cannot be opened")
 
 
-class _GzipFile(gzip.GzipFile):
-    """Gzip reader that closes the compressed file as well."""
+class _DecompressedFile(io.RawIOBase):
+    """Reader of a decompressed file that closes the compressed file as well."""
 
-    def __init__(self, fileobj: BinaryIO):
-        super().__init__(fileobj=fileobj, mode="rb")
-        self._compressed = fileobj
+    def __init__(self, compressed: BinaryIO, stream: Any):
+        self._compressed, self._stream = compressed, stream
         self._defect: Exception | None = None
+
+    def readable(self) -> bool:
+        return True
 
     def read(self, size: int | None = -1) -> bytes:
         """Reads until `size` bytes or the end. Bytes before a defect are given; the next call fails."""
@@ -259,7 +261,7 @@ class _GzipFile(gzip.GzipFile):
         parts: list[bytes] = []
         while size > 0 and self._defect is None:
             try:
-                part = self.read1(min(size, _GZIP_BYTES))
+                part = self._stream.read1(min(size, _PART_BYTES))
             except Exception as error:
                 self._defect = error
                 break
@@ -273,7 +275,26 @@ class _GzipFile(gzip.GzipFile):
 
     def close(self) -> None:
         super().close()
+        self._stream.close()
         self._compressed.close()
+
+
+def _arrow_stream(codec: str) -> Callable[[BinaryIO], Any]:
+    return lambda file: pa.CompressedInputStream(pa.PythonFile(file, "r"), codec)
+
+
+# Beam's own reader decompresses 16 MiB of a file at once, and accepts a truncated file as a complete one.
+_EXPANDED: dict[str, Callable[[BinaryIO], Any]] = {
+    ".gz": lambda file: gzip.GzipFile(fileobj=file, mode="rb"),
+    ".bz2": bz2.BZ2File,
+    ".xz": lzma.LZMAFile,
+    ".lzma": lzma.LZMAFile,
+    ".zst": _arrow_stream("zstd"),
+    ".zstd": _arrow_stream("zstd"),
+    # Arrow's reader of gzip finds out that it is zlib.
+    ".deflate": _arrow_stream("gzip"),
+}
+"""By the end of a file's name, its decompressed stream."""
 
 
 def make_directory(path: str, parents: bool = True) -> None:

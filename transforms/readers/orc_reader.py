@@ -1,8 +1,11 @@
 """Reads ORC files into record batches.
 
 A stripe ends where its bytes, those of the labels among them, reach a size. So nothing follows from stripes: a file is
-read in one part, and its records are cut into batches of the same numbers of rows as those of other formats. One stripe
-at a time is in memory.
+read in one part, and its records are cut into batches of the same numbers of rows as those of other formats.
+
+A stripe may be far larger than its bytes in the file, so it is read some records at a time, through Arrow's datasets.
+How long texts and lists are is only known when they were read: the first records are read a few at a time, and where
+records turn out to be longer, the file is read again from its beginning, fewer at a time.
 """
 
 from __future__ import annotations
@@ -22,6 +25,9 @@ _DAMAGED = "not an ORC file, or damaged"
 _CORRUPT = "the ORC file is corrupt, or has a time that nanoseconds cannot hold (before 1677 or after 2262)"
 # Earlier versions do not check whether nanoseconds hold a time.
 _CHECKED_TIMES = 25
+# Bytes that records which are read at once may have, about. Records with texts or lists that are read first, to see how
+# long they are, and at most at a time: longer ones may follow.
+_READ_BYTES, _FIRST_ROWS, _MOST_ROWS = 16 << 20, 16, 256
 
 
 class ORCReader:
@@ -49,24 +55,70 @@ class ORCReader:
             layout = PlainLayout.of(self._columns, schema, part, _arrow_schema, self._hidden)
             rows = 0
             try:
-                for number in range(orc.nstripes):
-                    stripe = _stripe(orc, number, layout.columns)
-                    rows += stripe.num_rows
-                    for start in range(0, stripe.num_rows, BATCH_ROWS):
-                        yield from pieces(layout, stripe.slice(start, BATCH_ROWS))
-            except (pa.ArrowException, OSError) as error:
+                for batch in _joined(_batches(file, schema, layout.columns)):
+                    rows += batch.num_rows
+                    yield from pieces(layout, batch)
+            except (pa.ArrowException, OSError, MemoryError) as error:
                 raise unreadable(part.path, error, _CORRUPT) from None
             if rows != orc.nrows:
                 raise InputError(f"{part.path}: {_CORRUPT}")
 
 
-def _stripe(orc: Any, number: int, columns: Sequence[str] | None) -> pa.RecordBatch:
-    if columns is None:
-        return orc.read_stripe(number)
-    wanted = [name for name in orc.schema.names if name in columns]
+def _batches(file: pa.NativeFile, schema: pa.Schema, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+    wanted = [name for name in schema.names if columns is None or name in columns]
     # A name with a dot would be taken for that of a field within a column.
-    stripe = orc.read_stripe(number, None if any("." in name for name in wanted) else wanted)
-    return stripe.select(wanted)
+    read = schema.names if any("." in name for name in wanted) else wanted
+    if all(_is_fixed(schema.field(name).type) for name in read):
+        yield from (batch.select(wanted) for batch in _scanned(file, read, BATCH_ROWS))
+        return
+    at_once, done, fewer = _FIRST_ROWS, 0, True
+    while fewer:
+        fewer, row = False, 0
+        for batch in _scanned(file, read, at_once):
+            row += batch.num_rows
+            if row <= done:
+                continue
+            yield batch.slice(max(done - row + batch.num_rows, 0)).select(wanted)
+            fits = max(min(_READ_BYTES * batch.num_rows // max(batch.nbytes, 1), _MOST_ROWS), 1)
+            fewer = 2 * fits <= at_once or not done
+            done = row
+            if fewer:
+                at_once = fits
+                break
+
+
+def _joined(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same records in larger batches, which cost less."""
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        held.append(batch)
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+        if rows >= BATCH_ROWS or size >= _READ_BYTES:
+            yield from pa.Table.from_batches(held).combine_chunks().to_batches()
+            held, rows, size = [], 0, 0
+    if held:
+        yield from pa.Table.from_batches(held).combine_chunks().to_batches()
+
+
+def _scanned(file: pa.NativeFile, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
+    """Reads some columns of a file, at most so many records at a time."""
+    # Not all builds of pyarrow read ORC.
+    from pyarrow import dataset
+
+    # Without threads, a scan that is given up would read the rest of the file first.
+    scanner = dataset.OrcFileFormat().make_fragment(file).scanner(
+        columns={name: dataset.field(name) for name in columns}, batch_size=rows, use_threads=True,
+        batch_readahead=0, fragment_readahead=0,
+    )  # fmt: skip
+    return scanner.to_batches()
+
+
+def _is_fixed(kind: pa.DataType) -> bool:
+    """Tells whether all values of a type have the same size."""
+    if pa.types.is_struct(kind):
+        return all(_is_fixed(kind.field(place).type) for place in range(kind.num_fields))
+    return pa.types.is_primitive(kind) or pa.types.is_decimal(kind)
 
 
 def orc_schema(path: str) -> tuple[pa.Schema, int]:

@@ -224,7 +224,10 @@ def _unread_type(file: pa.NativeFile, error: Exception) -> str:
         schema = pq.read_schema(pa.BufferReader(b"PAR1" + footer))
     except (pa.ArrowException, UnicodeDecodeError, OSError):
         return _NOT_KNOWN
-    found = [f"{field.name!r} ({field.type})" for field in schema if pa.types.is_fixed_size_binary(field.type)]
+    fixed = [field for field in schema if pa.types.is_fixed_size_binary(field.type)]
+    if "more than 64 bits" in str(error):
+        fixed = [field for field in fixed if field.type.byte_width == 16]
+    found = [f"{field.name!r} ({field.type})" for field in fixed]
     if not found:
         return _NOT_KNOWN
     return (

@@ -666,6 +666,16 @@ def test_warnings_are_of_an_own_category(privatizer: Any) -> None:
     assert {Path(each.filename).name for each in caught} == {Path(__file__).name}
 
 
+def test_warnings_as_errors_do_not_take_the_place_of_what_is_charged(privatizer: Any) -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("error")
+        made = privatizer(mechanism="unbiased", epsilon=0.1, features=50)
+        released = made.fit_transform(LABELS)
+    assert len(released) == ROWS
+    assert made.warnings_
+    assert [str(each.message) for each in caught] == [warning.text for warning in made.warnings_]
+
+
 @pytest.mark.parametrize("center", [False, True])
 def test_debiasing_makes_averages_right(privatizer: Any, center: bool) -> None:
     labels = np.tile(np.array([0.5, 1, 1, 1.5, 3]), 20_000)

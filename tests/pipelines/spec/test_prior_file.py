@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,16 @@ def centered(invoke: Any, command: Any, key_file: Path, tmp_path_factory: pytest
     grid = {"label_min": 0, "label_max": 8, "label_step": 1, "epsilon": 1, "center_column": "guess"}
     invoke(command("privatize", flags | grid | {"output": folder / "released", "noise_key_file": key_file})).ok()
     return folder / "released"
+
+
+@pytest.mark.parametrize("file", ["mechanism.json", "release.json"])
+def test_links_out_of_a_release_are_not_followed(released: Path, tmp_path: Path, file: str) -> None:
+    folder = tmp_path / "linked"
+    shutil.copytree(released, folder)
+    (folder / file).rename(tmp_path / file)
+    (folder / file).symlink_to(tmp_path / file)
+    with pytest.raises(UsageError, match=rf"--prior {folder}: {folder}/{file} is a link"):
+        read_prior(str(folder))
 
 
 @pytest.mark.parametrize("file", ["", "mechanism.json"])

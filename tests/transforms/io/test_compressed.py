@@ -1,6 +1,9 @@
 """Truncated or corrupt gzip files are detected, and concatenated members are read as one file."""
 
+import bz2
 import gzip
+import lzma
+import tracemalloc
 import zlib
 from pathlib import Path
 
@@ -9,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from labeldp.transforms import InputError
+from labeldp.transforms.io.filesystems import open_input
 from labeldp.transforms.tfrecord.example_encoder import encode_examples
 from labeldp.transforms.tfrecord.framing import frame
 
@@ -70,3 +74,34 @@ def test_gzip_members_one_after_the_other_are_one_file(tmp_path, format, read_al
             )
         )
     assert {row: record["y"] for row, record in plain(read_all(str(path), format)).items()} == {0: 0.5, 1: 1.5, 2: 2.5}
+
+
+def zstd(content: bytes) -> bytes:
+    return pa.compress(content, "zstd", asbytes=True)
+
+
+COMPRESSED = {
+    ".gz": gzip.compress, ".GZ": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress,
+    ".lzma": lambda content: lzma.compress(content, lzma.FORMAT_ALONE), ".zst": zstd, ".zstd": zstd,
+    ".deflate": zlib.compress,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("suffix", COMPRESSED)
+def test_a_compressed_file_is_expanded_as_it_is_read(tmp_path, suffix):
+    """A file of some kilobytes must not take the memory that it expands to; a truncated one is no complete one."""
+    rows, path = b"y\n" + bytes(1 << 26), tmp_path / f"a{suffix}"
+    path.write_bytes(COMPRESSED[suffix](rows))
+    pa.default_memory_pool().release_unused()
+    before = pa.total_allocated_bytes()
+    tracemalloc.start()
+    try:
+        with open_input(str(path)) as file:
+            assert file.read(4) == rows[:4]
+            assert tracemalloc.get_traced_memory()[1] + pa.total_allocated_bytes() - before < 1 << 24
+            assert file.read() == rows[4:]
+    finally:
+        tracemalloc.stop()
+    path.write_bytes(path.read_bytes()[:-9])
+    with open_input(str(path)) as file, pytest.raises(Exception, match=r"(?i)end|truncated|incomplete"):
+        list(iter(lambda: file.read(1 << 20), b""))

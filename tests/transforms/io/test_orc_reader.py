@@ -87,3 +87,21 @@ def test_times_need_a_library_that_checks_their_range(tmp_path, monkeypatch):
     with pytest.raises(InputError, match="column 's' has times of ORC, whose range only pyarrow 25"):
         batches(tmp_path / "a")
     assert orc_reader._CHECKED_TIMES == 25
+
+
+def test_a_small_file_does_not_take_the_memory_that_it_expands_to(tmp_path):
+    """Texts of a dictionary, whose stripe is some kilobytes, first short and then long ones."""
+    rows, texts = 10_000, ["short", "x" * 100_000]
+    table = pa.table({"y": np.arange(rows), "s": [texts[row > 1000] for row in range(rows)]})
+    orc.write_table(table, str(tmp_path / "a"), compression="zlib", dictionary_key_size_threshold=1.0)
+    assert orc.ORCFile(str(tmp_path / "a")).nstripes == 1
+    assert (tmp_path / "a").stat().st_size < 1 << 15
+    before = most = pa.total_allocated_bytes()
+    start = 0
+    part = FilePart(str(tmp_path / "a"), str(tmp_path / "a"))
+    for batch in FileReader(Format("orc"), label_column="y").read(part):
+        assert batch.batch.equals(table.slice(start, len(batch.rows)).to_batches()[0])
+        start, most = start + len(batch.rows), max(most, pa.total_allocated_bytes())
+        del batch
+    assert start == rows
+    assert most - before < 1 << 28

@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from labeldp.transforms import InputError
 from labeldp.transforms.io.input_format import Format, file_parts
+from labeldp.transforms.readers import parquet_reader
 from labeldp.transforms.readers.column_types import common_type, converted, read_type
 from labeldp.transforms.readers.file_reader import FileReader
 
@@ -180,3 +181,14 @@ def test_text_beyond_32_bit_offsets_is_converted_in_pieces(tmp_path, monkeypatch
     values = ["x" * 30 for _ in range(20)]
     found = read(write(tmp_path, pa.array(["a"]), pa.array(values, pa.large_string())))
     assert whole(found[1]) == values
+
+
+def test_of_columns_of_a_fixed_length_only_those_that_may_be_wide_integers_are_named():
+    """pyarrow writes no integers of 128 bits; Parquet has them as 16 bytes."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(
+        pa.table({"code": pa.array([b"abcd"], pa.binary(4)), "x": pa.array([bytes(16)], pa.binary(16))}), sink
+    )
+    error = pa.ArrowNotImplementedError("Integers with more than 64 bits not implemented")
+    problem = parquet_reader._unread_type(pa.BufferReader(sink.getvalue()), error)
+    assert "these columns cannot be read: 'x' (fixed_size_binary[16]). pyarrow says" in problem
