@@ -22,7 +22,7 @@ def test_predictions_of_nothing_pass_as_rarely_as_the_normal_distribution_says()
     trials = 2000
     passed = sum(best_candidate(*_noise(seed), 0.0) is not None for seed in range(trials))
 
-    chance = stats.norm.sf(SIGNIFICANT)
+    chance = float(stats.norm.sf(SIGNIFICANT))
     assert chance == pytest.approx(1 / 160, rel=0.01)
     assert passed <= count_bounds(trials, chance)[1]
 
