@@ -1,7 +1,6 @@
 """Fixtures of the template tests."""
 
 import json
-import secrets
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -16,15 +15,6 @@ TEMPLATES = Path(__file__).resolve().parents[2] / "templates"
 def templates() -> Path:
     """The folder of the templates."""
     return TEMPLATES
-
-
-@pytest.fixture(scope="session")
-def key_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file with a new noise key."""
-    path = tmp_path_factory.mktemp("key") / "noise.key"
-    path.write_bytes(secrets.token_bytes(32))
-    path.chmod(0o600)
-    return path
 
 
 @pytest.fixture(scope="session")
