@@ -149,3 +149,23 @@ def test_tfrecords_need_no_tensorflow(
     assert features == [[number] for number in range(1000)]
     assert outcomes["validated"].code == 2
     assert "pip install 'labeldp[validation]'" in outcomes["validated"].error
+
+
+@pytest.mark.xdist_group("without_extras")
+def test_recipients_need_no_beam(runs: tuple[Path, dict[str, Any]], environment: dict[str, str]) -> None:
+    """They audit a release and open it where Beam and the libraries of a job are not installed."""
+    folder, outcomes = runs
+    assert outcomes["to parquet"].code == 0
+    released = str(folder / "released")
+    absent = ("apache_beam", "yaml", "tensorflow", "sklearn", "jinja2", "pandas")
+    script = (
+        "import sys; sys.modules |= dict.fromkeys(sys.argv[2:]); "
+        "from labeldp.pipelines.cli.commands import main; from labeldp.training import Release; "
+        "print(main(['audit', sys.argv[1], '--data']), Release.open(sys.argv[1]).epsilon)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, released, *absent], env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert done.stderr == ""
+    *_, verdict, last = done.stdout.splitlines()
+    assert (verdict, last.split()[0]) == ("PASS", "0")
