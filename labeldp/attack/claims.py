@@ -166,7 +166,7 @@ def read_claim(path: str, name: str) -> Claim:
                 unit_labels=unit_labels,
                 classes=classes,
             )
-        epsilon, _ = parse_prior_release(noised)
+        epsilon, *_ = parse_prior_release(noised)
         prior = Prior(randomizer.labels, np.array(noised["weights"], np.float64))
         return Claim(randomizer, prior, epsilon, residuals, unit, unit_labels, classes, center)
     except (KeyError, TypeError, AttributeError):

@@ -30,7 +30,6 @@ from ...mechanisms.core.label_classes import LabelClasses, domain_label
 from ...mechanisms.core.label_grid import MOST_LABELS, NEAREST, ROUNDINGS, DeclaredGrid
 from ...mechanisms.core.prior import Prior
 from ...mechanisms.core.randomizer import Randomizer
-from ...mechanisms.registry import default_rounding
 from ...mechanisms.release.bound_noise import NoiseBinding
 from ...mechanisms.release.prior_release import PriorRelease
 from ...mechanisms.release.unit_bound import UnitBound, spent
@@ -55,9 +54,8 @@ class MechanismFile:
       prior_release: Name of the prior's release (`prior_release_name`); None if the file does not name it.
       center: Center of the labels, whose residuals the randomizer takes; None for a randomizer of labels.
       noised: Noised counts of the labels, from which the prior follows; None with a center, which has counts of its
-        own, for a public prior, and in files of earlier versions.
-      label: Name of the label column whose histogram the prior is; None for a public prior, and in files of earlier
-        versions.
+        own, and for a public prior.
+      label: Name of the label column whose histogram the prior is; None for a public prior.
       unit: Privacy unit of the histogram, and of the labels that the mechanism is applied to; None for single records.
         Epsilons are those of one record.
       unit_epsilon: Epsilon of all labels of a unit, with the unit's delta; None where epsilons of records add up.
@@ -225,22 +223,22 @@ def read_mechanism_file(path: str) -> MechanismFile:
     try:
         randomizer = Randomizer.from_json(text)
         document = json.loads(text)
-        prior, rounding = document["prior"], document.get("rounding", default_rounding(randomizer.mechanism))
+        prior = document["prior"]
+        if "rounding" not in document:
+            raise InputError(f"{path} cannot be used: its rounding is missing")
+        rounding = document["rounding"]
         if rounding not in ROUNDINGS:
             raise InputError(f"{path} cannot be used: its rounding is not {' or '.join(ROUNDINGS)}")
-        weights, (epsilon, name) = np.array(prior["weights"], np.float64), parse_prior_release(prior)
+        weights, (epsilon, name, label) = np.array(prior["weights"], np.float64), parse_prior_release(prior)
         stated = document.get("center")
         _check_stated(randomizer)
         center = None if stated is None else CenterStatement.from_document(stated, epsilon)
         found = Prior(randomizer.labels, weights)
-        noised = NoisedCounts.from_document(prior)
+        noised = NoisedCounts.from_document(prior, epsilon > 0 and center is None)
         if center is not None:
             center.check(randomizer, found)
         if noised is not None:
             noised.check(found, epsilon)
-        label = prior.get("label")
-        if label is not None and not isinstance(label, str):
-            raise InputError(f"{path} cannot be used: its label is not a name")
         classes = _stated_classes(document.get("classes"))
         if classes is not None:
             places = {*randomizer.outputs.tolist()} <= {*classes.domain}

@@ -293,7 +293,7 @@ def test_categories_missing_values_and_features_without_information(
 def test_files_with_other_categories_and_places_are_applied(
     privatize: Privatize, center_of: Any, tmp_path: Path, invoke: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Earlier versions made categories of any column, hashed to any number of places. Here they are fitted as texts."""
+    """Categories are of text; `apply` takes columns of other types, and as many places as the file says."""
     from labeldp.mechanisms.center.linear_center import design_center
     from labeldp.mechanisms.release import center_passes
 
