@@ -12,7 +12,7 @@ import numpy as np
 
 from ..audit.audit_release import audit_path
 from ..audit.documents import printable
-from ..mechanisms.center.class_center import ClassCenter
+from ..mechanisms.center.center import Center
 from ..mechanisms.center.residuals import ResidualDomain
 from ..mechanisms.core.label_classes import LabelClasses
 from ..mechanisms.core.prior import Prior
@@ -48,7 +48,7 @@ class Claim:
     unit: UnitBound | None = None
     unit_labels: tuple[float, float] | None = None
     classes: LabelClasses | None = None
-    center: ClassCenter | None = None
+    center: Center | None = None
 
     def value(self, label: float) -> str:
         """Text of a label or an output in a finding: a number, or the beginning of a class."""

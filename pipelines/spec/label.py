@@ -561,7 +561,7 @@ def asked_of(label: Label) -> list[Any]:
     return [
         column.name, column.domain, column.id_column, column.rounding, budget.epsilon, budget.prior_epsilon,
         label.mechanism.name, dict(label.mechanism.parameters), column.center,
-        features and [features.names, PLACES, features.cells], column.groups and column.groups.request,
+        features and [features.names, PLACES, features.cells],
         unit and [*unit.request, unit.delta], column.others, column.classes and column.classes.request,
         column.missing, column.reading,
     ]  # fmt: skip

@@ -130,7 +130,7 @@ def test_fit_and_apply_give_the_bytes_of_privatize(
     released: Released, privatize: Privatize, invoke: Any, tmp_path: Path, tree: Any
 ) -> None:
     file = tmp_path / "m.json"
-    assert "for the center + " in released.out
+    assert "for the center sums + " in released.out
     shutil.copy(released.folder / "ledger", tmp_path / "ledger")
     spent = charges(tmp_path / "ledger")
     assert [each["what"] for each in spent] == ["center", "prior", "labels"]

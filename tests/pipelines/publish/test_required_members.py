@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from labeldp.mechanisms.center.center_model import CenterModel
 from labeldp.audit.audit_release import audit_path
+from labeldp.mechanisms.center.center_model import CenterModel
 from labeldp.pipelines.publish.manifest import read_manifest
 from labeldp.pipelines.spec.mechanism_file import read_mechanism_file
 from labeldp.transforms.errors import InputError
