@@ -7,9 +7,8 @@ import dataclasses
 import numpy as np
 import pyarrow as pa
 
-from ..mechanisms.center.class_center import PROBABILITY_UNIT, ClassCenter, draw_classes
-from ..mechanisms.center.class_model import center_fingerprint
-from ..mechanisms.noise.keyed_words import words
+from ..mechanisms.center.class_center import PROBABILITY_UNIT, ClassCenter
+from ..mechanisms.center.class_model import drawn_by, drawn_classes
 from ..mechanisms.release.label_column import LabelColumn
 from .batches import LabelledBatch, replace_label
 from .center.feature_columns import center_columns
@@ -25,10 +24,9 @@ def draw_batch(records: UsableRecords, center: ClassCenter, noise_key: bytes) ->
     exactly, that add up to 1. Raises InputError if there is a column of its name, or a feature is the label.
     """
     batch, column = records.batch, records.labels.column
-    check_features(column, center.linear.design.map)
-    fingerprint = center_fingerprint(center)
-    probabilities = center.probabilities(center_columns(batch, center.linear.design.map))
-    drawn = draw_classes(probabilities, words(noise_key, fingerprint.encode(), records.labels.identities))
+    check_features(column, center.map)
+    fingerprint, probabilities = drawn_by(center), center.probabilities(center_columns(batch, center.map))
+    drawn = drawn_classes(center, probabilities, noise_key, records.labels.identities)
     replaced = replace_label(batch, column.name, drawn, column.classes)
     mechanism = fingerprint if batch.mechanism is None else f"{batch.mechanism},{fingerprint}"
     return dataclasses.replace(_with_probabilities(replaced, probabilities, column), mechanism=mechanism)

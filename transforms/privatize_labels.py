@@ -12,8 +12,7 @@ import apache_beam as beam
 from apache_beam.pvalue import PCollection, TaggedOutput
 from apache_beam.utils.shared import Shared
 
-from ..mechanisms.center.class_center import ClassCenter
-from ..mechanisms.center.class_model import drawn_by
+from ..mechanisms.center.class_model import Mechanism, drawn_by
 from ..mechanisms.core.randomizer import Randomizer
 from ..mechanisms.noise.input_digest import RawSums, add_sums, input_digest
 from ..mechanisms.release.bound_noise import NoiseBinding, StreamBinding
@@ -118,7 +117,7 @@ class PrivatizeLabels(beam.PTransform):
       key: Reference to the secret key.
     """
 
-    randomizer: PCollection[Any] | Carried[Any] | Randomizer | ClassCenter
+    randomizer: PCollection[Any] | Carried[Any] | Mechanism
     binding: PCollection[NoiseBinding] | Carried[NoiseBinding] | StreamBinding
     column: LabelColumn
     key: NoiseKeyFile
@@ -209,10 +208,10 @@ class _Randomize(beam.DoFn):
         mechanisms: frozenset[str] = frozenset()
         if len(records.labels):
             mechanisms = frozenset([drawn_by(randomizer)])
-            if isinstance(randomizer, ClassCenter):
-                yield draw_batch(records, randomizer, binding.noise_key(self._secret))
-            else:
+            if isinstance(randomizer, Randomizer):
                 yield privatize_batch(records, self._sampler(randomizer, binding))
+            else:
+                yield draw_batch(records, randomizer, binding.noise_key(self._secret))
         if not isinstance(binding, StreamBinding):
             sums = label_sums(records.labels, self._secret)
             yield TaggedOutput(DRAWN, Drawn(sums, mechanisms))

@@ -15,7 +15,7 @@ from ..mechanisms.analysis.privacy_attacks import (
     largest_advantage,
     largest_advantage_of_all,
 )
-from ..mechanisms.center.class_center import ClassCenter
+from ..mechanisms.center.center import Center
 from ..mechanisms.core.budget import round_up
 from ..pipelines.cli.exit_codes import FAILURE, SUCCESS, run_command
 from ..pipelines.errors import UsageError
@@ -168,13 +168,10 @@ def _advantage_text(found: LabelInference) -> str:
     return f"{found.advantage:.4g} for {guess}: {success}{bound}"
 
 
-def _center_lines(claim: Claim, center: ClassCenter) -> list[str]:
+def _center_lines(claim: Claim, center: Center) -> list[str]:
     """Lines on a center of classes: its claims, and bounds on the advantage of a guess."""
-    budget, linear, cells = center.budget, center.linear.design.epsilon, center.cells
-    parts = [f"{budget.counts:.6g} for the histogram"]
-    parts += [f"{linear:.6g} for the class sums"] if linear else []
-    parts += [f"{cells.design.epsilon:.6g} for the cells"] if cells else []
-    claimed = f"{len(center.counts)} classes; claims epsilon {', '.join(parts)}"
+    parts = ", ".join(f"{part.epsilon:.6g} for the {part.name}" for part in center.parts)
+    claimed = f"{len(claim.classes or ())} classes; claims epsilon {parts}"
     if claim.unit is not None:
         whole, most = claim.unit.total(center.epsilon), claim.unit.max_records
         claimed += f", of one record; {round_up(whole):.6g} for all, of all of at most {most} records of a unit"

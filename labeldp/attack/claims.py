@@ -12,7 +12,7 @@ import numpy as np
 
 from ..audit.audit_release import audit_path
 from ..audit.documents import printable
-from ..mechanisms.center.class_center import ClassCenter
+from ..mechanisms.center.center import Center
 from ..mechanisms.center.residuals import ResidualDomain
 from ..mechanisms.core.label_classes import LabelClasses
 from ..mechanisms.core.prior import Prior
@@ -48,7 +48,7 @@ class Claim:
     unit: UnitBound | None = None
     unit_labels: tuple[float, float] | None = None
     classes: LabelClasses | None = None
-    center: ClassCenter | None = None
+    center: Center | None = None
 
     def value(self, label: float) -> str:
         """Text of a label or an output in a finding: a number, or the beginning of a class."""
@@ -166,7 +166,7 @@ def read_claim(path: str, name: str) -> Claim:
                 unit_labels=unit_labels,
                 classes=classes,
             )
-        epsilon, _ = parse_prior_release(noised)
+        epsilon, *_ = parse_prior_release(noised)
         prior = Prior(randomizer.labels, np.array(noised["weights"], np.float64))
         return Claim(randomizer, prior, epsilon, residuals, unit, unit_labels, classes, center)
     except (KeyError, TypeError, AttributeError):

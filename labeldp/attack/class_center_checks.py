@@ -1,4 +1,4 @@
-"""Attack on a center of classes: its three noised parts as black boxes, their whole, and the draws of classes.
+"""Attack on a center of classes: its noised parts as black boxes, their whole, and the draws of classes.
 
 Two datasets differ in g records, which move from one class to another: within g times epsilon, by group privacy. g is
 chosen so that this is about 2, where an event tells the most about epsilon. The observer adds up the log-likelihood
@@ -15,19 +15,17 @@ share cancels out of it.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ..mechanisms.analysis.privacy_attacks import misfits
-from ..mechanisms.center.class_center import PROBABILITY_UNIT, ClassCenter, draw_classes, noised_class_counts
-from ..mechanisms.center.class_logit import noised_class_sums
-from ..mechanisms.center.class_model import center_fingerprint
+from ..mechanisms.center.class_center import PROBABILITY_UNIT, draw_classes
+from ..mechanisms.center.class_model import drawn_by
 from ..mechanisms.noise.keyed_words import integer_identities, words
-from ..mechanisms.noise.noisy_histogram import noisy_counts
+from ..mechanisms.noise.noised_part import NoisedPart
 from .claims import Claim, Finding, Setting
 from .release_function import ID_COLUMN
 from .sampler_checks import bound_statistic
@@ -47,60 +45,6 @@ _MOST_NUMBERS = 1 << 22
 
 
 @dataclass(frozen=True)
-class CenterNoise:
-    """Functions that add the noise of a center: what is attacked.
-
-    Attributes:
-      histogram: Function (raw counts, epsilon, noise key) -> noised counts, as `noisy_counts`.
-      counts: Function (raw counts of cells, epsilon, noise key) -> noised counts, as `noised_class_counts`.
-      sums: Function (raw sums, norm, epsilon, noise key) -> noised sums, as `noised_class_sums`.
-      draws: Function (probabilities, words) -> classes, as `draw_classes`.
-    """
-
-    histogram: Callable[..., Any] = noisy_counts
-    counts: Callable[..., Any] = noised_class_counts
-    sums: Callable[..., Any] = noised_class_sums
-    draws: Callable[..., Any] = draw_classes
-
-
-@dataclass(frozen=True)
-class _Part:
-    """A noised part of a center.
-
-    Attributes:
-      check: Name of its check.
-      shared: Name of the check of noise that two of its rows share; None for a part of one row.
-      epsilon: Its claimed epsilon.
-      moved: The most that one record moves from a class to another, in one row or in all together.
-      noised: Function (raw vectors, noise key) -> noised vectors: an integer for each row and class.
-    """
-
-    check: str
-    shared: str | None
-    epsilon: float
-    moved: int
-    noised: Callable[[np.ndarray, bytes], Any]
-
-    @property
-    def rows(self) -> int:
-        """Number of rows that are attacked together."""
-        return 1 if self.shared is None else 2
-
-    def raw(self, classes: int) -> np.ndarray:
-        """Raw vectors with as much of each class, shape (rows, K), int64."""
-        return np.full((self.rows, classes), _BASE * self.moved)
-
-    def draw(self, raw: np.ndarray, runs: int, keys: Iterator[bytes]) -> np.ndarray:
-        """Noised vectors under so many keys, shape (runs, rows, K), float64."""
-        return np.array([self.noised(raw, next(keys)) for _ in range(runs)], np.float64).reshape(runs, *raw.shape)
-
-    def scores(self, noised: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        """Log-likelihood ratios of noised vectors for two raw ones; arrays of shape (..., K) give shape (...)."""
-        distances = np.abs(noised - second).sum(axis=-1) - np.abs(noised - first).sum(axis=-1)
-        return distances * (self.epsilon / (2 * self.moved))
-
-
-@dataclass(frozen=True)
 class _Target:
     """A row and two classes of a part, between which records move."""
 
@@ -116,47 +60,41 @@ class _Target:
         return changed
 
 
-def check_center(claim: Claim, setting: Setting, noise: CenterNoise | None = None) -> Iterator[Finding]:
-    """Attacks the center of a claim, which has one.
+def check_center(
+    claim: Claim,
+    setting: Setting,
+    parts: Sequence[NoisedPart] | None = None,
+    draws: Callable[[np.ndarray, np.ndarray], np.ndarray] = draw_classes,
+) -> Iterator[Finding]:
+    """Attacks the center of a claim, which has one: its parts, or others in their place, and its draws.
 
-    Yields the findings "probabilities" and "counts"; if they are released, "class sums" with "two sums", and "cells"
-    with "two cells"; if there are several parts, "whole center".
+    Yields the findings "probabilities" and one of the name of each part; for a part of several rows, "two" of them; if
+    there are several parts, "whole center".
     """
-    center, noise = claim.center, noise or CenterNoise()
-    assert center is not None
-    yield _check_draws(center, setting, noise)
-    parts, classes = _parts(center, noise), len(center.counts)
-    targets = [_least_noise(part, classes, setting) for part in parts]
+    assert claim.center is not None
+    yield _check_draws(claim.center, setting, draws)
+    parts = parts or claim.center.parts
+    targets = [_least_noise(part, setting) for part in parts]
     for part, target in zip(parts, targets, strict=True):
-        yield from _check_part(part, classes, target, setting)
+        yield from _check_part(part, target, setting)
     if len(parts) > 1:
-        yield _check_whole(parts, classes, targets, setting)
+        yield _check_whole(parts, targets, setting)
 
 
-def _parts(center: ClassCenter, noise: CenterNoise) -> list[_Part]:
-    """The noised parts that were released."""
-    budget, design, cells = center.budget, center.linear.design, center.cells
-    histogram = functools.partial(_histogram, noise, budget.counts)
-    found = [_Part("histogram", None, budget.counts, 1, histogram)]
-    if design.epsilon:
-        sums = functools.partial(_sums, noise, design.epsilon, design.map.norm)
-        found.append(_Part("class sums", "two sums", design.epsilon, design.map.norm, sums))
-    if cells is not None:
-        of_cells = functools.partial(_counts, noise, cells.design.epsilon)
-        found.append(_Part("cells", "two cells", cells.design.epsilon, 1, of_cells))
-    return found
+def _raw(part: NoisedPart) -> np.ndarray:
+    """Raw vectors with as much of each class, shape (1 or 2, K): the rows that are attacked together."""
+    return np.full((min(part.rows, 2), part.width), _BASE * int(part.moved))
 
 
-def _histogram(noise: CenterNoise, epsilon: float, raw: np.ndarray, key: bytes) -> Any:
-    return noise.histogram(raw[0], epsilon, key)
+def _draw(part: NoisedPart, raw: np.ndarray, runs: int, keys: Iterator[bytes]) -> np.ndarray:
+    """Noised vectors under so many keys, shape (runs, rows, K), float64."""
+    return np.array([part.add(raw, part.epsilon, next(keys)) for _ in range(runs)], np.float64)
 
 
-def _counts(noise: CenterNoise, epsilon: float, raw: np.ndarray, key: bytes) -> Any:
-    return noise.counts(raw, epsilon, key)
-
-
-def _sums(noise: CenterNoise, epsilon: float, norm: int, raw: np.ndarray, key: bytes) -> Any:
-    return noise.sums(raw, norm, epsilon, key)
+def _scores(part: NoisedPart, noised: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Log-likelihood ratios of noised vectors for two raw ones; arrays of shape (..., K) give shape (...)."""
+    distances = np.abs(noised - second).sum(axis=-1) - np.abs(noised - first).sum(axis=-1)
+    return distances * (part.epsilon / (2 * int(part.moved)))
 
 
 def _records(epsilon: float) -> int:
@@ -164,46 +102,46 @@ def _records(epsilon: float) -> int:
     return max(round(_GROUP_EPSILON / epsilon), 1)
 
 
-def _runs(part: _Part, classes: int, setting: Setting) -> int:
-    return min(max(setting.draws // (_DRAWS_PER_NUMBER * part.rows * classes), _LEAST_RUNS), _MOST_RUNS)
+def _runs(part: NoisedPart, setting: Setting) -> int:
+    return min(max(setting.draws // (_DRAWS_PER_NUMBER * _raw(part).size), _LEAST_RUNS), _MOST_RUNS)
 
 
-def _least_noise(part: _Part, classes: int, setting: Setting) -> _Target:
+def _least_noise(part: NoisedPart, setting: Setting) -> _Target:
     """The row and its two classes with the least noise in some runs."""
-    raw = part.raw(classes)
-    sizes = np.abs(part.draw(raw, _PROBES, setting.keys(f"noise of {part.check}")) - raw).mean(axis=0)
+    raw = _raw(part)
+    sizes = np.abs(_draw(part, raw, _PROBES, setting.keys(f"noise of {part.name}")) - raw).mean(axis=0)
     row = int(np.sort(sizes, axis=1)[:, :2].sum(axis=1).argmin())
     first, second = np.argsort(sizes[row], kind="stable")[:2].tolist()
     return _Target(row, first, second)
 
 
-def _check_part(part: _Part, classes: int, target: _Target, setting: Setting) -> Iterator[Finding]:
+def _check_part(part: NoisedPart, target: _Target, setting: Setting) -> Iterator[Finding]:
     """Draws a part for two datasets; with several rows, looks at the difference of two of them as well."""
-    records, keys, raw = _records(part.epsilon), setting.keys(part.check), part.raw(classes)
-    sides = (raw, target.moved(raw, records * part.moved))
-    runs = _runs(part, classes, setting)
-    noised = [part.draw(side, runs, keys) for side in sides]
-    scores = np.stack([part.scores(each, *sides).sum(axis=1) for each in noised], axis=1)
-    yield _finding(part.check, scores, part.epsilon, records, setting)
-    if part.shared is not None:
+    records, keys, raw = _records(part.epsilon), setting.keys(part.name), _raw(part)
+    sides = (raw, target.moved(raw, records * int(part.moved)))
+    runs = _runs(part, setting)
+    noised = [_draw(part, side, runs, keys) for side in sides]
+    scores = np.stack([_scores(part, each, *sides).sum(axis=1) for each in noised], axis=1)
+    yield _finding(part.name, scores, part.epsilon, records, setting)
+    if len(raw) > 1:
         other = 1 - target.row
         apart = [each[:, target.row] - each[:, other] + raw[other] for each in noised]
         own = (sides[0][target.row], sides[1][target.row])
-        scores = np.stack([part.scores(each, *own) for each in apart], axis=1)
-        yield _finding(part.shared, scores, part.epsilon, records, setting)
+        scores = np.stack([_scores(part, each, *own) for each in apart], axis=1)
+        yield _finding(f"two {part.name.split()[-1]}", scores, part.epsilon, records, setting)
 
 
-def _check_whole(parts: list[_Part], classes: int, targets: list[_Target], setting: Setting) -> Finding:
+def _check_whole(parts: Sequence[NoisedPart], targets: list[_Target], setting: Setting) -> Finding:
     """Draws all parts for two datasets, and adds up the log-likelihood ratios of what an observer sees."""
     whole = sum(part.epsilon for part in parts)
-    runs, records = min(_runs(part, classes, setting) for part in parts), _records(whole)
+    runs, records = min(_runs(part, setting) for part in parts), _records(whole)
     scores = np.zeros((runs, 2))
     for part, own in zip(parts, targets, strict=True):
         # A record has one class in all parts: that of the cells, or of the last part that there is.
         target = _Target(own.row, targets[-1].first, targets[-1].second)
-        keys, raw = setting.keys(f"whole {part.check}"), part.raw(classes)
-        sides = (raw, target.moved(raw, records * part.moved))
-        drawn = [part.scores(part.draw(side, runs, keys), *sides).sum(axis=1) for side in sides]
+        keys, raw = setting.keys(f"whole {part.name}"), _raw(part)
+        sides = (raw, target.moved(raw, records * int(part.moved)))
+        drawn = [_scores(part, _draw(part, side, runs, keys), *sides).sum(axis=1) for side in sides]
         scores += np.stack(drawn, axis=1)
     return _finding("whole center", scores, whole, records, setting)
 
@@ -219,18 +157,18 @@ def _finding(check: str, scores: np.ndarray, epsilon: float, records: int, setti
     return Finding(check, found.passed, text, bound)
 
 
-def _check_draws(center: ClassCenter, setting: Setting, noise: CenterNoise) -> Finding:
+def _check_draws(center: Any, setting: Setting, draws: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Finding:
     """Compares the frequencies of drawn classes with the probabilities of some records of the sample."""
     probabilities = center.sample_probabilities()
     order = np.lexsort(probabilities.T)
     rows = probabilities[order[np.linspace(0, len(order) - 1, min(_RECORDS, len(order))).astype(np.intp)]]
-    classes, purpose, keys = rows.shape[1], center_fingerprint(center).encode(), setting.keys("draws of classes")
+    classes, purpose, keys = rows.shape[1], drawn_by(center).encode(), setting.keys("draws of classes")
     counts = np.zeros(rows.shape, np.int64)
     step = max(_MOST_NUMBERS // classes, 1)
     for start in range(0, setting.draws, step):
         ids = np.arange(start, min(start + step, setting.draws))
         places = ids % len(rows)
-        drawn = noise.draws(rows[places], words(next(keys), purpose, integer_identities(ID_COLUMN, ids)))
+        drawn = draws(rows[places], words(next(keys), purpose, integer_identities(ID_COLUMN, ids)))
         counts += np.bincount(places * classes + drawn, minlength=counts.size).reshape(counts.shape)
     wrong = misfits(counts, rows / PROBABILITY_UNIT, setting.alpha)
     tested = f"{counts.size:,} probabilities of {len(rows)} records, {setting.draws:,} draws"

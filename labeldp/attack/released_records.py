@@ -238,7 +238,7 @@ def _released(files: ReleaseFiles, batches: Sequence[LabelledBatch]) -> Released
     if not np.isfinite(labels).all():
         raise InputError(f"{files.name} has records without a label: run labeldp audit --data")
     if claim.center is not None:
-        parts = [_probabilities(batch, str(files.probabilities), len(claim.center.counts)) for batch in batches]
+        parts = [_probabilities(batch, str(files.probabilities), len(claim.classes or ())) for batch in batches]
         return ReleasedLabels(labels, probabilities=np.concatenate(parts))
     if column.center is None:
         return ReleasedLabels(labels)

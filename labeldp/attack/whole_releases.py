@@ -206,22 +206,8 @@ class WholeRelease:
     def parts(self, number: int) -> dict[str, Fraction]:
         """Epsilon that the mechanism file of a column states for each part, of a record or of a unit."""
         mechanism, most = self.privatizers[number].mechanism_, max(self.case.most_of_unit, 1)
-        found: dict[str, float] = {}
-        if mechanism.class_center is not None:
-            center = mechanism.class_center.center
-            found = {"histogram": center.budget.counts, "class sums": center.linear.design.epsilon}
-            if center.cells is not None:
-                found["class cells"] = center.cells.design.epsilon
-            return {part: Fraction(epsilon) * most for part, epsilon in found.items()}
-        linear = None if mechanism.center is None else mechanism.center.linear
-        if linear is not None:
-            found["center sums"] = linear.design.epsilon
-            cells = getattr(linear, "cells", None)
-            if cells is not None:
-                found |= {"cell histogram": cells.design.histogram, "cell sums": cells.design.epsilon}
-        found["histogram"] = mechanism.prior_epsilon
-        stated = {part: Fraction(epsilon) * most for part, epsilon in found.items()}
-        return stated | {LABELS: Fraction(mechanism.labels_certified[0])}
+        stated = {part.name: Fraction(part.epsilon) * most for part in mechanism.parts}
+        return stated | ({} if mechanism.draws_classes else {LABELS: Fraction(mechanism.labels_certified[0])})
 
     def facts(self) -> dict[str, Any]:
         """Everything that is released but labels and names under which the ledger has it, which are keyed hashes."""

@@ -333,7 +333,7 @@ def _unknown_prior(release: dict[str, Any], mechanism: dict[str, Any]) -> str:
     bound = [
         release["input_digest"], release["label"],
         mechanism["center"]["domain"] if "center" in mechanism else mechanism["labels"],
-        [release["prior_epsilon"], release["randomizer_epsilon"]], release.get("rounding", "nearest"),
+        [release["prior_epsilon"], release["randomizer_epsilon"]], release["rounding"],
         *([mechanism["center"]["column"]] if "center" in mechanism else []),
     ]  # fmt: skip
     if "unit" in mechanism:
@@ -341,7 +341,7 @@ def _unknown_prior(release: dict[str, Any], mechanism: dict[str, Any]) -> str:
     if "classes" in mechanism:
         bound.append({"classes": [mechanism["classes"]["values"], mechanism["classes"]["other"]]})
     name = hashlib.blake2b(json.dumps(bound).encode(), digest_size=16, person=b"labeldp ledger").hexdigest()
-    if noised.get("release") != name:
+    if noised["release"] != name:
         return "the prior was counted from other records, or with other parameters, than release.json states"
     return ""
 
@@ -353,9 +353,11 @@ def _distribution(
     weights = dense_weights(mechanism["columns"], len(mechanism["labels"]), mechanism["bits"])
     counts, channel = outputs.merged(np.array(weights).T)
     scale = float(2 / Fraction(release["prior_epsilon"]))
-    weights_of_cells, widths = _clipped_counts(mechanism["prior"]), None
+    widths = None
     if "center" in mechanism:
         channel, weights_of_cells, widths = _residual_histogram(channel, mechanism)
+    else:
+        weights_of_cells = _as_weights(mechanism["prior"]["counts"])
     removed = removed_records(release)
     result = check_distribution(counts, channel, weights_of_cells, scale, FALSE_ALARM / 2, widths, removed)
     if not result.sets:
@@ -383,11 +385,6 @@ def _residual_histogram(channel: np.ndarray, mechanism: dict[str, Any]) -> tuple
     residuals = np.concatenate([-above[:0:-1], above])
     rows = np.clip(np.arange(len(residuals)) - np.searchsorted(residuals, labels[0]), 0, len(labels) - 1)
     return channel[rows], _as_weights(center["center.counts"]), widths
-
-
-def _clipped_counts(noised: dict[str, Any]) -> np.ndarray:
-    """The noised counts of the labels as weights; in files of earlier versions, the prior has these weights."""
-    return _as_weights(noised["counts"]) if "counts" in noised else np.array(noised["weights"])
 
 
 def _as_weights(noised: list[int]) -> np.ndarray:

@@ -146,11 +146,12 @@ def audit_document(document: dict[str, Any]) -> Audit:
     if not 1 <= bits <= 63:
         raise RefusedDocument("bits is not between 1 and 63")
     _check_parameters(read_member(document, "parameters", dict))
-    if document.get("gap") is not None:
+    if read_member(document, "gap", object) is not None:
         read_nonnegative(document, "gap")
     if "choice" in document:
         _check_choice(read_member(document, "choice", dict))
-    if document.get("rounding", "nearest") not in _ROUNDINGS:
+    # Weights alone are those of no label column yet.
+    if ("prior" in document or "rounding" in document) and read_member(document, "rounding", str) not in _ROUNDINGS:
         raise RefusedDocument(f"rounding is not {' or '.join(_ROUNDINGS)}")
     requested = read_nonnegative(document, "epsilon")
     requested_delta = read_nonnegative(document, "delta") if "delta" in document else Fraction(0)
@@ -188,7 +189,7 @@ def audit_document(document: dict[str, Any]) -> Audit:
         epsilon = float(certified)
     problems += _bias_problems(certificate, biases, scale << bits)
     if "prior" in document:
-        problems += _prior_problems(read_member(document, "prior", dict), len(labels))
+        problems += _prior_problems(read_member(document, "prior", dict), len(labels), "center" in document)
         problems += _missing_problems(document, labels)
     if CLASS_CENTER in document and classes is None:
         raise RefusedDocument("class_center is there, but labels are no classes")
@@ -269,8 +270,11 @@ def _check_choice(choice: dict[str, Any]) -> None:
             read_nonnegative(errors, name)
 
 
-def _prior_problems(noised: dict[str, Any], labels: int) -> Iterator[str]:
-    """Checks the prior of a file: a distribution over the labels, and what its release cost."""
+def _prior_problems(noised: dict[str, Any], labels: int, center: bool) -> Iterator[str]:
+    """Checks the prior of a file: a distribution over the labels, and what its release cost.
+
+    With a center, the counts are those of its residuals.
+    """
     noised = {f"prior.{key}": value for key, value in noised.items()}
     weights = read_floats(noised, "prior.weights")
     if len(weights) != labels:
@@ -282,8 +286,10 @@ def _prior_problems(noised: dict[str, Any], labels: int) -> Iterator[str]:
         raise RefusedDocument("prior.release is not 32 hexadecimal digits")
     if name is not None and epsilon == 0:
         yield "prior.epsilon is 0, but prior.release names a release, which cost more"
-    # Files of earlier versions have no counts: their weights are the counts, clipped at 0.
-    if "prior.counts" in noised:
+    if epsilon:
+        read_member(noised, "prior.release", str)
+        read_member(noised, "prior.label", str)
+    if "prior.counts" in noised or (epsilon and not center):
         counts = read_counts(noised, "prior.counts")
         if len(counts) != labels:
             raise RefusedDocument(f"prior.counts has {len(counts)} entries for {labels} labels")

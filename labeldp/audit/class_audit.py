@@ -77,7 +77,7 @@ def class_problems(mechanism: dict[str, Any]) -> Iterator[str]:
         yield from class_center_problems(mechanism)
     elif mechanism["mechanism"] not in _MECHANISMS:
         yield f"mechanism is not one of classes: {' or '.join(_MECHANISMS)}"
-    if mechanism.get("rounding", "nearest") != "nearest":
+    if read_member(mechanism, "rounding", str) != "nearest":
         yield "rounding is not nearest: places of classes are not rounded"
     yield from (f"{key} is there, but labels are classes" for key in _OF_NUMBERS if key in mechanism)
 

@@ -1,8 +1,8 @@
 """Members of the documents of a release, and the one way to write them.
 
-A member that no check reads, a space, another spelling of a number or another order of members could each say something
-of the true labels. So every object has its members in one order and none besides, every value has the type that labeldp
-writes, and the text of a file is the one that its members have.
+A member that no check reads or that is missing, a space, another spelling of a number or another order of members could
+each say something of the true labels. So every object has its members in one order and none besides, every value has
+the type that labeldp writes, and the text of a file is the one that its members have.
 """
 
 from __future__ import annotations
@@ -112,6 +112,25 @@ _LABELS = {
     "identity": str, "table": _TABLE, "where": _TEXT, "records": int, "records_without_label": int, **_SHARDS,
 }  # fmt: skip
 
+# Members that may be missing, by the member that they are of. All others are written always.
+_MAY_LACK = {
+    "mechanism": {"delta", "group_ranges", "choice", "declared_grid", "classes", "class_center", "center", "unit"},
+    "certificate": {"ratio", "delta"},
+    "prior": {"release", "label", "missing_label", "counts", "records"},
+    "center": {"linear", "groups"},
+    "linear": {"cells"},
+    "encoders": {"mean", "values", "shares"},
+    "columns": {"cuts", "places"},
+    "features": {"cuts", "places"},
+    "unit": {"epsilon", "delta"},
+    "release": {
+        "unit", "center_epsilon", "classes", "declared_grid", "missing_label", "center", "class_center", "max_bias",
+        "table", "choice", "validation", "removals", "dead_letters", "data",
+    },
+    "expected_loss": {"squared", "absolute", "poisson", "zero_one"},
+    "output": {"row_group", "columns"},
+}  # fmt: skip
+
 # Forms of documents by name of the file, and whether the file is indented.
 RELEASE, LABELS, MECHANISM = (_RELEASE, 2), (_LABELS, 2), (_MECHANISM, None)
 CENTER = {"format": str, "column": str, "domain": [float], "linear": _LINEAR}, None
@@ -136,6 +155,8 @@ def _wrong(value: Any, form: Any, name: str) -> Iterator[str]:
             what = f"members that labeldp does not write: {printable(', '.join(strangers))}"
             yield f"{name} has {what if strangers else 'its members in another order than labeldp writes them'}"
             return
+        if lost := [key for key in known if key not in value and key not in _MAY_LACK.get(name.split(".")[-1], ())]:
+            yield f"{name} lacks members that labeldp writes: {printable(', '.join(lost))}"
         for key, member in value.items():
             yield from _wrong(member, known[key], f"{name}.{printable(key)}")
     elif isinstance(form, list) and isinstance(value, list):

@@ -108,13 +108,11 @@ def budget_problems(release: dict[str, Any], mechanism: dict[str, Any], audit: A
         yield "the epsilons of center, prior and randomizer add up to more than release.epsilon"
     if Fraction(audit.certified_epsilon) > read_nonnegative(release, "release.randomizer_epsilon"):
         yield "release.randomizer_epsilon is below certificate.epsilon"
-    # Releases made before (epsilon, delta)-DP was supported have no delta.
     deltas = (
         ("release.delta", audit.requested_delta, "delta of mechanism.json"),
         ("release.certified_delta", audit.certified_delta, "certificate.delta"),
     )
     for key, expected, name in deltas:
-        absent = key not in release and audit.requested_delta == 0
         if composed is not None:
             if read_nonnegative(release, key) != composed[1]:
                 yield f"{key} is not unit.delta of mechanism.json"
@@ -122,7 +120,7 @@ def budget_problems(release: dict[str, Any], mechanism: dict[str, Any], audit: A
             # A multiple is rounded up to a float.
             if read_nonnegative(release, key) < most * Fraction(expected):
                 yield f"{key} is below {name} times unit.max_records"
-        elif not absent and read_nonnegative(release, key) != Fraction(expected):
+        elif read_nonnegative(release, key) != Fraction(expected):
             yield f"{key} is not {name}"
     # The certificate covers the weights alone; both files state the epsilon of the prior.
     if read_nonnegative({"prior.epsilon": read_prior(mechanism).get("epsilon")}, "prior.epsilon") != prior:
@@ -242,7 +240,10 @@ def statement_problems(release: dict[str, Any], mechanism: dict[str, Any], audit
             yield "release.max_bias is not certificate.max_bias"
     yield from class_statement_problems(release, mechanism)
     yield from stated_center_problems(release, mechanism)
-    for name, loss in read_member(release, "release.expected_loss", dict).items():
+    losses = read_member(release, "release.expected_loss", dict)
+    if "classes" not in mechanism and [*losses] != ["squared", "absolute", *["poisson"] * (labels[0] >= 0)]:
+        yield "release.expected_loss does not have squared and absolute, and poisson unless labels are negative"
+    for name, loss in losses.items():
         if loss is not None and not (type(loss) in (int, float) and abs(loss) < math.inf):
             raise RefusedDocument(f"release.expected_loss.{printable(name)} is not a finite number or null")
     read_member(release, "release.label", str)
@@ -292,6 +293,13 @@ def _center_problems(release: dict[str, Any], mechanism: dict[str, Any]) -> Iter
     linear = read_linear_center(mechanism)
     if linear is not None and release.get("release.label") in linear["center.linear.features"]:
         yield "the label column is a feature of the linear center"
+    summary = None if linear is None else read_member(stated, "release.center.linear", dict)
+    if linear is None and "release.center.linear" in stated:
+        yield "release.center.linear is there, but mechanism.json has none"
+    if summary is not None and summary.get("epsilon") != release.get("release.center_epsilon"):
+        yield "release.center.linear.epsilon is not release.center_epsilon"
+    if ("cells" in (summary or {})) != _has_cells(mechanism):
+        yield "release.center.linear.cells and those of mechanism.json: one is missing"
     if read_count(stated, "release.center.missing") > read_count(release, "release.records"):
         yield "release.center.missing is above release.records"
     ends = read_member(stated, "release.center.residuals", dict)
@@ -310,9 +318,6 @@ def warning_problems(release: dict[str, Any], mechanism: dict[str, Any]) -> Iter
     for key in ("release.loss", "release.features"):
         if release.get(key) is not None:
             read_member(release, key, str if key == "release.loss" else int)
-    # Releases of versions without warnings have none.
-    if "release.warnings" not in release:
-        return
     stated = read_member(release, "release.warnings", list)
     degrees = dict(_warning_degrees(release, mechanism))
     for name, degree in degrees.items():

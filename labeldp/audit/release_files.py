@@ -132,20 +132,15 @@ def _entries(data: Path, folder: str, folders: set[str]) -> Iterator[tuple[str, 
 def letter_problems(folder: Path, release: dict[str, Any]) -> Iterator[str]:
     """Compares the dead letters in the folder of a release with its manifest, which passed its audit.
 
-    A manifest without the member `dead_letters` is of a release without such records, or of an earlier version, which
-    wrote one file at most and did not state its lines.
-
     Yields one line for each failed check.
     """
     found = sorted(path.name for path in folder.iterdir() if _LETTERS_NAME.fullmatch(path.name))
     expected = release["records_without_label"]
-    stated = release.get("dead_letters")
-    if stated is None:
-        stated = {"dead_letters.jsonl": expected} if found else {}
-    elif problem := letter_name_problem(stated):
+    stated = release.get("dead_letters", {})
+    if "dead_letters" in release and (problem := letter_name_problem(stated)):
         yield problem
         return
-    elif sum(stated.values()) != expected:
+    if sum(stated.values()) != expected:
         yield "release.dead_letters do not add up to release.records_without_label"
     yield from (f"{name} is not one of release.dead_letters" for name in found if name not in stated)
     for name, count in stated.items():

@@ -1,4 +1,4 @@
-"""Summary of a center of classes for its report: parts of the budget with their noise, and what it predicts by class.
+"""Summary of a center of classes for its report: what it predicts by class.
 
 All of it follows from the mechanism file: noised counts, class sums and counts of cells, and the public sample of the
 features that the center was designed on. Probabilities are those of the sample, from its rounded rows.
@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
 
 from ..mechanisms.center.class_center import PROBABILITY_UNIT, ClassCenter, ReleasedClassCells
 from ..mechanisms.center.class_trees import CellCounts
-from ..mechanisms.center.feature_rows import ROW_UNIT
 from ..mechanisms.core.label_classes import LabelClasses
-from ..mechanisms.noise.noisy_histogram import HISTOGRAM_SENSITIVITY
 from ..mechanisms.noise.sum_zero_laplace import sum_zero_variance
 from .center_charts import AGAINST, Group, Strip, groups_chart, strips_chart
 from .class_charts import MOST_CLASSES, Bars, bars_chart
@@ -26,27 +23,6 @@ _MAX_ROWS = 21
 _MOST_GROUPS = 10
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 """Shares of the records below the marks of a strip."""
-
-
-@dataclass(frozen=True)
-class Part:
-    """Part of the budget.
-
-    Attributes:
-      name: What was released.
-      kind: Class in the style sheet.
-      epsilon: Budget that was spent on it, for a record; 0 where nothing was released.
-      numbers: Number of released numbers.
-      scale: Scale of their noise, in units of a record, or of the largest entry of a row; 0 without any.
-      deviation: Standard deviation of the noise of one number, in the same units.
-    """
-
-    name: str
-    kind: str
-    epsilon: float
-    numbers: int = 0
-    scale: float = 0.0
-    deviation: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -92,6 +68,11 @@ class CenterSummary:
         return [*self.center.linear.design.map.columns]
 
     @property
+    def has_sums(self) -> bool:
+        """True if class sums were released."""
+        return bool(self.center.linear.sums)
+
+    @property
     def cells(self) -> int:
         """Number of cells."""
         return 0 if self.center.cells is None else len(self.center.cells.counts)
@@ -106,26 +87,10 @@ class CenterSummary:
         """Number of records of the sample."""
         return len(self._probabilities)
 
-    def parts(self) -> list[Part]:
-        """Parts of the budget in the order in which they are spent."""
-        classes, design = len(self.classes), self.center.linear.design
-        epsilon = self.center.budget.counts
-        scale = HISTOGRAM_SENSITIVITY / epsilon
-        counts = Part("histogram of the classes", "to-prior", epsilon, classes, scale, math.sqrt(2) * scale)
-        sums = Part("class sums", "to-center", 0.0)
-        if design.epsilon:
-            size, norm = design.map.size * classes, design.map.norm / ROW_UNIT
-            sums = _part("class sums", "to-center", design.epsilon, size, norm, classes)
-        cells = Part("counts of the cells", "to-labels", 0.0)
-        if self.center.cells is not None:
-            spent = self.center.cells.design.epsilon
-            cells = _part("counts of the cells", "to-labels", spent, self.cells * classes, 1.0, classes)
-        return [counts, sums, cells]
-
     @property
     def share_error(self) -> float:
         """Standard error of a share by the noised counts, from their noise."""
-        return self.parts()[0].deviation / self.records
+        return self.center.parts[0].deviation / self.records
 
     @property
     def told(self) -> float:
@@ -215,12 +180,6 @@ class CenterSummary:
 
     def _most_frequent(self, count: int) -> list[int]:
         return sorted(np.argsort(-self._shares, kind="stable")[:count].tolist())
-
-
-def _part(name: str, kind: str, epsilon: float, numbers: int, moved: float, classes: int) -> Part:
-    """Part of the budget whose numbers a changed label moves by so much."""
-    scale = Fraction(moved) / Fraction(epsilon)
-    return Part(name, kind, epsilon, numbers, float(scale), math.sqrt(sum_zero_variance(scale, classes)))
 
 
 def _entropy(probabilities: np.ndarray) -> np.ndarray:

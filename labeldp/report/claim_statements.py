@@ -15,8 +15,6 @@ from typing import Any
 
 from ..audit.audit_mechanism import Audit
 from ..mechanisms.analysis.verdict import debiasing, release_warnings, verdict
-from ..mechanisms.center.cell_center import CellCenter
-from ..mechanisms.center.linear_center import LinearCenter
 from ..mechanisms.core.budget import round_up
 from ..mechanisms.core.integer_weights import BITS
 from ..pipelines.cli.text_format import upper_bound
@@ -85,7 +83,7 @@ class ClaimedRelease:
         files = [label.mechanism for label in self.labels]
         if any(file.center is not None and file.center.linear is None for file in files):
             needed.append("center_origin")
-        if any(file.prior_epsilon == 0 and file.class_center is None for file in files):
+        if any(not file.parts for file in files):
             needed.append("prior_origin")
         return needed
 
@@ -203,7 +201,7 @@ def _unprotected(release: ClaimedRelease) -> Iterator[str]:
         center = label.mechanism.center
         if center is not None and center.linear is None:
             yield f"The column {code(center.column)}, around which {code(label.manifest.label)} is randomized."
-        if label.mechanism.prior_epsilon == 0 and label.mechanism.class_center is None:
+        if not label.mechanism.parts:
             yield f"The distribution of {code(label.manifest.label)} for which the mechanism was solved: it is public."
     yield "Whether the labels changed between two releases that are made alike under one secret key."
 
@@ -262,8 +260,8 @@ def _preprocessing(release: ClaimedRelease) -> Iterator[str]:
             nearest = "to the nearest" if file.rounding == "nearest" else "at random to one"
             yield f"Labels {name} outside of the domain were clamped to it, without any count of them."
             yield f"Values of {name} between two labels of the domain were rounded {nearest} of them."
-        if file.linear is not None:
-            columns = file.linear.design.map.columns
+        if file.made_center is not None:
+            columns = file.made_center.map.columns
             shown = ", ".join(map(code, columns[:_MOST_FEATURES])) or "none"
             more = f" and {len(columns) - _MOST_FEATURES:,} more" if len(columns) > _MOST_FEATURES else ""
             yield f"The model around which {name} is randomized was designed from features alone: {shown}{more}."
@@ -293,20 +291,10 @@ def _mechanisms(release: ClaimedRelease) -> Iterator[str]:
 def _mechanism(label: ClaimedLabel) -> Iterator[str]:
     file, name = label.mechanism, code(label.manifest.label)
     each = " for each record" if label.unit is not None else ""
-    if file.class_center is not None:
-        budget = file.class_center.center.budget
-        yield (
-            f"{name}: discrete Laplace noise on the histogram of the classes (epsilon {budget.counts!r}{each}), and of "
-            f"sum 0 on sums of features by class (at most {budget.sums!r}) and on counts by cells of the features (at "
-            f"most {budget.cells!r}). Classes are drawn from the model that follows; no label is looked at again."
-        )
+    yield from (f"{name}: {part.noise} on {part.what} (epsilon {part.epsilon!r}{each})." for part in file.parts)
+    if file.draws_classes:
+        yield f"{name}: classes are drawn from the model that follows; no label is looked at again."
         return
-    linear = None if file.center is None else file.center.linear
-    if linear is not None:
-        yield from _center_noise(linear, name, each)
-    if file.prior_epsilon:
-        what = "residuals" if file.center is not None else "labels"
-        yield f"{name}: discrete Laplace noise on the histogram of the {what} (epsilon {file.prior_epsilon!r}{each})."
     randomizer = file.randomizer
     delta = f" and delta {label.audit.certified_delta!r}" if label.audit.certified_delta else ""
     yield (
@@ -314,18 +302,6 @@ def _mechanism(label: ClaimedLabel) -> Iterator[str]:
         f"`{randomizer.mechanism}`, {len(randomizer.labels):,} inputs to {len(randomizer.outputs):,} outputs "
         f"(certified epsilon {label.audit.certified_epsilon!r}{delta}{each})."
     )
-
-
-def _center_noise(linear: Any, name: str, each: str) -> Iterator[str]:
-    if linear.design.epsilon:
-        spent = f"(epsilon {linear.design.epsilon!r}{each})"
-        yield f"{name}: discrete Laplace noise on sums of features times labels {spent}."
-    if isinstance(linear, CellCenter):
-        sums = ", and on its sums by cells of the features" if linear.cells.sums else ""
-        yield (
-            f"{name}: discrete Laplace noise on the histogram of what the linear model misses{sums} (epsilon "
-            f"{linear.cells.epsilon!r}{each})."
-        )
 
 
 def _composition(release: ClaimedRelease) -> Iterator[str]:
@@ -356,11 +332,10 @@ def _post_processing(release: ClaimedRelease) -> Iterator[str]:
         yield f"{removed:,} records were removed from the release since. Noised statistics still count them."
     for label in release.labels:
         file, name = label.mechanism, code(label.manifest.label)
-        if file.class_center is not None:
-            yield f"{name}: the model of the classes, its probabilities in {code(file.class_center.column)}, and draws."
-            continue
-        if isinstance(file.linear, LinearCenter):
-            yield f"{name}: the coefficients of the center follow from its noised sums; its trees do, if it has cells."
+        if file.made_center is not None:
+            yield f"{name}: coefficients of the center follow from its noised numbers; its trees do, if it has cells."
+        if file.draws_classes:
+            yield f"{name}: its probabilities in {code(str(file.center_column))}, and draws."
         if file.center is not None:
             yield (
                 f"{name}: the center {code(file.center.column)} is added to the randomized residual, whose range "

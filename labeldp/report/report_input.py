@@ -133,7 +133,7 @@ def contradictions(manifest: Manifest, mechanism: MechanismFile) -> list[str]:
             problems.append(f"{MANIFEST_NAME} states another expected {name} loss")
     before = dataclasses.replace(manifest, records=manifest.records + manifest.removed)
     names = tuple(warning.name for warning in release_warnings(manifest_facts(mechanism, before)))
-    if manifest.warnings not in (None, names):
+    if manifest.warnings != names:
         problems.append(f"{MANIFEST_NAME} states other warnings")
     if sum(manifest.shards.values()) != manifest.records:
         problems.append(f"the shards in {MANIFEST_NAME} do not add up to its records")

@@ -34,7 +34,7 @@ from ..mechanisms.core.integer_weights import BITS, TOTAL
 from ..mechanisms.release.unit_bound import spent
 from ..pipelines.cli.text_format import all_digits, clipped, exact, label_range, number, percent, upper_bound
 from ..pipelines.publish.manifest import losses_of, manifest_facts
-from ..pipelines.spec.mechanism_file import MechanismFile, class_center_name
+from ..pipelines.spec.mechanism_file import MechanismFile, center_release_name
 from .center_summary import CenterSummary
 from .class_summary import ClassSummary
 from .mechanism_charts import Bin, channel_cells, channel_chart, errors_chart, label_bins, outputs_chart, prior_chart
@@ -169,8 +169,8 @@ def ledger_of(subject: ReportInput) -> list[LedgerRow]:
     """Rows of the ledger, of which some made the release, or the prior or center that the mechanism file holds."""
     mechanism = subject.mechanism
     released = None if subject.manifest else mechanism.prior_release
-    if mechanism.class_center is not None:
-        released = class_center_name(mechanism.class_center.center)
+    if mechanism.draws_classes:
+        released = center_release_name(mechanism)
     return ledger_rows(subject.ledger, subject.audit.fingerprint, released)
 
 

@@ -55,7 +55,7 @@ def _solve(args: argparse.Namespace) -> str:
     certificate = randomizer.certificate()
     expected = randomizer.expected_loss(prior, loss_named(loss))
     # The epsilon of a released prior stays spent: releases with this mechanism are charged for it as well.
-    release = {} if source.release is None else {"release": source.release}
+    release = {} if source.release is None else {"release": source.release, "label": source.label}
     counts = {} if source.noised is None else source.noised.to_document()
     missing = {} if source.missing_label is None else {"missing_label": source.missing_label}
     released = {"weights": prior.weights.tolist(), "epsilon": source.prior_epsilon, **release, **missing, **counts}

@@ -21,6 +21,7 @@ small, and cells blur what they say: they are left out.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
@@ -31,6 +32,7 @@ from ..core.budget import MIN_EPSILON, remaining_epsilon, round_up
 from ..core.prior import Prior
 from ..core.reproducible import dot
 from ..noise.discrete_laplace import ByteStream, discrete_laplace_integers
+from ..noise.noised_part import NoisedPart
 from ..noise.noisy_histogram import noisy_counts
 from .cell_partition import LEAST_CELLS, MOST_CELLS, CellPartition, choose_partition
 from .cell_trees import LEAF_UNIT, CellMeans, ObliviousTrees, boost
@@ -258,10 +260,15 @@ def noised_cells(
     sums: tuple[int, ...] = ()
     if found is not None:
         raw = tables.clipped(found.first, found.last, _residuals(center.labels)).tolist()
-        scale = noise_scale(found, center.labels, design.epsilon)
-        noise = discrete_laplace_integers(ByteStream(sums_key, b"cells"), scale, len(raw))
-        sums = tuple(each + more for each, more in zip(raw, noise, strict=True))
+        low, high = ends_in_steps(found.first, found.last, _residuals(center.labels))
+        sums = tuple(_noised_cell_sums(high - low, np.array([raw]), design.epsilon, sums_key)[0].tolist())
     return ReleasedCells.fit(design, center, records, counts, sums)
+
+
+def _noised_cell_sums(length: int, raw: np.ndarray, epsilon: float, noise_key: bytes) -> np.ndarray:
+    """Adds noise to sums of residuals in a range of this length, of which a changed label moves one."""
+    noise = discrete_laplace_integers(ByteStream(noise_key, b"cells"), length / Fraction(epsilon), raw.shape[1])
+    return raw + np.array([noise])
 
 
 @dataclass(frozen=True, eq=False)
@@ -276,9 +283,17 @@ class CellCenter(LinearCenter):
         return cls(linear.design, linear.labels, linear.sums, linear.coefficients, cells)
 
     @property
-    def epsilon(self) -> float:
-        """Budget that linear center and cells have spent, rounded up."""
-        return round_up(Fraction(self.design.epsilon) + Fraction(self.cells.epsilon))
+    def parts(self) -> tuple[NoisedPart, ...]:
+        """As of the linear center, and what was released of cells."""
+        cells, design = self.cells, self.cells.design
+        of = "what the linear model misses"
+        parts = [*super().parts, NoisedPart.histogram(of, design.histogram, len(cells.counts), "cell histogram")]
+        if cells.sums:
+            low, high = cells.ends
+            moved, what = Fraction(high - low, 2), f"sums of {of} by cells of the features"
+            add = functools.partial(_noised_cell_sums, high - low)
+            parts.append(NoisedPart("cell sums", what, design.epsilon, moved, 1, len(cells.sums), add))
+        return tuple(parts)
 
     def label_variance(self, residual_variance: float) -> float | None:
         """As of the linear center, whose residuals the histogram has; `residual_variance` is that of other ones."""

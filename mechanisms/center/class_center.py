@@ -20,6 +20,7 @@ between records of a cell.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -29,6 +30,7 @@ import numpy as np
 from ..core.budget import MIN_EPSILON, BudgetSplit, check_epsilon, round_up
 from ..core.reproducible import log, one_blas_thread
 from ..noise.discrete_laplace import ByteStream
+from ..noise.noised_part import NoisedPart
 from ..noise.noisy_histogram import HISTOGRAM_SENSITIVITY
 from ..noise.sum_zero_laplace import sum_zero_laplace, sum_zero_variance
 from .cell_partition import LEAST_CELLS, MOST_CELLS
@@ -40,12 +42,13 @@ from .class_logit import (
     LogitDesign,
     design_logit,
     floored_shares,
+    noised_class_sums,
     whole_coefficients,
 )
 from .class_partition import ClassSample, choose_class_partition
 from .class_refit import refitted
 from .class_trees import CellCounts, ClassTrees, boost_classes, held_out
-from .feature_rows import ROW_UNIT, Columns, MappedColumns
+from .feature_rows import ROW_UNIT, Columns, MappedColumns, RowMap
 from .logit_fit import exact_product, softmax
 
 PROBABILITY_UNIT = 1 << 16
@@ -228,10 +231,31 @@ class ClassCenter:
     cells: ReleasedClassCells | None
 
     @property
+    def parts(self) -> tuple[NoisedPart, ...]:
+        """Everything that was released with noise, in its order."""
+        design, classes, cells = self.linear.design, len(self.counts), self.cells
+        parts = [NoisedPart.histogram("the classes", self.budget.counts, classes)]
+        if design.epsilon:
+            what, size, norm = "sums of features by class", design.map.size, design.map.norm
+            add = functools.partial(_noised_sums, norm)
+            parts.append(
+                NoisedPart("class sums", what, design.epsilon, Fraction(norm), size, classes, add, True, ROW_UNIT)
+            )
+        if cells is not None:
+            what, size = "counts of the classes by cells of the features", cells.design.cells
+            add = noised_class_counts
+            parts.append(NoisedPart("class cells", what, cells.design.epsilon, Fraction(1), size, classes, add, True))
+        return tuple(parts)
+
+    @property
     def epsilon(self) -> float:
         """Budget that was spent, rounded up."""
-        cells = Fraction(self.cells.design.epsilon) if self.cells else Fraction(0)
-        return round_up(Fraction(self.budget.counts) + Fraction(self.linear.design.epsilon) + cells)
+        return round_up(sum((Fraction(part.epsilon) for part in self.parts), Fraction(0)))
+
+    @property
+    def map(self) -> RowMap:
+        """Map of the features that it predicts from."""
+        return self.linear.design.map
 
     @property
     def shares(self) -> np.ndarray:
@@ -267,6 +291,10 @@ class ClassCenter:
     def _of_codes(self, cells: ReleasedClassCells, rows: np.ndarray, codes: np.ndarray) -> np.ndarray:
         own = dataclasses.replace(self.linear, coefficients=cells.coefficients).logits(rows)
         return coded_probabilities(own + cells.trees.predict(codes))
+
+
+def _noised_sums(norm: int, raw: np.ndarray, epsilon: float, noise_key: bytes) -> np.ndarray:
+    return np.array(noised_class_sums(raw, norm, epsilon, noise_key))
 
 
 def coded_probabilities(logits: np.ndarray) -> np.ndarray:

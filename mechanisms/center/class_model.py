@@ -7,15 +7,16 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from ..core.budget import MIN_EPSILON
 from ..core.label_classes import LabelClasses
 from ..core.randomizer import Randomizer
+from ..noise.keyed_words import Identities, words
 from .center_model import CENTER_FORMAT, mapped_columns
-from .class_center import PROBABILITY_UNIT, ClassCenter
+from .class_center import PROBABILITY_UNIT, ClassCenter, draw_classes
 from .class_document import class_document, read_class_center
 
 
@@ -124,6 +125,15 @@ def center_fingerprint(center: ClassCenter) -> str:
     return hashlib.blake2b(text.encode(), digest_size=32).hexdigest()
 
 
-def drawn_by(mechanism: Randomizer | ClassCenter) -> str:
+Mechanism: TypeAlias = "Randomizer | ClassCenter"
+"""What draws labels: a randomizer, each label from its row, or a center of classes, from what it predicts."""
+
+
+def drawn_by(mechanism: Mechanism) -> str:
     """Fingerprint of what draws labels, in hexadecimal digits."""
-    return center_fingerprint(mechanism) if isinstance(mechanism, ClassCenter) else mechanism.fingerprint.hex()
+    return mechanism.fingerprint.hex() if isinstance(mechanism, Randomizer) else center_fingerprint(mechanism)
+
+
+def drawn_classes(center: ClassCenter, probabilities: np.ndarray, noise_key: bytes, records: Identities) -> np.ndarray:
+    """Draws a class for each record from its coded probabilities, shape (n, K), by the word of its identity."""
+    return draw_classes(probabilities, words(noise_key, center_fingerprint(center).encode(), records))

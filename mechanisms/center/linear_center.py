@@ -11,6 +11,7 @@ side is private. Noise in S has the same size for any number of records n, so th
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from fractions import Fraction
@@ -19,9 +20,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..core.budget import MIN_EPSILON, check_epsilon
+from ..core.budget import MIN_EPSILON, check_epsilon, round_up
 from ..core.reproducible import dot, exp, geomspace, log, one_blas_thread, stacked_matmul
 from ..noise.discrete_laplace import ByteStream, discrete_laplace_integers
+from ..noise.noised_part import NoisedPart
 from .feature_rows import (
     FEATURE_UNIT,
     MOST_ENCODED,
@@ -221,6 +223,10 @@ def noised_sums(sums: list[int], norm: int, labels: int, epsilon: float, noise_k
     return tuple(each + more for each, more in zip(sums, noise, strict=True))
 
 
+def _noised_row(norm: int, labels: int, raw: np.ndarray, epsilon: float, noise_key: bytes) -> np.ndarray:
+    return np.array([noised_sums(raw[0].tolist(), norm, labels, epsilon, noise_key)])
+
+
 def noise_scale(norm: int, labels: int, epsilon: float) -> Fraction:
     """Scale of the noise of moment sums, exactly: their sensitivity divided by epsilon, > 0.
 
@@ -277,9 +283,24 @@ class LinearCenter:
         return cls(design, labels, sums, tuple(int(each) for each in whole))
 
     @property
+    def parts(self) -> tuple[NoisedPart, ...]:
+        """Everything that was released with noise, in its order."""
+        if not self.design.epsilon:
+            return ()
+        norm, what = self.design.map.norm, "sums of features times labels"
+        add = functools.partial(_noised_row, norm, self.labels)
+        moved = Fraction((self.labels - 1) * norm)
+        return (NoisedPart("center sums", what, self.design.epsilon, moved, 1, len(self.sums), add, unit=2 * ROW_UNIT),)
+
+    @property
     def epsilon(self) -> float:
-        """Budget that the center has spent."""
-        return self.design.epsilon
+        """Budget that was spent, rounded up."""
+        return round_up(sum((Fraction(part.epsilon) for part in self.parts), Fraction(0)))
+
+    @property
+    def map(self) -> RowMap:
+        """Map of the features that it predicts from."""
+        return self.design.map
 
     def label_variance(self, residual_variance: float) -> float | None:
         """Estimates the variance of the labels, in squared steps of the domain, from the release; None without sums.

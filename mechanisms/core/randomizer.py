@@ -281,6 +281,8 @@ class Randomizer:
             document = json.loads(text)
             if document["format"] != FORMAT:
                 raise ValueError(f"its format is not {FORMAT}")
+            # It is computed again, from the weights.
+            _ = document["certificate"]
             if document["bits"] != BITS:
                 raise ValueError(f"its weights do not have {BITS} bits, all that this version reads")
             labels = np.array(document["labels"], np.float64)
@@ -296,13 +298,14 @@ class Randomizer:
                 document["epsilon"],
                 document["mechanism"],
                 document["parameters"],
-                document.get("gap"),
+                document["gap"],
                 document.get("delta", 0.0),
             )
             randomizer.choice = document.get("choice")
             fingerprint = document["fingerprint"]
         except (KeyError, TypeError, IndexError, OverflowError, RecursionError) as error:
-            raise ValueError(f"not a mechanism file ({type(error).__name__})") from None
+            missing = f": {error} is missing" if type(error) is KeyError else f" ({type(error).__name__})"
+            raise ValueError(f"not a mechanism file{missing}") from None
         if randomizer.fingerprint.hex() != fingerprint:
             raise ValueError("the fingerprint does not match the weights: the file was changed or is corrupt")
         return randomizer

@@ -18,7 +18,6 @@ import numpy as np
 
 from ...mechanisms.analysis.utility import ReleasedFacts
 from ...mechanisms.analysis.verdict import Verdict, Warn, debiasing, release_warnings, verdict
-from ...mechanisms.center.class_center import ClassCenter
 from ...mechanisms.center.feature_rows import RowMap
 from ...mechanisms.center.linear_center import LinearCenter
 from ...mechanisms.core.budget import BudgetSplit, round_up
@@ -366,7 +365,7 @@ class LabelPrivatizer:
         given = _given(labels, y, features, center, ids, units)
         _check_index(given.labels, self.label)
         request, secret = self._request()
-        linear = mechanism.linear
+        linear = mechanism.made_center
         column = LabelColumn(
             request.column.name, mechanism.domain, request.column.id_column, mechanism.rounding,
             mechanism.center_column, unit=_unit_of(request, mechanism),
@@ -374,7 +373,7 @@ class LabelPrivatizer:
         )  # fmt: skip
         records, centers = read_records(request, column, secret, given, linear is not None), None
         if linear is not None:
-            features = _needed(given.features, linear.design.map, column)
+            features = _needed(given.features, linear.map, column)
         if mechanism.class_center is not None:
             center = mechanism.class_center.center
             coded = class_probabilities(center, features)
@@ -549,9 +548,11 @@ class LabelPrivatizer:
         center: Any = None
         if chosen is not None and classes:
             assert features is not None
-            center = fit_center(request.label, features, chosen, records, secret, binding)
+            released = fit_center(request.label, features, chosen, records, secret, binding)
+            # Without a center, what was released before is left.
+            center = None if released is binding else released
         coded = None
-        if isinstance(center, ClassCenter):
+        if center is not None:
             assert features is not None
             mechanism, coded = MechanismFile.of_release(center, binding), class_probabilities(center, features)
             centers = as_shares(coded)

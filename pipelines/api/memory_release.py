@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from ...mechanisms.analysis.automatic import CANDIDATES, LABELS
-from ...mechanisms.center.class_center import PROBABILITY_UNIT, ClassCenter, draw_classes
-from ...mechanisms.center.class_model import center_fingerprint
+from ...mechanisms.center.class_center import PROBABILITY_UNIT
+from ...mechanisms.center.class_model import drawn_classes
 from ...mechanisms.center.feature_rows import MappedColumns, RowMap
 from ...mechanisms.center.linear_center import LinearCenter
 from ...mechanisms.core.budget import remaining_epsilon
 from ...mechanisms.core.randomizer import Randomizer
-from ...mechanisms.noise.keyed_words import Identities, row_identities, words
+from ...mechanisms.noise.keyed_words import Identities, row_identities
 from ...mechanisms.registry import AUTO, mechanism_named
 from ...mechanisms.release.bound_noise import NoiseBinding
 from ...mechanisms.release.center_passes import center_passes, run_passes
@@ -314,14 +314,13 @@ def draw_labels(records: MemoryRecords, randomizer: Randomizer, binding: NoiseBi
     return records.labels.restore(values)
 
 
-def class_probabilities(center: ClassCenter, features: FeatureFrame) -> np.ndarray:
+def class_probabilities(center: Any, features: FeatureFrame) -> np.ndarray:
     """Predicts the coded probabilities of each record, shape (n, K), int64.
 
     Raises ValueError, which names the column, if a feature is missing or has the wrong type.
     """
-    row_map = center.linear.design.map
-    features.check(row_map)
-    parts = [center.probabilities(center_columns(block, row_map)) for _, block in blocks_of(features)]
+    features.check(center.map)
+    parts = [center.probabilities(center_columns(block, center.map)) for _, block in blocks_of(features)]
     return np.concatenate([np.zeros((0, len(center.counts)), np.int64), *parts])
 
 
@@ -331,11 +330,10 @@ def as_shares(probabilities: np.ndarray) -> np.ndarray:
 
 
 def draw_class_labels(
-    records: MemoryRecords, center: ClassCenter, probabilities: np.ndarray, binding: NoiseBinding, secret: bytes
+    records: MemoryRecords, center: Any, probabilities: np.ndarray, binding: NoiseBinding, secret: bytes
 ) -> Any:
     """Draws classes from the probabilities of all records, and puts them where the true ones were."""
     values = np.full(len(records.kept), np.nan)
-    fingerprint, noise_key = center_fingerprint(center), binding.noise_key(secret)
-    drawn = words(noise_key, fingerprint.encode(), records.released.identities)
-    values[records.kept] = draw_classes(probabilities[records.kept], drawn)
+    kept, identities = probabilities[records.kept], records.released.identities
+    values[records.kept] = drawn_classes(center, kept, binding.noise_key(secret), identities)
     return records.labels.restore(values)

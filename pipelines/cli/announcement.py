@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ...mechanisms.analysis.automatic import CANDIDATES, LABELS
-from ...mechanisms.analysis.utility import ReleasedFacts
 from ...mechanisms.analysis.verdict import debiasing, model_note, release_warnings, verdict
 from ...mechanisms.center.residuals import MODEL_PARAMETERS
 from ...mechanisms.core.label_classes import LabelClasses
@@ -125,20 +124,17 @@ def announce(request: Request, released: Sequence[ReleasedLabel], key: SigningKe
 def _announce_label(released: ReleasedLabel) -> None:
     _, result, mechanism, facts = released
     binding, randomizer = result.binding, mechanism.randomizer
-    budget, certificate, loss = binding.budget, randomizer.certificate(), loss_named(facts.loss or "squared")
+    certificate, loss = randomizer.certificate(), loss_named(facts.loss or "squared")
     delta = "" if randomizer.pure else f" with delta {certificate.delta!r}"
     under = "the noised histogram" if mechanism.prior_epsilon else "the public prior"
     note = model_note(facts)
     if note is not None:
         print(f"note       {note}")
     _announce_units(result, mechanism)
-    center = f"{mechanism.center_epsilon:.6g} for the center + " if mechanism.center_epsilon else ""
     of_record = ", of one record" if binding.unit is not None else ""
-    if mechanism.class_center is not None:
-        _announce_class_center(mechanism, of_record, facts)
-        return
-    parts = f"{center}{budget.prior:.6g} for the histogram + {budget.labels:.6g} for the labels"
-    print(f"budget     epsilon {parts}{of_record}")
+    parts = [f"{part.epsilon:.6g} for the {part.name}" for part in mechanism.parts]
+    parts += [] if mechanism.draws_classes else [f"{binding.budget.labels:.6g} for the labels"]
+    print(f"budget     epsilon {' + '.join(parts)}{of_record}")
     if mechanism.center is not None:
         column, labels = one_line(mechanism.center.column), randomizer.labels
         error = mechanism.center.clipping(randomizer)
@@ -149,35 +145,21 @@ def _announce_label(released: ReleasedLabel) -> None:
         )
     if binding.classes is not None:
         print(f"classes    {describe_classes(binding.classes)}")
+    if mechanism.draws_classes:
+        found = ", ".join(f"{part.numbers:,} {part.name}" for part in mechanism.parts[1:]) or "the histogram alone"
+        print(f"center     {one_line(str(mechanism.center_column))}: probabilities of the classes, from {found}")
+        print(f"certified  epsilon {mechanism.center_epsilon!r} for the center, from which classes are drawn")
+    elif binding.classes is not None:
         print(f"mechanism  {randomizer.mechanism}: {len(binding.classes)} classes to {len(randomizer.outputs)}")
     else:
         labels = counted(len(randomizer.labels), "label")
         print(f"mechanism  {randomizer.mechanism}: {labels} to {_outputs(randomizer)}{_grid(binding)}")
     if randomizer.choice is not None:
         print(f"chosen     {_chosen(**randomizer.choice)}")
-    bias = f", largest bias {certificate.max_bias:.6g}" if binding.classes is None else ""
-    print(f"certified  epsilon {certificate.epsilon!r}{delta} for the labels{bias}")
-    print(f"expected   {loss.name} loss {randomizer.expected_loss(mechanism.prior, loss):.6g}, under {under}")
-    print(f"debias     {debiasing(facts).line}")
-    print(f"verdict    {verdict(facts).line}")
-
-
-def _announce_class_center(mechanism: MechanismFile, of_record: str, facts: ReleasedFacts) -> None:
-    """Prints the lines of classes that were drawn from a center."""
-    assert mechanism.class_center is not None
-    assert mechanism.classes is not None
-    center, column = mechanism.class_center.center, one_line(mechanism.class_center.column)
-    parts = [("histogram", center.budget.counts), ("class sums", center.linear.design.epsilon)]
-    parts += [] if center.cells is None else [("cells", center.cells.design.epsilon)]
-    shown = " + ".join(f"{epsilon:.6g} for the {name}" for name, epsilon in parts if epsilon)
-    print(f"budget     epsilon {shown}{of_record}")
-    print(f"classes    {describe_classes(mechanism.classes)}")
-    cells = 0 if center.cells is None else len(center.cells.counts)
-    trees = 0 if center.cells is None else len(center.cells.trees.leaves)
-    print(
-        f"center     {column}: probabilities of the classes, from {counted(cells, 'cell')} and {counted(trees, 'tree')}"
-    )
-    print(f"certified  epsilon {mechanism.center_epsilon!r} for the center, from which classes are drawn")
+    if not mechanism.draws_classes:
+        bias = f", largest bias {certificate.max_bias:.6g}" if binding.classes is None else ""
+        print(f"certified  epsilon {certificate.epsilon!r}{delta} for the labels{bias}")
+        print(f"expected   {loss.name} loss {randomizer.expected_loss(mechanism.prior, loss):.6g}, under {under}")
     print(f"debias     {debiasing(facts).line}")
     print(f"verdict    {verdict(facts).line}")
 

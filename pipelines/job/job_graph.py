@@ -12,7 +12,7 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import AsList, AsSingleton, PCollection
 
-from ...mechanisms.center.class_center import ClassCenter
+from ...mechanisms.center.class_model import Mechanism
 from ...mechanisms.core.budget import remaining_epsilon
 from ...mechanisms.core.randomizer import Randomizer
 from ...mechanisms.release.bound_noise import NoiseBinding
@@ -396,12 +396,12 @@ def _columns(jobs: Sequence[LabelJob], drawing: bool) -> list[str]:
     return list(dict.fromkeys(name for job in jobs for name in job.columns(drawing)))
 
 
-def _chosen(randomizer: Randomizer, center: PriorRelease | ClassCenter) -> Randomizer | ClassCenter:
+def _chosen(randomizer: Randomizer, center: Any) -> Mechanism:
     """The center of classes, or the randomizer where nothing but the histogram was released."""
     return randomizer if isinstance(center, PriorRelease) else center
 
 
-def _mechanism_text(mechanism: Randomizer | ClassCenter, release: PriorRelease) -> str:
+def _mechanism_text(mechanism: Mechanism, release: PriorRelease) -> str:
     return MechanismFile.of_release(mechanism, release).to_text()
 
 

@@ -82,8 +82,8 @@ class JobResult:
             None if result["unit"] is None else UnitBound(*result["unit"]),
             None if result["declared"] is None else DeclaredGrid(*result["declared"]),
             None if result["classes"] is None else LabelClasses(tuple(result["classes"][0]), result["classes"][1]),
-            result.get("missing"),
-            tuple((name, value) for name, value in result.get("reading", ())),
+            result["missing"],
+            tuple((name, value) for name, value in result["reading"]),
         )
         counts = None if result["units"] is None else UnitCounts(*result["units"])
         mechanisms = frozenset(result["mechanisms_applied"])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import platform
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from importlib.metadata import PackageNotFoundError, version
@@ -249,9 +249,9 @@ class Manifest:
       center: Name of the center column; None for labels without a center.
       missing_centers: Number of records whose center is missing.
       center_epsilon: Share of the linear center; 0 without one.
-      loss: Name of the loss that was asked for; None for releases of versions that did not state it.
+      warnings: Names of the warnings, of `release_warnings`.
+      loss: Name of the loss that was asked for; None for classes, which have none.
       features: Number of feature columns: neither label, nor id, nor center; None if unknown.
-      warnings: Names of the warnings, of `release_warnings`; None for releases of versions that did not state them.
       removed: Number of records that were removed since; histogram, center and warnings are about these, too.
       missing: Number or class that missing labels counted as; None where such records were left out.
     """
@@ -276,12 +276,12 @@ class Manifest:
     input_digest: str
     shards: Mapping[str, int]
     versions: Mapping[str, str]
+    warnings: tuple[str, ...]
     center: str | None = None
     missing_centers: int = 0
     center_epsilon: float = 0.0
     loss: str | None = None
     features: int | None = None
-    warnings: tuple[str, ...] | None = None
     removed: int = 0
     missing: float | str | None = None
 
@@ -303,11 +303,15 @@ def parse_manifest(document: Any) -> Manifest:
     Raises ValueError, which names the key, if one is missing or its value has the wrong type.
     """
     domain = _get(document, "domain", dict)
+    if _get(document, "format", str) != FORMAT:
+        raise ValueError(f"its format is not {FORMAT}")
+    # Those of the mechanism file are read.
+    _ = _get(document, "parameters", dict), _get(document, "rounding", str)
     removed = _removed(document)
     center = None if document.get("center") is None else _get(document, "center", dict)
     return Manifest(
         label=_get(document, "label", str),
-        where=None if document.get("where") is None else _get(document, "where", str),
+        where=_or_none(document, "where", _text),
         identity=_get(document, "identity", str),
         adjacency=_get(document, "adjacency", str),
         mechanism=_get(document, "mechanism", str),
@@ -317,22 +321,21 @@ def parse_manifest(document: Any) -> Manifest:
         prior_epsilon=_number(document, "prior_epsilon"),
         randomizer_epsilon=_number(document, "randomizer_epsilon"),
         certified_epsilon=_number(document, "certified_epsilon"),
-        # Releases made before (epsilon, delta)-DP was supported have no delta.
-        delta=_number({"delta": 0.0, **document}, "delta"),
-        certified_delta=_number({"certified_delta": 0.0, **document}, "certified_delta"),
+        delta=_number(document, "delta"),
+        certified_delta=_number(document, "certified_delta"),
         max_bias=_number({"max_bias": 0.0, **document} if "classes" in document else document, "max_bias"),
         domain=(_number(domain, "min"), _number(domain, "max"), _count(domain, "labels")),
-        expected_loss=_members(document, "expected_loss", lambda d, key: None if d[key] is None else _number(d, key)),
+        expected_loss=_members(document, "expected_loss", lambda d, key: _or_none(d, key, _number)),
         mechanism_fingerprint=_get(document, "mechanism_fingerprint", str),
         input_digest=_get(document, "input_digest", str),
         shards=_members(document, "shards", _count),
-        versions=_members(document, "versions", lambda d, key: _get(d, key, str)),
+        versions=_members(document, "versions", _text),
+        warnings=_names(document, "warnings"),
         center=None if center is None else _get(center, "column", str),
         missing_centers=0 if center is None else _count(center, "missing"),
         center_epsilon=_number({"center_epsilon": 0.0, **document}, "center_epsilon"),
-        loss=None if document.get("loss") is None else _get(document, "loss", str),
-        features=None if document.get("features") is None else _count(document, "features"),
-        warnings=None if document.get("warnings") is None else _names(document, "warnings"),
+        loss=_or_none(document, "loss", _text),
+        features=_or_none(document, "features", _count),
         removed=removed,
         missing=_missing_label(document),
     )
@@ -359,6 +362,15 @@ def _get(document: Any, key: str, kind: Any) -> Any:
     if not isinstance(document[key], kind) or isinstance(document[key], bool):
         raise ValueError(f"{key} is not of the right type")
     return document[key]
+
+
+def _text(document: Any, key: str) -> str:
+    return str(_get(document, key, str))
+
+
+def _or_none(document: Any, key: str, read: Callable[[Any, str], Any]) -> Any:
+    """Reads a member that may be null, but not missing."""
+    return None if isinstance(document, dict) and document.get(key, key) is None else read(document, key)
 
 
 def _number(document: Any, key: str) -> float:

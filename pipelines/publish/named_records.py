@@ -312,9 +312,8 @@ def read_left_out(folder: str, manifest: Mapping[str, Any]) -> dict[str, list[in
     Raises InputError if these are not there.
     """
     expected = manifest["records_without_label"]
-    names = manifest.get("dead_letters", {"dead_letters.jsonl": expected} if expected else {})
     found: dict[str, list[int]] = {}
-    for name in names:
+    for name in manifest.get("dead_letters", {}):
         for line in read_text(FileSystems.join(folder, name)).splitlines():
             letter = json.loads(line)
             found.setdefault(letter["source"], []).append(letter["row"])

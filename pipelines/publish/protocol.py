@@ -25,7 +25,7 @@ from ..errors import FieldError
 from ..ledger.ledger import Ledger, unit_details
 from ..ledger.spent_budget import CapError, Caps, LedgerEntry
 from ..spec.label import Budget
-from ..spec.mechanism_file import MechanismFile, center_release_name, class_center_name, prior_release_name
+from ..spec.mechanism_file import MechanismFile, center_release_name, prior_release_name
 from .signals import signals_ignored
 
 
@@ -117,12 +117,8 @@ def check_caps(
     if fitted is not None:
         prior = fitted.prior_release or f"prior of request {request_name}"
         requested.append(LedgerEntry("prior", spent(fitted.unit, fitted.prior_epsilon), prior))
-        if fitted.class_center is not None:
-            name = class_center_name(fitted.class_center.center)
-            requested.append(LedgerEntry("center", spent(fitted.unit, fitted.center_epsilon), name))
-        if fitted.center is not None and fitted.center.linear is not None:
-            name = center_release_name(fitted.center.linear)
-            requested.append(LedgerEntry("center", spent(fitted.unit, fitted.center_epsilon), name))
+        if (center := center_release_name(fitted)) is not None:
+            requested.append(LedgerEntry("center", spent(fitted.unit, fitted.center_epsilon), center))
     # The ledger is read without caps as well: a corrupt one is to be found before the job runs.
     exceeded = ledger.exceeded(caps, requested, None if unit is None else unit.column)
     if exceeded and not ledger.has_request(request_name):
@@ -160,14 +156,10 @@ def release_entries(binding: NoiseBinding, mechanism: MechanismFile, with_labels
     own, unit = prior_release_name(binding), binding.unit
     prior_epsilon = spent(unit, mechanism.prior_epsilon)
     entries = [LedgerEntry("prior", prior_epsilon, mechanism.prior_release or own)] if prior_epsilon else []
-    if mechanism.center is not None and mechanism.center.linear is not None and mechanism.center_epsilon:
-        center_epsilon = spent(unit, mechanism.center_epsilon)
-        entries.insert(0, LedgerEntry("center", center_epsilon, center_release_name(mechanism.center.linear)))
-    if mechanism.class_center is not None:
-        # Labels are drawn from it, and cost nothing more.
-        center_epsilon = spent(unit, mechanism.center_epsilon)
-        return [LedgerEntry("center", center_epsilon, class_center_name(mechanism.class_center.center))]
-    if with_labels:
+    center, center_epsilon = center_release_name(mechanism), spent(unit, mechanism.center_epsilon)
+    if center is not None and center_epsilon:
+        entries.insert(0, LedgerEntry("center", center_epsilon, center))
+    if with_labels and not mechanism.draws_classes:
         name = f"{own}-{mechanism.randomizer.fingerprint.hex()[:32]}"
         epsilon, delta = mechanism.labels_certified
         entries.append(LedgerEntry("labels", epsilon, name, delta))

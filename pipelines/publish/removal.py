@@ -120,11 +120,7 @@ def read_before(folder: str, local: Path, validated: bool = True) -> Before:
         # Whatever else is there is not of the release.
         found = [entry.name for entry in os.scandir(validation) if entry.is_file(follow_symlinks=False)]
         others += [f"{VALIDATION_NAME}/{name}" for name in sorted({*found} & {*VALIDATION_FILES})]
-    letters = manifests[labels[0]].get("dead_letters")
-    if letters is None:
-        # Of an earlier version.
-        letters = ["dead_letters.jsonl"] if (local / "dead_letters.jsonl").exists() else []
-    others += letters
+    others += manifests[labels[0]].get("dead_letters", {})
     for name in (*others, *(f"{DATA_NAME}/{shard}" for shard in manifest["shards"])):
         released_file(folder, name)
     return Before(folder, content, manifest, tuple(labels), manifests, documents(MECHANISM_NAME), tuple(others))

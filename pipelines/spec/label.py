@@ -552,22 +552,19 @@ def read_unusable_fraction(fields: Fields) -> float:
 
 def request_in_memory(command: str, source: str, label: Label) -> str:
     """Names a request for labels in memory in the ledger, as `Release.name` does; `source` names their input."""
-    column, budget = label.column, label.budget
-    asked: list[Any] = [
-        "LabelPrivatizer", command, source, column.name, column.domain, column.id_column, column.rounding,
-        column.center, budget.epsilon, budget.prior_epsilon, label.mechanism.name, dict(label.mechanism.parameters),
+    return request_hash(["LabelPrivatizer", command, source, *asked_of(label)])
+
+
+def asked_of(label: Label) -> list[Any]:
+    """JSON values of all that is asked for of a label, for `request_hash`."""
+    column, budget, features, unit = label.column, label.budget, label.features, label.column.unit
+    return [
+        column.name, column.domain, column.id_column, column.rounding, budget.epsilon, budget.prior_epsilon,
+        label.mechanism.name, dict(label.mechanism.parameters), column.center,
+        features and [features.names, PLACES, features.cells],
+        unit and [*unit.request, unit.delta], column.others, column.classes and column.classes.request,
+        column.missing, column.reading,
     ]  # fmt: skip
-    if column.classes is not None:
-        asked.append({"classes": column.classes.request})
-    if column.missing is not None:
-        asked.append({"missing": column.missing})
-    if column.unit is not None:
-        asked.append([*column.unit.request, "drop", column.unit.delta])
-    if label.features is not None:
-        asked.append({"features": [label.features.names, PLACES]})
-        if label.features.cells:
-            asked.append("cells")
-    return request_hash(asked)
 
 
 def request_hash(asked: list[Any]) -> str:

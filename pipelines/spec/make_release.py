@@ -140,8 +140,8 @@ def _with_center(fields: Fields, label: Label, input: InputSpec, schema: pa.Sche
     """Finds the features of a linear center, or checks those of a fitted one."""
     column, fitted = label.column, label.mechanism.fitted
     if fitted is not None:
-        linear = fitted.linear
-        if linear is not None and column.name in linear.design.map.columns:
+        linear = fitted.made_center
+        if linear is not None and column.name in linear.map.columns:
             # A function of the label would be released without noise.
             raise FieldError(
                 "{label} {name} is a feature of the center of {mechanism_file}, which is released as it is: name the "

@@ -13,24 +13,22 @@ from typing import Any
 import numpy as np
 
 from ...mechanisms.analysis.automatic import CANDIDATES
-from ...mechanisms.center.center_model import CenterModel, center_document
-from ...mechanisms.center.class_center import ClassCenter
-from ...mechanisms.center.class_logit import LinearClasses
+from ...mechanisms.center.center import Center
+from ...mechanisms.center.center_model import CenterModel
 from ...mechanisms.center.class_model import (
     DRAWN_BY_CENTER,
     ClassModel,
-    center_fingerprint,
+    Mechanism,
     center_randomizer,
     drawn_by,
 )
-from ...mechanisms.center.linear_center import LinearCenter
 from ...mechanisms.composition.unit_composition import optimal_delta
 from ...mechanisms.core.budget import MAX_EPSILON, BudgetSplit, check_epsilon, round_up
 from ...mechanisms.core.label_classes import LabelClasses, domain_label
 from ...mechanisms.core.label_grid import MOST_LABELS, NEAREST, ROUNDINGS, DeclaredGrid
 from ...mechanisms.core.prior import Prior
 from ...mechanisms.core.randomizer import Randomizer
-from ...mechanisms.registry import default_rounding
+from ...mechanisms.noise.noised_part import NoisedPart
 from ...mechanisms.release.bound_noise import NoiseBinding
 from ...mechanisms.release.prior_release import PriorRelease
 from ...mechanisms.release.unit_bound import UnitBound, spent
@@ -55,9 +53,8 @@ class MechanismFile:
       prior_release: Name of the prior's release (`prior_release_name`); None if the file does not name it.
       center: Center of the labels, whose residuals the randomizer takes; None for a randomizer of labels.
       noised: Noised counts of the labels, from which the prior follows; None with a center, which has counts of its
-        own, for a public prior, and in files of earlier versions.
-      label: Name of the label column whose histogram the prior is; None for a public prior, and in files of earlier
-        versions.
+        own, and for a public prior.
+      label: Name of the label column whose histogram the prior is; None for a public prior.
       unit: Privacy unit of the histogram, and of the labels that the mechanism is applied to; None for single records.
         Epsilons are those of one record.
       unit_epsilon: Epsilon of all labels of a unit, with the unit's delta; None where epsilons of records add up.
@@ -84,9 +81,9 @@ class MechanismFile:
     missing_label: float | str | None = None
 
     @classmethod
-    def of_release(cls, mechanism: Randomizer | ClassCenter, release: PriorRelease) -> MechanismFile:
+    def of_release(cls, mechanism: Mechanism, release: PriorRelease) -> MechanismFile:
         """Makes the contents for a randomizer that was solved for a released prior, or a center of classes after it."""
-        if isinstance(mechanism, ClassCenter):
+        if not isinstance(mechanism, Randomizer):
             assert release.classes is not None
             assert release.center is not None
             statement = ClassStatement(release.center, mechanism)
@@ -123,11 +120,27 @@ class MechanismFile:
         return 0.0 if self.center is None else self.center.epsilon
 
     @property
-    def linear(self) -> LinearCenter | LinearClasses | None:
-        """The linear center that was made of features; None without one."""
+    def parts(self) -> tuple[NoisedPart, ...]:
+        """Everything that was released with noise before the labels, in its order: of the center, and the histogram."""
+        made = () if self.made_center is None else self.made_center.parts
+        if not self.prior_epsilon:
+            return made
+        of, width = "the labels", len(self.randomizer.labels)
+        if self.center is not None:
+            of, width = "the residuals", len(self.center.counts)
+        return *made, NoisedPart.histogram(of, self.prior_epsilon, width)
+
+    @property
+    def made_center(self) -> Center | None:
+        """The center that was made of features; None without one."""
         if self.class_center is not None:
-            return self.class_center.center.linear
+            return self.class_center.center
         return None if self.center is None else self.center.linear
+
+    @property
+    def draws_classes(self) -> bool:
+        """True if labels are drawn from their center, and cost nothing more; False if each one is randomized."""
+        return self.class_center is not None
 
     @property
     def center_column(self) -> str | None:
@@ -146,7 +159,7 @@ class MechanismFile:
         return CenterModel(self.center.column, self.center.domain, self.center.linear)
 
     @property
-    def drawing(self) -> Randomizer | ClassCenter:
+    def drawing(self) -> Mechanism:
         """Randomizer, or center of classes, that draws the labels."""
         return self.randomizer if self.class_center is None else self.class_center.center
 
@@ -225,22 +238,22 @@ def read_mechanism_file(path: str) -> MechanismFile:
     try:
         randomizer = Randomizer.from_json(text)
         document = json.loads(text)
-        prior, rounding = document["prior"], document.get("rounding", default_rounding(randomizer.mechanism))
+        prior = document["prior"]
+        if "rounding" not in document:
+            raise InputError(f"{path} cannot be used: its rounding is missing")
+        rounding = document["rounding"]
         if rounding not in ROUNDINGS:
             raise InputError(f"{path} cannot be used: its rounding is not {' or '.join(ROUNDINGS)}")
-        weights, (epsilon, name) = np.array(prior["weights"], np.float64), parse_prior_release(prior)
+        weights, (epsilon, name, label) = np.array(prior["weights"], np.float64), parse_prior_release(prior)
         stated = document.get("center")
         _check_stated(randomizer)
         center = None if stated is None else CenterStatement.from_document(stated, epsilon)
         found = Prior(randomizer.labels, weights)
-        noised = NoisedCounts.from_document(prior)
+        noised = NoisedCounts.from_document(prior, epsilon > 0 and center is None)
         if center is not None:
             center.check(randomizer, found)
         if noised is not None:
             noised.check(found, epsilon)
-        label = prior.get("label")
-        if label is not None and not isinstance(label, str):
-            raise InputError(f"{path} cannot be used: its label is not a name")
         classes = _stated_classes(document.get("classes"))
         if classes is not None:
             places = {*randomizer.outputs.tolist()} <= {*classes.domain}
@@ -340,18 +353,17 @@ def _is_choice(choice: Any) -> bool:
     return all(type(error) in (int, float) and 0 <= error < math.inf for error in numbers)
 
 
-def center_release_name(center: LinearCenter) -> str:
-    """Names the release of a linear center by what was released; 32 hexadecimal digits.
+def center_release_name(file: MechanismFile) -> str | None:
+    """Names the release of a center by what was released; 32 hexadecimal digits. None for one that was not released.
 
     Its noise is bound to the input and to the raw sums, so two releases with equal sums are one release.
     """
-    text = json.dumps(center_document(center), sort_keys=True)
+    model = file.center_model
+    if model is None:
+        return None
+    # The column gets its name after the release.
+    text = json.dumps({**model.to_document(), "column": None}, sort_keys=True)
     return hashlib.blake2b(text.encode(), digest_size=16, person=b"labeldp ledger").hexdigest()
-
-
-def class_center_name(center: ClassCenter) -> str:
-    """Names the release of a center of classes by what was released; 32 hexadecimal digits."""
-    return hashlib.blake2b(center_fingerprint(center).encode(), digest_size=16, person=b"labeldp ledger").hexdigest()
 
 
 def prior_release_name(binding: NoiseBinding) -> str:

@@ -38,15 +38,17 @@ class NoisedCounts:
     records: int
 
     @classmethod
-    def from_document(cls, noised: dict[str, Any]) -> NoisedCounts | None:
+    def from_document(cls, noised: dict[str, Any], counted: bool) -> NoisedCounts | None:
         """Reads the counts from the member `prior` of a mechanism file.
 
-        None where the file states none, as for public priors, with a center, and in files of earlier versions, whose
-        weights are the clipped counts. Raises ValueError if the counts or the number of records are malformed.
+        Only a released prior of labels was `counted`; for others, the result is None. Raises ValueError if the counts
+        or the number of records are malformed, missing, or there without having been counted.
         """
-        if "counts" not in noised:
+        if {"counts", "records"} & noised.keys() and not counted:
+            raise ValueError("its prior has noised counts, but no epsilon, or a center with counts of its own")
+        if not counted:
             return None
-        counts, records = noised["counts"], noised.get("records")
+        counts, records = noised.get("counts"), noised.get("records")
         if not isinstance(counts, list) or not all(type(count) is int and abs(count) < _MOST_COUNT for count in counts):
             raise ValueError("its prior.counts is not an array of integers")
         if type(records) is not int or not 1 <= records < _MOST_COUNT:
@@ -62,8 +64,6 @@ class NoisedCounts:
 
         Raises ValueError if the prior does not follow from the counts.
         """
-        if prior_epsilon == 0:
-            raise ValueError("its prior has noised counts, but no epsilon")
         if len(self.counts) != len(prior.labels):
             raise ValueError("its prior.counts has not one count for each label")
         found = estimated_prior(prior.labels, np.array(self.counts), self.records, prior_epsilon).weights
@@ -95,9 +95,10 @@ class PriorFile:
     Attributes:
       prior: The prior over the label domain.
       prior_epsilon: Epsilon that the release of the prior spent; 0 for a public prior.
-      release: Name of that release in ledgers, 32 hexadecimal digits, where the file states it.
+      release: Name of that release in ledgers, 32 hexadecimal digits; None for a public prior.
+      label: Name of the label column that it was counted from; None for a public prior.
       records: Number of records that the prior was counted from, where a release folder states it.
-      noised: The noised counts that the prior was estimated from, where the file states them.
+      noised: The noised counts that the prior was estimated from; None for a public prior, and one of residuals.
       residuals: The residuals that the prior is about; None for labels.
       missing_label: Number that missing labels counted as; None where such records were left out, or none were counted.
     """
@@ -105,6 +106,7 @@ class PriorFile:
     prior: Prior
     prior_epsilon: float = 0.0
     release: str | None = None
+    label: str | None = None
     records: int | None = None
     noised: NoisedCounts | None = None
     residuals: ReleasedResiduals | None = None
@@ -130,10 +132,11 @@ def read_prior(path: str, name: str | None = None) -> PriorFile:
             "of a label that is a number"
         )
     member = document.get("prior")
-    stated = {"epsilon": 0.0} | member if isinstance(member, dict) else {"epsilon": 0.0}
+    # Other files than mechanism files hold public priors.
+    stated = member if isinstance(member, dict) else {"epsilon": 0.0}
     try:
-        epsilon, release = parse_prior_release(stated)
-        noised = NoisedCounts.from_document(stated)
+        epsilon, release, label = parse_prior_release(stated)
+        noised = NoisedCounts.from_document(stated, epsilon > 0 and "center" not in document)
         if noised is not None:
             noised.check(prior, epsilon)
         residuals = _residuals(document["center"], prior, epsilon) if "center" in document else None
@@ -146,7 +149,7 @@ def read_prior(path: str, name: str | None = None) -> PriorFile:
     if folder and os.path.lexists(os.path.join(folder, "release.json")):
         records = _json_object(_read_text(_released(folder, "release.json", name), name)).get("records")
     records = records if isinstance(records, int) and records > 0 else None
-    return PriorFile(prior, epsilon, release, records, noised, residuals, missing)
+    return PriorFile(prior, epsilon, release, label, records, noised, residuals, missing)
 
 
 def _residuals(document: Any, prior: Prior, epsilon: float) -> ReleasedResiduals:
@@ -155,14 +158,15 @@ def _residuals(document: Any, prior: Prior, epsilon: float) -> ReleasedResiduals
     return ReleasedResiduals(statement.column, statement.epsilon, clipping, statement.domain)
 
 
-def parse_prior_release(noised: dict[str, Any]) -> tuple[float, str | None]:
+def parse_prior_release(noised: dict[str, Any]) -> tuple[float, str | None, str | None]:
     """Reads the facts about the release of a prior from the member `prior` of a mechanism file.
 
-    Returns the epsilon that the release spent, and its name in ledgers; None where the file does not state the name.
-    Raises ValueError if the epsilon or the name is malformed, or there is a name but the epsilon is 0, and KeyError if
-    there is no epsilon.
+    Returns the epsilon that the release spent, its name in ledgers, and the label column; None for a public prior.
+    Raises ValueError if one of them is malformed or missing, or there is a name of a release, but the epsilon is 0.
     """
-    epsilon, release = noised["epsilon"], noised.get("release")
+    if "epsilon" not in noised:
+        raise ValueError("the prior's epsilon is missing")
+    epsilon, release, label = noised["epsilon"], noised.get("release"), noised.get("label")
     if isinstance(epsilon, bool) or not isinstance(epsilon, (int, float)) or not 0 <= epsilon <= sys.float_info.max:
         raise ValueError("the prior's epsilon must be a finite number, and not negative")
     if release is not None and not (isinstance(release, str) and re.fullmatch("[0-9a-f]{32}", release)):
@@ -170,7 +174,11 @@ def parse_prior_release(noised: dict[str, Any]) -> tuple[float, str | None]:
     if release is not None and epsilon == 0:
         # Taken as it stands, the file would publish a released prior without a charge.
         raise ValueError("the prior's epsilon is 0, but it names a release, which cost more")
-    return float(epsilon), release
+    if epsilon > 0 and (release is None or label is None):
+        raise ValueError("the prior was released, but release or label, which say from what, is missing")
+    if label is not None and not isinstance(label, str):
+        raise ValueError("its label is not a name")
+    return float(epsilon), release, label
 
 
 def parse_missing_label(

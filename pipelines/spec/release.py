@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from ...mechanisms.center.linear_center import PLACES
 from ...mechanisms.core.budget import round_up
 from ...mechanisms.release.unit_bound import UnitBound
 from ...transforms.io.hive_partitions import ONE_FOLDER, OutputPartitions
@@ -19,7 +18,7 @@ from ...transforms.noise_binding import Threshold
 from ...transforms.noise_key_file import NoiseKeyFile
 from ...transforms.readers.table_snapshot import TableSnapshot, TableUrl
 from ..ledger.spent_budget import Caps
-from .label import Budget, Label, request_hash
+from .label import Budget, Label, asked_of, request_hash
 from .label_folders import label_folders
 from .mechanism_file import MechanismFile
 from .signing_key import SigningKeyFile
@@ -195,28 +194,6 @@ def whole_budget(budgets: Sequence[Budget]) -> Budget:
 
 
 def _label_request(release: Release, label: Label) -> str:
-    column, where, budget = label.column, release.input.where, label.budget
-    asked: list[Any] = [
-        release.command, release.input.request, column.name, column.domain, column.id_column, column.rounding,
-        budget.epsilon, budget.prior_epsilon, label.mechanism.name, label.mechanism.parameters,
-        where and [where.column, where.value],
-    ]  # fmt: skip
-    if column.center is not None:
-        asked.append(column.center)
-    if label.features is not None:
-        # The empty list names declared categories, which earlier versions had.
-        asked.append([label.features.names, [], PLACES])
-        if label.features.cells:
-            asked.append("cells")
-    if column.unit is not None:
-        # Earlier versions had another treatment of records beyond the bound.
-        asked.append({"unit": [*column.unit.request, "drop", column.unit.delta]})
-    if column.others:
-        asked.append({"with": column.others})
-    if column.classes is not None:
-        asked.append({"classes": column.classes.request})
-    if column.missing is not None:
-        asked.append({"missing": column.missing})
-    if column.reading:
-        asked.append({"reading": column.reading})
-    return request_hash(asked)
+    where = release.input.where
+    read = [release.command, release.input.request, where and [where.column, where.value]]
+    return request_hash([*read, *asked_of(label)])

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.audit.written_files import write_document
+from tests.audit.written_files import PRIOR, write_document
 
 
 def _fingerprint_of(document):
@@ -79,7 +79,7 @@ def _valid_mechanism(rows, labels, outputs, bits):
             "row_sum": str(2**bits),
         },
     }
-    return {**document, "fingerprint": _fingerprint_of(document)}
+    return {**document, "gap": None, "fingerprint": _fingerprint_of(document)}
 
 
 def _random_row(rng, outputs, bits):
@@ -151,7 +151,7 @@ def folder(tmp_path: Path) -> Path:
     response, release = (
         json.loads(Path(__file__).with_name(name).read_text()) for name in ("response.json", "release.json")
     )
-    _write(tmp_path / "mechanism.json", response | {"prior": {"weights": [0.5, 0.25, 0.25], "epsilon": 0.25}})
+    _write(tmp_path / "mechanism.json", response | {"prior": PRIOR, "rounding": "nearest"})
     _write(tmp_path / "release.json", release)
     (tmp_path / "data").mkdir()
     for name in release["shards"]:

@@ -118,7 +118,7 @@ def table():
 
 @pytest.fixture(scope="module")
 def released(tmp_path_factory, key_file, invoke, command):
-    """Releases with a linear center, by format. `code` and `flag` are categories, as files of earlier versions say."""
+    """Releases with a linear center, by format. `code` and `flag` were fitted as texts: they are categories."""
     pytest.importorskip("google_crc32c", reason="the extra tfrecord is not installed")
     from labeldp.transforms.tfrecord.example_encoder import encode_examples
     from labeldp.transforms.tfrecord.framing import frame

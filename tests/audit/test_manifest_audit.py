@@ -12,6 +12,8 @@ from labeldp.audit import manifest_audit
 from labeldp.audit.audit_release import audit_path, audit_report
 from labeldp.pipelines.publish import manifest
 
+from tests.audit.written_files import PRIOR
+
 APPROXIMATE: dict[str, Any] = json.loads(Path(__file__).with_name("approximate.json").read_text())
 RELEASE: dict[str, Any] = json.loads(Path(__file__).with_name("release.json").read_text())
 FIRST, SECOND = RELEASE["shards"]
@@ -69,16 +71,15 @@ def test_each_check_of_a_release(write, folder, key, value, problem):
     assert all(line.isascii() and line.isprintable() for line in problems)
 
 
-# Keys that a reader of the release may lack or that any text may follow: where a column or a file has that name.
-OPTIONAL = {"delta", "certified_delta", "where"}
-TEXT = {"label", "identity", "where"}
+# Keys that may be null, and that any text may follow: where a column or a file has that name.
+NULL, TEXT = {"where", "loss", "features"}, {"label", "identity", "where", "loss"}
 
 
 @pytest.mark.parametrize("key", RELEASE)
 def test_every_member_of_a_release_is_needed_and_typed(write, changed, folder, key):
     for value in (..., None, True, [], {}, "x", math.inf, 10**400):
-        fine = (value is ... and key in OPTIONAL) or (value is None and key == "where")
-        fine |= (value == "x" and key in TEXT) or (value == {} and key in ("parameters", "expected_loss", "versions"))
+        fine = value is None and key in NULL
+        fine |= (value == "x" and key in TEXT) or (value == {} and key == "parameters")
         write(
             folder / "release.json", changed(RELEASE, (key,), "NaN" if value is math.inf and key not in TEXT else value)
         )
@@ -114,7 +115,8 @@ def test_missing_labels_are_those_of_the_histogram(write, folder):
         (private, 0.0, None, ()),
     ]
     for release, epsilon, stated, problems in cases:
-        prior = mechanism["prior"] | {"epsilon": epsilon} | ({} if stated is None else {"missing_label": stated})
+        found = mechanism["prior"] if epsilon else {"weights": PRIOR["weights"], "epsilon": 0.0}
+        prior = found | ({} if stated is None else {"missing_label": stated})
         write(folder / "mechanism.json", mechanism | {"prior": prior})
         write(folder / "release.json", release | {"prior_epsilon": epsilon})
         assert audit_path(str(folder)).problems == problems
@@ -122,7 +124,7 @@ def test_missing_labels_are_those_of_the_histogram(write, folder):
 
 def test_a_named_prior_has_cost_something(write, folder):
     document = json.loads((folder / "mechanism.json").read_text())
-    document["prior"] |= {"epsilon": 0, "release": "0f" * 16}
+    document["prior"] = {"weights": PRIOR["weights"], "epsilon": 0.0, "release": "0f" * 16}
     write(folder / "mechanism.json", document)
     write(folder / "release.json", RELEASE | {"prior_epsilon": 0})
     assert audit_path(str(folder)).problems == (
@@ -223,7 +225,7 @@ def test_the_manifest_lists_one_whole_set_of_shards(write, changed, folder, shar
 
 def test_a_release_that_spent_nothing_on_a_prior(write, folder):
     document = json.loads((folder / "mechanism.json").read_text())
-    document["prior"]["epsilon"] = 0.0
+    document["prior"] = {"weights": PRIOR["weights"], "epsilon": 0.0}
     write(folder / "mechanism.json", document)
     write(folder / "release.json", {**RELEASE, "prior_epsilon": 0.0, "certified_epsilon": 0.6931471805599454})
     assert audit_path(str(folder)).problems == ()
@@ -238,7 +240,8 @@ def test_sums_are_exact(write, folder):
 
 
 def test_a_release_must_own_up_to_its_delta(write, folder):
-    write(folder / "mechanism.json", APPROXIMATE | {"prior": {"weights": [0.5, 0.5], "epsilon": 0.25}})
+    prior = PRIOR | {"weights": [0.5, 0.5], "counts": [2, 3]}
+    write(folder / "mechanism.json", APPROXIMATE | {"prior": prior, "rounding": "nearest"})
     release = {
         **RELEASE, "mechanism": "gaussian", "mechanism_fingerprint": APPROXIMATE["fingerprint"], "max_bias": 1.0,
         "domain": {"min": 0.0, "max": 1.0, "labels": 2}, "certified_delta": 0.375,

@@ -122,12 +122,3 @@ def test_missing_and_foreign_files_are_found(copied: Any) -> None:
     second.write_bytes(content)
     (folder / "dead_letters.jsonl").write_text(LINE)
     assert "dead_letters.jsonl is not one of release.dead_letters" in problems(folder)
-
-
-def test_a_manifest_of_an_earlier_version_states_no_files(copied: Any) -> None:
-    folder = copied("one")
-    restate(folder, dead_letters=...)
-    assert problems(folder) == ""
-    path = folder / "dead_letters.jsonl"
-    path.write_text(path.read_text() + LINE.replace("/log", "~"))
-    assert "does not have as many lines" in problems(folder)

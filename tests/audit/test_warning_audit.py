@@ -62,10 +62,3 @@ def test_other_forms_are_refused(value: Any) -> None:
         problems = [str(refused)]
     assert problems
     assert all(problem.startswith("release.warnings") for problem in problems)
-
-
-def test_releases_of_earlier_versions_state_none() -> None:
-    prior = Prior(np.arange(12.0), PRIORS["end"])
-    release, mechanism = documents(ReleasedFacts(solve("rr", prior, 0.2), prior, 1.0, 10**6))
-    assert release.pop("release.warnings")
-    assert list(warning_problems(release, mechanism)) == []

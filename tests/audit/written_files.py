@@ -4,9 +4,24 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from labeldp.audit.document_members import MECHANISM, RELEASE
+from labeldp.mechanisms.noise.noisy_histogram import estimated_prior
 from labeldp.transforms.shards.shard_formats import GroupWriter
+
+PRIOR = {
+    "weights": [0.5, 0.25, 0.25], "epsilon": 0.25, "release": "0f" * 16, "label": "y", "counts": [3, 1, 1],
+    "records": 5,
+}  # fmt: skip
+"""Member of a mechanism file of three labels."""
+
+
+def noised_prior(labels: list[float], counts: list[int], epsilon: float) -> str:
+    """What `--prior` reads of a mechanism file: labels and the prior that was released of them."""
+    weights = estimated_prior(np.array(labels), np.array(counts), sum(counts), epsilon).weights.tolist()
+    released = PRIOR | {"weights": weights, "epsilon": epsilon, "counts": counts, "records": sum(counts)}
+    return json.dumps({"labels": labels, "prior": released})
 
 
 def write_document(path: Path, document: Any) -> None:

@@ -30,5 +30,5 @@ def test_models_of_the_log_around_a_center_of_cells(
 
     assert tree(running.release) == whole
     assert len(charges(running.outputs)) == 3
-    assert " for the center + " in outcome.out
+    assert " for the center sums + " in outcome.out
     assert json.loads((running.release / "center.json").read_text())["linear"]["cells"]["sums"]

@@ -238,7 +238,7 @@ def _check_ledger(case: Case) -> bool:
 def _priors(draw: st.DrawFn) -> Case:
     documents = (
         PRIORS[2],
-        b'{"labels": [0.5, 1], "prior": {"weights": [1, 2], "epsilon": 0.5, "release": "%s"}}' % (b"a" * 32),
+        b'{"labels": [0.5, 1], "prior": {"weights": [1, 2], "epsilon": 0}}',
     )
     prior = draw(mutated_bytes(PRIORS, PRIOR_TOKENS) | mutated_json(parsed(documents), documents))
     return {"prior": prior, "command": draw(st.sampled_from([b"solve", b"compare", b"plan"]))}

@@ -54,7 +54,7 @@ def of_classes(tmp_path: Path) -> dict[str, Any]:
     [
         ("of_units", "units      f: 4,000, at most 1 record each, 4,000 left out", 2),
         ("of_several_labels", "together   epsilon 2 for all labels of a record", 4),
-        ("of_a_center", " for the center + ", 3),
+        ("of_a_center", " for the center sums + ", 3),
         ("of_classes", "classes    low, high; all other values count as low", 2),
     ],
     ids=["units", "several_labels", "center", "classes"],

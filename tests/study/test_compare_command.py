@@ -18,6 +18,8 @@ from labeldp.mechanisms.core.randomizer import quality
 from labeldp.study.study_flags import COMPARED_MECHANISMS as DEFAULT_MECHANISMS
 from labeldp.study.study_flags import DEFAULT_EPSILONS
 
+from tests.audit.written_files import noised_prior
+
 LABELS, WEIGHTS = [0.0, 1.0, 2.0], [0.6, 0.25, 0.15]
 PRIOR = "label,weight\n0,0.6\n1,0.25\n2,0.15\n"
 COLUMNS = [
@@ -163,9 +165,7 @@ def test_a_delta_is_for_those_that_have_one(compare: Any, rows: Any) -> None:
 
 
 def test_a_noised_prior_says_what_it_spent(compare: Any, rows: Any, tmp_path: Path) -> None:
-    mechanism = {"labels": LABELS, "prior": {"weights": WEIGHTS, "epsilon": 0.125}}
-
-    out = compare(json.dumps(mechanism), epsilon=1, mechanism="rr").ok().out
+    out = compare(noised_prior(LABELS, [90, 60, 30], 0.125), epsilon=1, mechanism="rr").ok().out
 
     assert out.startswith(f"expected over {tmp_path / 'prior'}: 3 labels, noised with epsilon 0.125\n")
     assert json.loads((tmp_path / "table.json").read_text())["prior_epsilon"] == 0.125

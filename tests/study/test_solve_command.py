@@ -11,13 +11,15 @@ import numpy as np
 import pytest
 from labeldp.pipelines.cli.commands import main
 
+from tests.audit.written_files import noised_prior
+
 KEYS = {"mechanism", "labels", "outputs", "epsilon", "prior_epsilon", "loss", "max_bias", "seconds"}
 LABELS, WEIGHTS = [1.0, 2.0, 3.0, 6.0], [4.0, 3.0, 2.0, 1.0]
 PRIORS = {
     "with_header.csv": "label,weight\n1,4\n2,3\n3,2\n6,1\n",
     "in_any_order.csv": "6,1\n3,2\n\n1,4\n2,3\n",
     "object.json": json.dumps({"labels": LABELS, "weights": WEIGHTS}),
-    "mechanism.json": json.dumps({"labels": LABELS, "prior": {"weights": [w / 10 for w in WEIGHTS], "epsilon": 0.1}}),
+    "mechanism.json": json.dumps({"labels": LABELS, "prior": {"weights": [w / 10 for w in WEIGHTS], "epsilon": 0}}),
 }
 
 
@@ -94,11 +96,10 @@ def test_what_a_released_prior_spent_stays_spent(
     solve: Any, invoke: Any, job: Any, tmp_path: Path, outputs: Path
 ) -> None:
     """The budget of labels from a mechanism solved for a noised histogram includes that of the histogram."""
-    noised = {"labels": [0.0, 1.0, 2.0, 3.0, 4.0], "prior": {"weights": [0.2] * 5, "epsilon": 0.25}}
-    facts = json.loads(solve(json.dumps(noised)).ok().out)
+    facts = json.loads(solve(noised_prior([0.0, 1.0, 2.0, 3.0, 4.0], [20] * 5, 0.25)).ok().out)
     assert facts["prior_epsilon"] == 0.25
     text = (tmp_path / "solved.json").read_text()
-    assert json.loads(text)["prior"]["epsilon"] == 0.25
+    assert (json.loads(text)["prior"]["epsilon"], json.loads(text)["prior"]["label"]) == (0.25, "y")
     assert json.loads(solve(text).ok().out)["prior_epsilon"] == 0.25
 
     invoke(job("apply", mechanism_file=tmp_path / "solved.json")).ok()
@@ -194,6 +195,8 @@ def test_a_loss_that_the_labels_do_not_have(solve: Any) -> None:
         ('{"labels": [0, 1], "prior": {"weights": [1, 2], "epsilon": -1}}', "epsilon"),
         ('{"labels": [0, 1], "prior": {"weights": [1, 2], "epsilon": NaN}}', "epsilon"),
         ('{"labels": [0, 1], "prior": {"weights": [1, 2], "epsilon": "1"}}', "epsilon"),
+        ('{"labels": [0, 1], "prior": {"weights": [1, 2]}}', "epsilon is missing"),
+        ('{"labels": [0, 1], "prior": {"weights": [1, 2], "epsilon": 1}}', "from what, is missing"),
         ('{"labels": [1, 0], "weights": [1, 2]}', "ascending"),
     ],
 )

@@ -92,7 +92,7 @@ def test_dates_are_no_features_of_a_center(job, invoke, dated):
 def test_timestamps_of_a_fitted_center_are_categories_in_every_output(
     job, invoke, outputs, tmp_path, output_format, fraction
 ):
-    """Earlier versions fitted centers to them. Their category is the released text, which the audit reads as well."""
+    """Fitted to texts, applied to times. Their category is the released text, which the audit reads as well."""
     pytest.importorskip("google_crc32c")
     path, texts = tmp_path / "a.csv", tmp_path / "texts.csv"
     for file, digits in ((path, fraction), (texts, fraction.ljust(7, "0") if fraction else "")):

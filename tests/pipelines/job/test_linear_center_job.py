@@ -130,7 +130,7 @@ def test_fit_and_apply_give_the_bytes_of_privatize(
     released: Released, privatize: Privatize, invoke: Any, tmp_path: Path, tree: Any
 ) -> None:
     file = tmp_path / "m.json"
-    assert "for the center + " in released.out
+    assert "for the center sums + " in released.out
     shutil.copy(released.folder / "ledger", tmp_path / "ledger")
     spent = charges(tmp_path / "ledger")
     assert [each["what"] for each in spent] == ["center", "prior", "labels"]
@@ -293,7 +293,7 @@ def test_categories_missing_values_and_features_without_information(
 def test_files_with_other_categories_and_places_are_applied(
     privatize: Privatize, center_of: Any, tmp_path: Path, invoke: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Earlier versions made categories of any column, hashed to any number of places. Here they are fitted as texts."""
+    """Categories are of text; `apply` takes columns of other types, and as many places as the file says."""
     from labeldp.mechanisms.center.linear_center import design_center
     from labeldp.mechanisms.release import center_passes
 

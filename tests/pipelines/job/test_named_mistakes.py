@@ -36,14 +36,6 @@ def test_apply_names_both_labels(job, invoke, outputs, two_labels):
     assert "was fitted to" not in same.err
 
 
-def test_a_mechanism_file_of_an_earlier_version_has_no_label(job, invoke, outputs, two_labels):
-    invoke(job("fit", input=two_labels)).ok()
-    document = json.loads((outputs / "mechanism.json").read_text())
-    del document["prior"]["label"]
-    (outputs / "mechanism.json").write_text(json.dumps(document))
-    assert "was fitted to" not in invoke(job("apply", input=two_labels, label="z")).ok().err
-
-
 @pytest.mark.parametrize("label", [3, ["y"], {}])
 def test_a_label_that_is_no_name(job, invoke, outputs, two_labels, label):
     invoke(job("fit", input=two_labels)).ok()

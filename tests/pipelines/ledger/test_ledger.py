@@ -172,21 +172,6 @@ def test_a_mechanism_solved_for_a_released_prior_costs_that_prior(
     assert [charge["what"] for charge in second][-1] == "labels"
 
 
-def test_a_mechanism_file_that_does_not_name_its_prior_is_charged_for_it(
-    job: Any, after_job: Any, invoke: Any, outputs: Path, entries: Any
-) -> None:
-    after_job("fit")
-    path = outputs / "mechanism.json"
-    document = json.loads(path.read_text())
-    del document["prior"]["release"]
-    path.write_text(json.dumps(document))
-    invoke(job("apply", ledger=outputs / "other")).ok()
-
-    [entry] = [json.loads(line) for line in (outputs / "other").read_text().splitlines()]
-    assert [charge["what"] for charge in entry["charges"]] == ["prior", "labels"]
-    assert entry["charges"][0]["epsilon"] == document["prior"]["epsilon"] > 0
-
-
 @pytest.mark.parametrize("epsilon", [-0.9, float("inf"), float("nan"), True, "0.5", None, 10**400])
 def test_a_prior_costs_a_finite_number(job: Any, after_job: Any, invoke: Any, outputs: Path, epsilon: Any) -> None:
     after_job("fit")
