@@ -7,7 +7,7 @@ DEMO_OUTPUT ?= demo_output
 unexport PYTHONDONTWRITEBYTECODE
 PRISM := github.com/apache/beam/sdks/v2/go/cmd/prism@v2.77.0
 
-.PHONY: setup browser postgres demo test test-all fuzz docs flink prism flink-test spark spark-test bench results lock sbom clean
+.PHONY: setup browser postgres demo test test-all privacy-test fuzz docs flink prism flink-test spark spark-test bench results lock sbom clean
 
 setup: .venv/ready
 
@@ -55,6 +55,11 @@ test test-all: setup browser postgres
 	@$(BIN)/pyrefly check -j 1 > build/pyrefly.txt 2>&1 & types=$$!; \
 		$(BIN)/python -m pytest -n 2 --dist loadgroup -m "$(LANES)" --durations_file build/durations.txt; tests=$$?; \
 		wait $$types || { cat build/pyrefly.txt; exit 1; }; exit $$tests
+
+# Attacks on whole releases, of more neighbors and releases than the tests of that lane, which are run first.
+privacy-test: setup
+	$(BIN)/python -m pytest -n 2 tests/privacy
+	$(BIN)/python -m tests.privacy.attack_releases
 
 # Random mutations of input files, mechanism files, ledgers and command lines, for FUZZ_SECONDS, 600 unless set. Inputs
 # that fail are kept below build/fuzz. First the targets of the compiled part, for SANITIZED_SECONDS, under sanitizers: all

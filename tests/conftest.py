@@ -48,7 +48,7 @@ _USE = tuple(_TESTS / "mechanisms" / name for name in ("analysis", "center", "co
 _LANE_PATHS = {
     "engine": ("flink", "spark"),
     "browser": ("report/test_report_browser.py",),
-    "privacy": ("attack/test_whole_attack.py", "attack/test_release_testers.py"),
+    "privacy": ("privacy",),
     "docs": ("docs",),
     "job": ("pipelines", "audit", "attack", "report", "study", "training", "templates", "fuzz", "transforms/stores"),
 }

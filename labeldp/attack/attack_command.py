@@ -56,11 +56,6 @@ def _attack(args: argparse.Namespace) -> bool:
     """Prints the findings; tells whether all checks passed."""
     if args.confidence is not None and not 0.5 <= args.confidence < 1:
         raise UsageError(f"--confidence must be at least 0.5 and below 1, not {args.confidence:g}")
-    if args.whole:
-        # Loads LabelPrivatizer, which an attack on a mechanism does without.
-        from .whole_attack import attack_whole
-
-        return attack_whole(args)
     args = _with_defaults(args)
     _check_flags(args)
     if args.within is not None and not 0 <= args.within < float("inf"):
@@ -121,8 +116,7 @@ def _with_defaults(args: argparse.Namespace) -> argparse.Namespace:
 def _check_flags(args: argparse.Namespace) -> None:
     if args.path is None:
         raise UsageError(
-            "name a mechanism file or an output folder; or give --whole, to attack LabelPrivatizer, or --features, for "
-            "an input before its release"
+            "name a mechanism file or an output folder; or give --features, for an input before its release"
         )
     if not _LEAST_DRAWS <= args.draws <= _MOST_DRAWS:
         raise UsageError(f"--draws must be between {_LEAST_DRAWS} and {_MOST_DRAWS}, not {args.draws}")

@@ -179,13 +179,13 @@ class ReleasedCells:
             return cls(design, records, counts, (), (), ObliviousTrees.none())
         if found is None:
             raise ValueError("sums of cells were released that the histogram of the residuals speaks against")
-        scale = float(noise_scale(found, center.labels, design.epsilon))
+        ends = ends_in_steps(found.first, found.last, _residuals(center.labels))
+        scale = float(noise_scale(ends, design.epsilon))
         filled = np.maximum(records, 1)
         means = np.array(sums, np.float64) / filled / found.mass
         variances = (2 * (scale / filled) ** 2 + found.squares / filled) / found.mass**2
         cells = design.partition.tree.cells(design.codes)
         trees = boost(design.codes, CellMeans(cells, means, variances))
-        ends = ends_in_steps(found.first, found.last, _residuals(center.labels))
         return cls(design, records, counts, ends, sums, trees)
 
 
@@ -241,10 +241,9 @@ def chosen_range(design: CellDesign, center: LinearCenter, records: int, counts:
     return best[1]
 
 
-def noise_scale(found: CellRange, labels: int, epsilon: float) -> Fraction:
-    """Scale of the noise of sums of residuals among `labels` labels: the length of the range divided by epsilon."""
-    low, high = ends_in_steps(found.first, found.last, _residuals(labels))
-    return (high - low) / Fraction(epsilon)
+def noise_scale(ends: tuple[int, ...], epsilon: float) -> Fraction:
+    """Scale of the noise of sums of residuals between two ends, in steps: their distance divided by epsilon."""
+    return (ends[1] - ends[0]) / Fraction(epsilon)
 
 
 def noised_cells(
@@ -260,15 +259,16 @@ def noised_cells(
     sums: tuple[int, ...] = ()
     if found is not None:
         raw = tables.clipped(found.first, found.last, _residuals(center.labels)).tolist()
-        low, high = ends_in_steps(found.first, found.last, _residuals(center.labels))
-        sums = tuple(_noised_cell_sums(high - low, np.array([raw]), design.epsilon, sums_key)[0].tolist())
+        ends = ends_in_steps(found.first, found.last, _residuals(center.labels))
+        sums = tuple(noised_cell_sums(ends, np.array([raw]), design.epsilon, sums_key)[0].tolist())
     return ReleasedCells.fit(design, center, records, counts, sums)
 
 
-def _noised_cell_sums(length: int, raw: np.ndarray, epsilon: float, noise_key: bytes) -> np.ndarray:
-    """Adds noise to sums of residuals in a range of this length, of which a changed label moves one."""
-    noise = discrete_laplace_integers(ByteStream(noise_key, b"cells"), length / Fraction(epsilon), raw.shape[1])
-    return raw + np.array([noise])
+def noised_cell_sums(ends: tuple[int, ...], raw: np.ndarray, epsilon: float, noise_key: bytes) -> np.ndarray:
+    """Adds noise to sums of residuals between two ends, shape (1, cells), of which a changed label moves one."""
+    noise = discrete_laplace_integers(ByteStream(noise_key, b"cells"), noise_scale(ends, epsilon), raw.shape[1])
+    # As integers of any size: noise of a small epsilon has no largest one.
+    return np.array([[each + more for each, more in zip(raw[0].tolist(), noise, strict=True)]], object)
 
 
 @dataclass(frozen=True, eq=False)
@@ -291,7 +291,7 @@ class CellCenter(LinearCenter):
         if cells.sums:
             low, high = cells.ends
             moved, what = Fraction(high - low, 2), f"sums of {of} by cells of the features"
-            add = functools.partial(_noised_cell_sums, high - low)
+            add = functools.partial(noised_cell_sums, cells.ends)
             parts.append(NoisedPart("cell sums", what, design.epsilon, moved, 1, len(cells.sums), add))
         return tuple(parts)
 

@@ -47,15 +47,12 @@ def init_flags(parser: CommandParser) -> None:
 def attack_flags(parser: CommandParser) -> None:
     """Adds the flags of `attack`."""
     parser.description = (
-        "Attack a mechanism as a black box: lower bounds on epsilon from draws, and the label-inference advantage. "
-        "With --whole, attack whole releases on synthetic records: exact losses of neighbors, and discriminators."
+        "Attack a mechanism as a black box: lower bounds on epsilon from draws, and the label-inference advantage."
     )
     parser.epilog = "Exit status: 0 no attack succeeds, 1 one does or a file cannot be used, 2 bad usage."
     add = parser.flag_group("Target")
     add("path", metavar="FILE|FOLDER", nargs="?",
         help="a mechanism file, release.json or output folder; on s3:// or gs:// too")  # fmt: skip
-    add("--whole", action="store_true",
-        help="attack releases of LabelPrivatizer: center, histogram, labels, units, several labels")  # fmt: skip
     add("--sampler", metavar="MODULE:FUNCTION",
         help="function (labels, ids, key) to attack, with a center (labels, ids, key, centers); "
         "default the keyed sampler of labeldp")  # fmt: skip
@@ -63,20 +60,10 @@ def attack_flags(parser: CommandParser) -> None:
     add("--draws", type=int, metavar="N",
         help="records drawn to select an event, and again to bound epsilon; default 1000000")  # fmt: skip
     add("--confidence", type=float, metavar="C",
-        help="probability that a mechanism without a fault passes; default 0.999999, with --whole 0.999")  # fmt: skip
+        help="probability that a mechanism without a fault passes; default 0.999999")  # fmt: skip
     add("--within", type=float, metavar="T",
         help="show the advantage of a guess within T of the label; default 1/20 of the label range")  # fmt: skip
     add("--seed", type=int, default=0, metavar="N", help="seed of test keys, folds and samples; default 0")
-    parser.add_mode("whole", [_whole_flags], ("sampler", "draws", "within"), ())
-
-
-def _whole_flags(parser: CommandParser) -> None:
-    add = parser.flag_group("Attacks on whole releases")
-    add("--pairs", type=int, default=12, metavar="N",
-        help="neighbors of each kind of release whose loss is computed by record and replay; default 12")  # fmt: skip
-    add("--releases", type=int, default=1000, metavar="N",
-        help="releases of each of two neighbors that discriminators tell apart, 0 for none; default 1000")  # fmt: skip
-    add("--processes", type=int, metavar="N", help="number of worker processes; default CPU count")
 
 
 def report_flags(parser: CommandParser) -> None:

@@ -13,7 +13,6 @@ import stat
 from collections.abc import Iterator
 
 from ...transforms.errors import InputError
-from ...transforms.io.filesystems import is_remote
 
 RELEASE_FILE = re.compile(
     r"data/([^/=\0]+=[^/\0]*/)*part-\d{5}-of-\d{5}\.(tfrecord|tfrecord\.gz|parquet)|validation/[a-z_]+\.(pb|pbtxt)"
@@ -29,6 +28,9 @@ def released_file(folder: str, name: str) -> str:
     """
     if not RELEASE_FILE.fullmatch(name):
         raise InputError(f"{folder} names the file {name}, which no release has: restore the release")
+    # Loads pyarrow, which studies of local files do without.
+    from ...transforms.io.filesystems import is_remote
+
     if is_remote(folder):
         return f"{folder.rstrip('/')}/{name}"
     path, parts = folder, name.split("/")

@@ -5,12 +5,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from labeldp.attack.claims import Setting
 from labeldp.attack.feature_leaks import find_leaks
 from labeldp.attack.label_beliefs import GuessedLabels
 from labeldp.attack.reconstruction import reconstruct
 from labeldp.attack.record_features import FeatureMatrix
-from labeldp.attack.release_testers import WHOLE, bound_part
 from labeldp.attack.released_channel import ReleasedLabels
 from labeldp.study.dataset import Dataset
 from labeldp.study.evaluation_cell import CLEAN, Cell, Task, score_cell
@@ -28,7 +26,6 @@ _FITS: dict[str, Callable[[], object]] = {
     "attack --truth": lambda: reconstruct(
         FeatureMatrix.of(_COLUMNS, 400), _PLACES, _GUESSED, _RELEASED, None, 1.0, 0, str
     ),
-    "attack --whole": lambda: bound_part("case", WHOLE, _FEATURES, _FEATURES, 2.0, Setting(0, 0.01)),
     "evaluate": lambda: score_cell(
         Cell(CLEAN, None, 0, "trees"), Task("y", (0.0, 1.0, 2.0)),
         Dataset.from_arrays(["a", "b"], _FEATURES, _PLACES.astype(float)),

@@ -22,12 +22,12 @@ from fractions import Fraction
 from itertools import islice
 
 import numpy as np
+from labeldp.attack.claims import Finding, Setting
+from labeldp.mechanisms.core.randomizer import Randomizer
 
-from ..mechanisms.core.randomizer import Randomizer
-from .claims import Finding, Setting
-from .exact_samplers import DRAWS, UnknownSampler, exact_row, largest_log_ratio, noise_fits
-from .noise_recorder import LAPLACE, LabelDraw, NoiseDraw, NoiseRecorder, recorded_noise
-from .whole_releases import LABELS, Case, Records, WholeRelease, ledger_folder, part_of
+from tests.privacy.exact_samplers import DRAWS, UnknownSampler, exact_row, largest_log_ratio, noise_fits
+from tests.privacy.noise_recorder import LAPLACE, LabelDraw, NoiseDraw, NoiseRecorder, recorded_noise
+from tests.privacy.whole_releases import LABELS, Case, Records, WholeRelease, ledger_folder, part_of
 
 # Log-ratios of counted words are floats, and sums of them; their relative error is below this.
 _ROUNDING = 1e-12

@@ -1,7 +1,7 @@
 """Record and replay of the noise of a release, within the process of an attack alone.
 
 Code of a release has no hook for this. For the length of a block, the functions that draw noise and labels are replaced
-wherever modules of this package hold them, and put back at its end. In the block, too, other threads and contexts get
+wherever modules of labeldp hold them, and put back at its end. In the block, too, other threads and contexts get
 the functions as they are. Recorded noise is that of synthetic labels under test keys.
 
 A recorder sees each draw of a release: the scale of its noise, the next words of its stream, and the raw numbers that
@@ -26,17 +26,16 @@ from types import FunctionType
 from typing import Any
 
 import numpy as np
-
-from ..mechanisms.center import class_center
-from ..mechanisms.core.randomizer import Randomizer
-from ..mechanisms.noise import discrete_laplace, sum_zero_laplace
-from ..mechanisms.noise.discrete_laplace import ByteStream
+from labeldp.mechanisms.center import class_center
+from labeldp.mechanisms.core.randomizer import Randomizer
+from labeldp.mechanisms.noise import discrete_laplace, sum_zero_laplace
+from labeldp.mechanisms.noise.discrete_laplace import ByteStream
 
 Place = tuple[str, str]
 LAPLACE, SUM_ZERO = "discrete Laplace", "sum-zero Laplace"
 # Functions that draw from a stream that is public and always the same, to estimate an error: no released number has it.
 _SIMULATED = {"mean_square"}
-_PACKAGE = __name__.partition(".")[0]
+_PACKAGE = "labeldp"
 # Words of a stream that identify it and its place: equal ones by chance have a probability of 2^-256.
 _IDENTIFYING = 32
 

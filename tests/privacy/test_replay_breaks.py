@@ -13,10 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 from labeldp.attack.claims import Finding, Setting
-from labeldp.attack.exact_samplers import UnknownSampler, exact_row, largest_log_ratio, noise_fits
-from labeldp.attack.noise_recorder import LAPLACE, SUM_ZERO, NoiseRecorder, recorded_noise
-from labeldp.attack.replay_checks import check_replays
-from labeldp.attack.whole_releases import CASES, Case
 from labeldp.mechanisms.center import cell_center, class_center, class_logit, linear_center
 from labeldp.mechanisms.core.integer_weights import TOTAL, AliasTable
 from labeldp.mechanisms.core.randomizer import Randomizer
@@ -27,6 +23,11 @@ from labeldp.mechanisms.release.bound_noise import NoiseBinding
 from labeldp.mechanisms.release.center_passes import Moments, Pass
 from labeldp.mechanisms.release.unit_bound import UnitCounts
 from labeldp.pipelines.api import label_privatizer, memory_release
+
+from tests.privacy.exact_samplers import UnknownSampler, exact_row, largest_log_ratio, noise_fits
+from tests.privacy.noise_recorder import LAPLACE, SUM_ZERO, NoiseRecorder, recorded_noise
+from tests.privacy.replay_checks import check_replays
+from tests.privacy.whole_releases import CASES, Case
 
 KEY = bytes(range(32))
 KINDS = {case.name: case for case in CASES}
@@ -233,7 +234,9 @@ def test_two_vectors_with_one_stream(monkeypatch: pytest.MonkeyPatch, replay: Ca
     assert "changed data" not in kind.text
 
 
-@pytest.mark.parametrize(("name", "drawn"), [("cells", "noised_cells"), ("center of classes", "noised_class_counts")])
+@pytest.mark.parametrize(
+    ("name", "drawn"), [("cells", "noised_cell_sums"), ("center of classes", "noised_class_counts")]
+)
 def test_noise_of_centers_is_not_bound_to_the_data(
     monkeypatch: pytest.MonkeyPatch, replay: Callable[..., Any], name: str, drawn: str
 ) -> None:

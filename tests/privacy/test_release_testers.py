@@ -4,9 +4,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from labeldp.attack import release_testers
 from labeldp.attack.claims import Finding, Setting
-from labeldp.attack.release_testers import (
+from labeldp.mechanisms.core.randomizer import Randomizer
+
+from tests.privacy import release_testers
+from tests.privacy.release_testers import (
     TESTED,
     TESTED_PARTS,
     WHOLE,
@@ -14,7 +16,6 @@ from labeldp.attack.release_testers import (
     check_testers,
     draw_samples,
 )
-from labeldp.mechanisms.core.randomizer import Randomizer
 
 pytest.importorskip("sklearn")
 ALPHA = 1e-4

@@ -17,8 +17,7 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-
-from ..pipelines.api.label_privatizer import LabelPrivatizer, ReleaseWarning
+from labeldp.pipelines.api.label_privatizer import LabelPrivatizer, ReleaseWarning
 
 # Records with features far from all others, and how far, in standard deviations.
 _OUTLIERS, _FAR = 16, 9.0
@@ -27,7 +26,7 @@ _CLASSES = ("none", "cold", "flu")
 _PARTS = {
     ("noised_sums", ""): "center sums",
     ("noisy_counts", "noised_cells"): "cell histogram",
-    ("noised_cells", ""): "cell sums",
+    ("noised_cell_sums", ""): "cell sums",
     ("noisy_counts", ""): "histogram",
     ("noised_class_sums", ""): "class sums",
     ("noised_class_counts", ""): "class cells",
