@@ -209,6 +209,7 @@ def audit_report(audit: Audit) -> str:
             audit.classes_line or bias,
             f"fingerprint  {audit.fingerprint}",
             *([audit.center_line] if audit.center_line else []),
+            *([audit.replay_line] if audit.replay_line else []),
             *([audit.table_line] if audit.table_line else []),
             *([audit.removals_line] if audit.removals_line else []),
             *([_unit_line(audit, audit.unit_column)] if audit.unit_column is not None else []),

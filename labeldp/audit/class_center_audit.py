@@ -4,7 +4,7 @@ Classes are drawn from the probabilities that the center predicts, so the mechan
 it has equal weights. The labels enter through the noised histogram of the classes, of sensitivity 2 as in every
 release, noised class sums of the rows of features, and noised counts of the classes in cells. A changed label moves a
 row of L1 norm at most A, and 1, from one class to another; the noise of both has the sum 0 over the classes and the
-scale of what moves, divided by the part of epsilon. Uses the standard library only; `class_cell_audit` checks what
+scale of what moves, divided by the part of epsilon. Uses the standard library only; `center_replay` checks what
 follows from the noised numbers.
 """
 
@@ -16,8 +16,9 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
+from .center_audit import REPLAYED
 from .class_center_document import ClassCenter, read_class_center
-from .documents import RefusedDocument, printable, read_member
+from .documents import RefusedDocument, printable, read_floats, read_member
 from .row_map_document import ROW_UNIT
 from .weight_runs import rounded_up
 
@@ -28,6 +29,11 @@ _NAME = "class_center.center"
 _BITS = 62
 # Part of what the histogram leaves, for the class sums, in multiples of the grain.
 _SUMS, _GRAIN = Fraction(1, 4), Fraction(1, 1 << 24)
+# Noise beyond this multiple of twice its scale has a probability of about e^-40 for each number: given the sum, the
+# others add up to a symmetric log-concave number, so that a density falls at least as exp(-|v| / (2 scale)).
+_MOST_NOISE = 40
+# Results of floating-point arithmetic that are this close are equal.
+_CLOSE = 1e-9
 
 
 def class_center_problems(mechanism: dict[str, Any]) -> Iterator[str]:
@@ -49,6 +55,38 @@ def class_center_problems(mechanism: dict[str, Any]) -> Iterator[str]:
         totals = [sum(counts) for counts in center.cells.counts]
         if min(totals) < 0 or sum(totals) != center.records:
             yield f"{_NAME}.cells.counts do not add up to {_NAME}.linear.records, with no cell below 0"
+    weights = read_floats({"prior.weights": mechanism["prior"]["weights"]}, "prior.weights")
+    if max(abs(a - b) for a, b in zip(weights, center.shares, strict=True)) > _CLOSE:
+        yield f"prior.weights are not the shares that follow from {_NAME}.counts"
+    yield from _noise_problems(center)
+
+
+def _noise_problems(center: ClassCenter) -> Iterator[str]:
+    """Checks that noised numbers are within those of any labels with their noise."""
+    classes = len(center.counts)
+    limit = _noise_limit(1 / center.budget[0], classes)
+    if min(center.counts) < -limit or max(center.counts) > center.records + limit:
+        yield f"{_NAME}.counts are not those of any labels with their noise"
+    if center.sums:
+        size, most = len(center.sums) * classes, center.records * center.norm
+        limit = _noise_limit(center.norm / center.sums_epsilon, size)
+        constants, totals = center.sums[0], [abs(sum(each)) for each in center.sums]
+        if (
+            min(constants) < -limit
+            or max(constants) > ROW_UNIT * center.records + limit
+            or sum(abs(each) for sums in center.sums for each in sums) > most + size * limit
+            or sum(totals) > most
+        ):
+            yield f"{_NAME}.linear.sums are larger than those of any labels with their noise"
+    if center.cells is not None:
+        counts = center.cells.counts
+        limit = _noise_limit(1 / center.cells.epsilon, len(counts) * classes)
+        if any(min(cell) < -limit or max(cell) > sum(cell) + limit for cell in counts):
+            yield f"{_NAME}.cells.counts are not those of any labels with their noise"
+
+
+def _noise_limit(scale: Fraction, numbers: int) -> float:
+    return float(2 * scale) * (_MOST_NOISE + numbers.bit_length())
 
 
 def _read(mechanism: dict[str, Any]) -> ClassCenter:
@@ -147,8 +185,7 @@ def class_center_lines(mechanism: dict[str, Any]) -> str:
         norm = Fraction(center.norm, ROW_UNIT)
         lines.append(
             f"class sums   of {len(center.sums)} columns of rows, of sensitivity {float(norm)!r}, with noise of scale "
-            f"{float(norm / center.sums_epsilon)!r} for epsilon {float(center.sums_epsilon)!r}; coefficients "
-            "recomputed from them"
+            f"{float(norm / center.sums_epsilon)!r} for epsilon {float(center.sums_epsilon)!r}"
         )
     else:
         lines.append("class sums   none: features would say less than their noise hides")
@@ -158,7 +195,16 @@ def class_center_lines(mechanism: dict[str, Any]) -> str:
         epsilon = center.cells.epsilon
         lines.append(
             f"cells        {len(center.cells.counts)} cells of features: counts of the classes with noise of scale "
-            f"{float(1 / epsilon)!r} for epsilon {float(epsilon)!r}; coefficients and {len(center.cells.leaves)} trees "
-            "recomputed from them"
+            f"{float(1 / epsilon)!r} for epsilon {float(epsilon)!r}; {len(center.cells.leaves)} trees"
         )
     return "\n".join(lines)
+
+
+def class_replay_line(mechanism: dict[str, Any]) -> str:
+    """Line of a report about what was replayed of the center of classes of a mechanism file, which has one."""
+    center = _read(mechanism)
+    parts = [f"coefficients from {len(center.sums)} class sums"] if center.sums else ["that no class sums are released"]
+    if center.cells is not None:
+        trees, cells = len(center.cells.leaves), len(center.cells.counts)
+        parts.append(f"partition of the sample, coefficients and {trees} trees from the counts of {cells} cells")
+    return f"{REPLAYED}{'; '.join(parts)}"

@@ -389,7 +389,8 @@ def _utility(release: ClaimedRelease) -> Iterator[str]:
 def _audited(release: ClaimedRelease) -> Iterator[str]:
     yield (
         "`labeldp audit` passes on the documents of the release: it recomputes certificates, budgets and fingerprints "
-        "with code that the solvers do not share. `labeldp audit RELEASE --data` checks the records as well."
+        "with code that the solvers do not share, and replays with the program's own code what follows from the noised "
+        "numbers of centers. `labeldp audit RELEASE --data` checks the records as well."
     )
     for label in release.labels:
         yield (
