@@ -92,7 +92,9 @@ def test_imports_go_one_way(name: str) -> None:
 def test_the_audit_is_a_leaf_but_for_replays_of_centers() -> None:
     """One module of the audit imports centers, to replay what follows from their noised numbers."""
     audit = {name: imports(name) for name in MODULES if name.startswith("labeldp.audit.")}
-    shared = {name: {other for other in others if not other.startswith("labeldp.audit.")} for name, others in audit.items()}
+    shared = {
+        name: {other for other in others if not other.startswith("labeldp.audit.")} for name, others in audit.items()
+    }
     assert {name for name, others in shared.items() if others} == {"labeldp.audit.center_replay"}
     assert {other.rpartition(".")[0] for other in shared["labeldp.audit.center_replay"]} == {"mechanisms.center"}
 

@@ -8,7 +8,6 @@ the standard library only; `center_replay` checks that all else follows from the
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any

@@ -106,10 +106,11 @@ def _codes_fit(center: ClassCenter, sample: ClassSample) -> bool:
     low = np.where(rows <= -_CLIPPED, -norm, rows - COARSE // 2)
     high = np.where(rows >= _CLIPPED, norm, rows + COARSE // 2 - 1)
     for place, column in enumerate(sample.partition.others, len(sample.partition.features)):
-        ends = low[:, column.place], high[:, column.place]
         if column.logit:
             least, most = dot_bounds(low, high, center.linear.coefficients[:, column.place])
             ends = least // ROW_UNIT, most // ROW_UNIT
+        else:
+            ends = low[:, column.place], high[:, column.place]
         first, last = (np.searchsorted(np.array(column.cuts, np.int64), each, side="right") for each in ends)
         codes = sample.codes[:, place]
         if (codes < first).any() or (codes > last).any():

@@ -267,7 +267,7 @@ def _preprocessing(release: ClaimedRelease) -> Iterator[str]:
             shown = ", ".join(map(code, columns[:_MOST_FEATURES])) or "none"
             more = f" and {len(columns) - _MOST_FEATURES:,} more" if len(columns) > _MOST_FEATURES else ""
             yield f"The model around which {name} is randomized was designed from features alone: {shown}{more}."
-        if file.randomizer.choice is not None:
+        if file.solved is not None and file.solved.choice is not None:
             yield f"The mechanism of {name} was chosen by its errors under the noised histogram: post-processing."
         if file.declared is not None:
             yield f"The mechanism of {name} uses a coarser grid than the {file.declared.labels:,} labels declared."

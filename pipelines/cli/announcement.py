@@ -124,19 +124,19 @@ def announce(request: Request, released: Sequence[ReleasedLabel], key: SigningKe
 
 def _announce_label(released: ReleasedLabel) -> None:
     _, result, mechanism, facts = released
-    binding, randomizer = result.binding, mechanism.randomizer
-    budget, certificate, loss = binding.budget, randomizer.certificate(), loss_named(facts.loss or "squared")
-    delta = "" if randomizer.pure else f" with delta {certificate.delta!r}"
-    under = "the noised histogram" if mechanism.prior_epsilon else "the public prior"
     note = model_note(facts)
     if note is not None:
         print(f"note       {note}")
     _announce_units(result, mechanism)
-    center = f"{mechanism.center_epsilon:.6g} for the center + " if mechanism.center_epsilon else ""
-    of_record = ", of one record" if binding.unit is not None else ""
+    of_record = ", of one record" if result.binding.unit is not None else ""
     if mechanism.class_center is not None:
         _announce_class_center(mechanism, of_record, facts)
         return
+    binding, randomizer = result.binding, mechanism.randomizer
+    budget, certificate, loss = binding.budget, randomizer.certificate(), loss_named(facts.loss or "squared")
+    delta = "" if randomizer.pure else f" with delta {certificate.delta!r}"
+    under = "the noised histogram" if mechanism.prior_epsilon else "the public prior"
+    center = f"{mechanism.center_epsilon:.6g} for the center + " if mechanism.center_epsilon else ""
     parts = f"{center}{budget.prior:.6g} for the histogram + {budget.labels:.6g} for the labels"
     print(f"budget     epsilon {parts}{of_record}")
     if mechanism.center is not None:

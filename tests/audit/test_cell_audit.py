@@ -100,6 +100,12 @@ def fewer_trees(trees):
         trees[key] = [tree for fold in range(3) for tree in each[fold * kept : fold * kept + size]]
 
 
+def move_record(cells):
+    """Another number of records in two cells."""
+    cells["records"][0] += 1
+    cells["records"][-1] -= 1
+
+
 def swap(values, first, second):
     values[first], values[second] = values[second], values[first]
 
@@ -216,12 +222,6 @@ def without_sums(copied):
     release["center_epsilon"] -= spent
     write_document(copied / "release.json", release)
     return copied
-
-
-def move_record(cells):
-    """Another number of records in two cells."""
-    cells["records"][0] += 1
-    cells["records"][-1] -= 1
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@ import json
 
 import numpy as np
 import pytest
-from labeldp.audit.cell_audit import Residuals, cell_problems
-from labeldp.audit.center_audit import read_linear_center
+from labeldp.audit.center_audit import center_sum_problems
 from labeldp.audit.center_predictions import CenterPredictions
+from labeldp.audit.center_replay import linear_replay_problems
 from labeldp.audit.documents import residual_cells
 from labeldp.audit.shard_columns import Column
 from labeldp.mechanisms.center.cell_center import CellCenter, CellTables, design_cells, noised_cells
@@ -15,11 +15,6 @@ from labeldp.mechanisms.center.center_model import center_document
 from labeldp.mechanisms.center.feature_rows import Categories
 from labeldp.mechanisms.center.linear_center import LinearCenter, design_center, moment_sums, noised_sums
 from labeldp.mechanisms.center.residuals import ResidualDomain
-from labeldp.audit.center_audit import center_sum_problems
-from labeldp.audit.center_predictions import CenterPredictions
-from labeldp.audit.center_replay import linear_replay_problems
-from labeldp.audit.documents import residual_cells
-from labeldp.audit.shard_columns import Column
 
 RECORDS = 6000
 

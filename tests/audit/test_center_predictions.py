@@ -15,15 +15,11 @@ from hypothesis import strategies as st
 from labeldp.audit.audit_release import audit_path
 from labeldp.audit.center_audit import center_sum_problems
 from labeldp.audit.center_predictions import CenterPredictions
+from labeldp.audit.center_replay import linear_replay_problems
 from labeldp.audit.shard_columns import Column
 from labeldp.mechanisms.center.center_model import center_document
 from labeldp.mechanisms.center.feature_rows import Categories
 from labeldp.mechanisms.center.linear_center import LinearCenter, design_center, moment_sums, noised_sums
-from labeldp.audit.audit_release import audit_path
-from labeldp.audit.center_audit import center_sum_problems
-from labeldp.audit.center_predictions import CenterPredictions
-from labeldp.audit.center_replay import linear_replay_problems
-from labeldp.audit.shard_columns import Column
 
 from tests.audit.written_files import write_document, write_shard
 

@@ -9,6 +9,7 @@ import shutil
 import struct
 import time
 from fractions import Fraction
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +17,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from labeldp.audit.audit_mechanism import audit_mechanism
+from labeldp.audit.audit_release import audit_path, audit_report
+from labeldp.audit.center_replay import PublishedSplits, class_replay_problems
+from labeldp.audit.class_center_document import read_class_center, sum_zero_variance
+from labeldp.audit.class_predictions import coded_probabilities
+from labeldp.audit.class_probabilities import probabilities_of_column, probabilities_of_messages
+from labeldp.audit.documents import RefusedDocument
+from labeldp.audit.drawn_classes import DrawnClasses
 from labeldp.mechanisms.center.cell_partition import CellTree
 from labeldp.mechanisms.center.class_center import ClassCellDesign, ReleasedClassCells, cells_epsilon
 from labeldp.mechanisms.center.class_document import class_document
@@ -23,14 +32,6 @@ from labeldp.mechanisms.center.class_document import read_class_center as produc
 from labeldp.mechanisms.center.class_logit import LinearClasses
 from labeldp.mechanisms.noise import sum_zero_laplace
 from labeldp.mechanisms.noise.discrete_laplace import ByteStream
-from labeldp.audit.audit_release import audit_path, audit_report
-from labeldp.audit.center_replay import PublishedSplits, class_replay_problems
-from labeldp.audit.class_center_audit import class_center_problems
-from labeldp.audit.class_center_document import read_class_center, sum_zero_variance
-from labeldp.audit.class_predictions import coded_probabilities
-from labeldp.audit.class_probabilities import probabilities_of_column, probabilities_of_messages
-from labeldp.audit.documents import RefusedDocument
-from labeldp.audit.drawn_classes import DrawnClasses
 
 from tests.audit.written_files import write_document, write_shard
 
@@ -211,7 +212,6 @@ ORDER = "in ascending order: their order could hold labels"
 @pytest.mark.parametrize(
     ("edit", "problem"),
     [
-        (lambda center: move(center["counts"], 0, 1), "prior.weights are not the shares that follow"),
         (lambda center: move(center["counts"], 0, 1, 1 << 40), "counts are not those of any labels"),
         (lambda center: move(center["linear"]["sums"][1], 0, 1, 5000), LINEAR),
         (lambda center: move(center["linear"]["sums"][2], 0, 1, 1 << 50), SUMS),
@@ -376,8 +376,12 @@ def test_a_center_without_sums_has_no_coefficients_of_its_own(copied):
     ("path", "value", "problem"),
     [
         (("center_epsilon",), 0.5, "release.center_epsilon is not the sum of those of class_center, rounded up"),
-        (("certified_epsilon",), 0.5, "release.certified_epsilon is below the sum"),
-        (("prior_epsilon",), 0.001, "release.prior_epsilon is not prior.epsilon"),
+        (("certified_epsilon",), 0.5, "release.certified_epsilon is below release.center_epsilon"),
+        (("delta",), 1e-9, "release.delta is not 0"),
+        (("format",), "labeldp-release-1", "release.json is not a release manifest of this mechanism"),
+        (("prior_epsilon",), 0.001, "release.prior_epsilon is there, but mechanism.json has no randomizer"),
+        (("expected_loss",), {}, "release.expected_loss is there, but mechanism.json has no randomizer"),
+        (("mechanism",), "rr", "release.mechanism is there, but mechanism.json has no randomizer"),
         (("class_center", "column"), "other", "release.class_center.column is not that of mechanism.json"),
         (("class_center", "features"), ["a", "b"], "release.class_center.features is not that"),
         (("class_center", "cells"), 900.0, "release.class_center.cells is not that"),
@@ -411,21 +415,24 @@ def test_both_files_have_one_center(copied):
 
 
 @pytest.mark.parametrize(
-    ("member", "value", "problem"),
+    ("change", "problem"),
     [
-        ("mechanism", "rr", "mechanism is not class_center"),
-        ("columns", [[["1", 2]], [["2", 2]]], "the weights beside class_center are not equal"),
-        ("bits", 61, "the weights beside class_center are not equal"),
-        ("parameters", {"more": 1}, "parameters, choice or gap are there"),
-        ("gap", 0.5, "parameters, choice or gap are there"),
-        ("prior", {"weights": [0.5, 0.5], "epsilon": 0.0, "counts": [1, 2]}, "prior beside class_center is not"),
-        ("prior", {"weights": [0.5, 0.5], "epsilon": 0.1}, "prior beside class_center is not"),
+        ({"mechanism": "rr"}, "mechanism is there beside class_center"),
+        ({"prior": {"weights": [0.5, 0.5], "epsilon": 0.0}}, "prior is there beside class_center"),
+        ({"missing_label": "2"}, "missing_label is not one of the classes"),
+        ({"classes": {"values": ["0", "1", "2"], "other": 0}}, "class_center.center.counts are not one for each class"),
+        ({"classes": None}, "classes is not an object"),
+        ({"label": 1}, "label is not"),
+        ({"format": "labeldp-mechanism-1"}, "class_center is there beside a randomizer"),
     ],
 )
-def test_nothing_beside_the_center_holds_labels(mechanisms, member, value, problem):
-    assert list(class_center_problems(mechanisms["two"])) == []
-    found = list(class_center_problems(mechanisms["two"] | {member: value}))
-    assert problem in " | ".join(found)
+def test_nothing_beside_the_center_holds_labels(mechanisms, change, problem):
+    """A document has neither randomizer nor prior; one of another version, with both, is refused."""
+    first = {**json.loads(Path(__file__).with_name("response.json").read_text()), **mechanisms["two"]}
+    first["classes"] = {"values": ["0", "1", "2"], "other": 0}
+    first["labels"] = first["outputs"] = [0.0, 1.0, 2.0]
+    document = (first if "format" in change else mechanisms["two"]) | change
+    assert problem in " | ".join(audit_mechanism(document).problems)
 
 
 def put(document, path, value):
