@@ -16,6 +16,7 @@ from ..mechanisms.analysis.privacy_attacks import (
     largest_advantage_of_all,
 )
 from ..mechanisms.center.center import Center
+from ..mechanisms.center.class_model import DRAWN_BY_CENTER
 from ..mechanisms.core.budget import round_up
 from ..pipelines.cli.exit_codes import FAILURE, SUCCESS, run_command
 from ..pipelines.errors import UsageError
@@ -173,7 +174,7 @@ def _center_lines(claim: Claim, center: Center) -> list[str]:
     bound, of_all = largest_advantage(share, epsilon), largest_advantage_of_all(epsilon)
     guess = f"at most {bound:.4g} for an exact guess, at epsilon {epsilon:.6g}: {share + bound:.4g} with the release, "
     return [
-        _line("mechanism", f"{claim.randomizer.mechanism}: {claimed}"),
+        _line("mechanism", f"{DRAWN_BY_CENTER}: {claimed}"),
         _line("sampler", "the noise and the keyed draws of labeldp"),
         _line("advantage", f"{guess}{share:.4g} from the shares of the classes"),
         _line("", f"at most {of_all:.4g}, whatever is known beside the release"),

@@ -18,8 +18,8 @@ from ..mechanisms.core.label_classes import LabelClasses
 from ..mechanisms.core.prior import Prior
 from ..mechanisms.core.randomizer import Randomizer
 from ..mechanisms.release.unit_bound import UnitBound, spent
-from ..pipelines.spec.class_statement import ClassStatement
 from ..pipelines.spec.label_folders import several_labels
+from ..pipelines.spec.mechanism_file import CENTER_FORMAT, read_mechanism_file
 from ..pipelines.spec.prior_file import parse_prior_release
 
 _LONGEST = 40  # characters of a class
@@ -30,18 +30,18 @@ class Claim:
     """Claims of a mechanism file about its releases, against which the sampler is attacked.
 
     Attributes:
-      randomizer: The randomizer, whose certified epsilon and delta are the claim for the labels.
+      solved: The randomizer, whose certified epsilon and delta are the claim for the labels; None for classes that are
+        drawn from a center.
       prior: The released or public prior.
       prior_epsilon: Claimed epsilon of the released histogram; 0 for a public prior.
       residuals: Residuals of the label domain, some of which the randomizer takes; None for labels without a center.
       unit: Privacy unit; None for single records. Claimed epsilons are those of one record.
       unit_labels: Claimed epsilon and delta of all labels of a unit; None for M times those of one record.
       classes: Classes, of which the labels are the places; None for numbers.
-      center: Center that classes are drawn from, whose parts have the claimed epsilons: the randomizer says nothing of
-        a label. None for any other mechanism.
+      center: Center that classes are drawn from, whose parts have the claimed epsilons. None for any other mechanism.
     """
 
-    randomizer: Randomizer
+    solved: Randomizer | None
     prior: Prior
     prior_epsilon: float
     residuals: ResidualDomain | None = None
@@ -56,6 +56,13 @@ class Claim:
             return f"{label:g}"
         value = self.classes.values[int(label)]
         return f"'{printable(value[:_LONGEST])}{'...' * (len(value) > _LONGEST)}'"
+
+    @property
+    def randomizer(self) -> Randomizer:
+        """The randomizer. Raises ValueError for classes that are drawn from a center: they have none."""
+        if self.solved is None:
+            raise ValueError("classes that are drawn from a center have no randomizer")
+        return self.solved
 
     @property
     def epsilon(self) -> float:
@@ -142,14 +149,16 @@ def read_claim(path: str, name: str) -> Claim:
     file = (target if target.is_dir() else target.parent) / "mechanism.json" if released else target
     text = file.read_text(encoding="utf-8")
     try:
-        randomizer = Randomizer.from_json(text)
         document = json.loads(text)
+        if document["format"] == CENTER_FORMAT:
+            made = read_mechanism_file(str(file))
+            assert made.class_center is not None
+            center = made.class_center.center
+            return Claim(None, made.prior, 0.0, unit=made.unit, classes=made.classes, center=center)
+        randomizer = Randomizer.from_json(text)
         noised, residuals, unit, unit_labels, classes = document.get("prior"), None, None, None, None
         if "classes" in document:
             classes = LabelClasses(tuple(document["classes"]["values"]), document["classes"]["other"])
-        center = None
-        if classes is not None and "class_center" in document:
-            center = ClassStatement.from_document(document["class_center"], len(classes)).center
         if "unit" in document:
             stated = document["unit"]
             unit = UnitBound(stated["column"], stated["max_records"])
@@ -168,7 +177,7 @@ def read_claim(path: str, name: str) -> Claim:
             )
         epsilon, *_ = parse_prior_release(noised)
         prior = Prior(randomizer.labels, np.array(noised["weights"], np.float64))
-        return Claim(randomizer, prior, epsilon, residuals, unit, unit_labels, classes, center)
+        return Claim(randomizer, prior, epsilon, residuals, unit, unit_labels, classes)
     except (KeyError, TypeError, AttributeError):
         raise ValueError(f"{name}: the prior must be an object with weights and an epsilon") from None
     except ValueError as error:

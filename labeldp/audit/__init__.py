@@ -1,1 +1,1 @@
-"""Audit of mechanism files and releases: a second implementation that shares no code with the solvers."""
+"""Audit of mechanism files and releases: a second implementation of what privacy rests on, and a replay of centers."""

@@ -59,7 +59,9 @@ def audit_data(data: Path, release: dict[str, Any], mechanism: dict[str, Any]) -
     """
     shards = release["shards"]
     column: str | None = None
-    outputs: _Outputs | _CenteredOutputs = _Outputs(np.array(mechanism["outputs"], np.float64))
+    drawn = len(mechanism["classes"]["values"]) if CLASS_CENTER in mechanism else 0
+    places = range(drawn) if drawn else mechanism["outputs"]
+    outputs: _Outputs | _CenteredOutputs = _Outputs(np.array(places, np.float64))
     if "center" in mechanism:
         center = read_center(mechanism)
         column = center["center.column"]
@@ -68,9 +70,8 @@ def audit_data(data: Path, release: dict[str, Any], mechanism: dict[str, Any]) -
     units = UnitRecords(mechanism["unit"]["max_records"]) if bounded else None
     unit = mechanism["unit"]["column"] if bounded else None
     classes = ClassLabels(mechanism["classes"]["values"]) if "classes" in mechanism else None
-    drawn = 0
-    if CLASS_CENTER in mechanism:
-        column, drawn = mechanism[CLASS_CENTER]["column"], len(mechanism["labels"])
+    if drawn:
+        column = mechanism[CLASS_CENTER]["column"]
     reader = ShardReader(release["label"], column, unit=unit, classes=classes, drawn=drawn)
     predictions = _predictions(mechanism, not next(iter(shards)).endswith(".parquet"))
     if predictions is not None:
@@ -87,7 +88,7 @@ def audit_data(data: Path, release: dict[str, Any], mechanism: dict[str, Any]) -
     if classes is not None:
         problems += classes.problems()
     problems += letter_problems(data.parent, release)
-    reason = _unknown_prior(release, mechanism)
+    reason = "" if drawn else _unknown_prior(release, mechanism)
     if isinstance(predictions, CenterPredictions) and predictions.cells is not None and not reason:
         # Records without a usable label may be in the sample of features, but are in no shard.
         problems += predictions.cells.problems(release["records_without_label"], removed_records(release))

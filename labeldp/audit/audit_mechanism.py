@@ -1,8 +1,9 @@
 """Second implementation of the certificate: audits a mechanism file from its integers.
 
-It imports the standard library only, and numpy for the cells of a center and for a center of classes, so that a mistake
-in the solvers cannot affect the audit. Every check of the certificate is decided in exact integers and rationals; a
-float in a file stands for the rational number that it represents. Input files are untrusted.
+It imports the standard library only, so that a mistake in the solvers cannot affect the audit. Every check of the
+certificate is decided in exact integers and rationals; a float in a file stands for the rational number that it
+represents. Input files are untrusted. What follows from the noised numbers of a center is replayed with the program's
+own code, by `center_replay` alone.
 
 A mechanism file gives integers W with P(output c | label y) = W[y, c] / 2^bits. Its true epsilon is ln of the largest
 ratio, over outputs and pairs of labels, of two weights for one output. A file with a delta claims (epsilon, delta)-DP
@@ -23,9 +24,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from .center_audit import center_line, center_sum_problems, read_linear_center
+from .center_audit import center_line, center_sum_problems, linear_replay_line, read_linear_center
 from .class_audit import check_places, class_problems, classes_line, read_classes
-from .class_center_audit import CLASS_CENTER, class_center_lines
+from .class_center_audit import CLASS_CENTER, class_center_lines, class_center_problems, class_replay_line
+from .class_center_document import read_class_center
 from .documents import (
     RefusedDocument,
     public_domain,
@@ -41,7 +43,8 @@ from .documents import (
 )
 from .weight_runs import largest_divergence, largest_ratio, ln_at_most, ln_rounded_up, rounded_up, tally_columns
 
-MECHANISM_FORMAT = "labeldp-mechanism-1"
+MECHANISM_FORMAT, CENTER_MECHANISM_FORMAT = "labeldp-mechanism-1", "labeldp-mechanism-2"
+"""Formats of mechanism files: with a randomizer, and with a center that classes are drawn from."""
 
 _NAME = re.compile(r"[A-Za-z0-9_.+-]{1,64}")  # the report prints it: a line break could forge a verdict
 _CANDIDATE = re.compile(r"[A-Za-z0-9_.+:=-]{1,64}")
@@ -61,7 +64,8 @@ class Audit:
 
     Attributes:
       problems: Failed checks, one line each; empty if and only if every check holds.
-      mechanism: Name of the mechanism, as stated.
+      mechanism: Name of the mechanism, as stated; empty for classes that are drawn from a center, whose epsilons of
+        the randomizer are 0.
       labels: Number of labels.
       outputs: Number of outputs.
       bits: Binary logarithm of the sum of a row of weights.
@@ -71,15 +75,17 @@ class Audit:
       ratio: Largest ratio of two weights for one output, >= 1; None where a row does not sum to 2^bits or a
         probability is 0.
       max_bias: Largest |E[output] - label|, rounded up, in units of the label; without a meaning for classes.
-      fingerprint: Hash of bits, columns, labels and outputs, 64 hexadecimal digits.
+      fingerprint: Hash of bits, columns, labels and outputs, or of the center that classes are drawn from; 64
+        hexadecimal digits.
       requested_delta: As stated; 0 for pure DP.
       certified_delta: As stated; 0 for pure DP.
       delta: For (epsilon, delta)-DP, the least float >= the true delta at certified_epsilon.
       center_line: Line of the report about the center; empty without one.
+      replay_line: Line of the report about what was replayed with the program's own code; empty without a center.
       table_line: Line of the report about the table of the input; empty without one.
       removals_line: Line of the report about records that were removed since; empty without any.
       classes_line: Line of the report about the classes, whose places labels and outputs are; empty for numbers.
-      drawn_from_center: True if classes are drawn from a center, and no label is randomized by itself.
+      drawn_from_center: True if classes are drawn from a center: there is no randomizer.
       records_per_unit: Largest number of records of a privacy unit, as stated. Epsilons and deltas of the mechanism are
         those of one record.
       unit_column: Column that names the unit, as stated; None for single records.
@@ -107,6 +113,7 @@ class Audit:
     certified_delta: float = 0.0
     delta: float = 0.0
     center_line: str = ""
+    replay_line: str = ""
     table_line: str = ""
     removals_line: str = ""
     classes_line: str = ""
@@ -138,6 +145,8 @@ def audit_document(document: dict[str, Any]) -> Audit:
 
     Raises RefusedDocument if the document, as json.loads reads it, does not have the shape of a mechanism file.
     """
+    if isinstance(document, dict) and document.get("format") == CENTER_MECHANISM_FORMAT:
+        return _audit_class_center(document)
     if not isinstance(document, dict) or document.get("format") != MECHANISM_FORMAT:
         raise RefusedDocument(f"this is not a mechanism file: its format is not {MECHANISM_FORMAT}")
     name, bits = read_member(document, "mechanism", str), read_member(document, "bits", int)
@@ -191,20 +200,18 @@ def audit_document(document: dict[str, Any]) -> Audit:
     if "prior" in document:
         problems += _prior_problems(read_member(document, "prior", dict), len(labels), "center" in document)
         problems += _missing_problems(document, labels)
-    if CLASS_CENTER in document and classes is None:
-        raise RefusedDocument("class_center is there, but labels are no classes")
+    if CLASS_CENTER in document:
+        raise RefusedDocument("class_center is there beside a randomizer")
     if classes is not None:
         problems += class_problems(document)
     if "center" in document:
         problems += _center_problems(read_center(document)["center.domain"], labels)
         problems += center_sum_problems(document)
-        problems += _cell_problems(document)
     if "declared_grid" in document:
         problems += _grid_problems(document, public_domain(document, labels))
-    if CLASS_CENTER in document and not problems:
-        from .class_cell_audit import class_cell_problems
-
-        problems += class_cell_problems(document)
+    replayed = ""
+    if not problems:
+        problems, replayed = _replay(document)
     signed = {"bits": bits, "columns": columns, "labels": labels, "outputs": outputs}
     canonical = json.dumps(signed, sort_keys=True, separators=(",", ":"))
     fingerprint = hashlib.blake2b(canonical.encode(), digest_size=32).hexdigest()
@@ -225,9 +232,9 @@ def audit_document(document: dict[str, Any]) -> Audit:
         requested_delta=float(requested_delta),
         certified_delta=0.0 if pure else float(read_nonnegative(certificate, "certificate.delta")),
         delta=rounded_up(delta),
-        center_line=center_line(document) or class_center_lines(document),
+        center_line=center_line(document),
+        replay_line=replayed,
         classes_line="" if classes is None else classes_line(classes),
-        drawn_from_center=CLASS_CENTER in document,
         records_per_unit=records_per_unit(document),
         unit_column=document["unit"]["column"] if "unit" in document else None,
         unit_labels=_unit_labels(document),
@@ -311,7 +318,7 @@ def _missing_problems(document: dict[str, Any], labels: list[float]) -> Iterator
         domain = public_domain(document, labels)
         if type(missing) not in (int, float) or not domain[0] <= missing <= domain[-1]:
             yield "prior.missing_label is not a number within the label domain"
-    if document["prior"].get("epsilon") == 0 and not {"center", CLASS_CENTER} & document.keys():
+    if document["prior"].get("epsilon") == 0 and "center" not in document:
         yield "prior.epsilon is 0, but prior.missing_label says what labels were counted as"
 
 
@@ -324,13 +331,46 @@ def _center_problems(domain: list[float], labels: list[float]) -> Iterator[str]:
         yield "labels are not consecutive residuals of center.domain"
 
 
-def _cell_problems(document: dict[str, Any]) -> Iterator[str]:
-    """Checks what follows from the sums of cells of a center; numpy is loaded only where there are some."""
-    linear = read_linear_center(document)
-    if linear is not None and linear["center.linear.cells"] is not None:
-        from .cell_audit import cell_problems
+def _replay(document: dict[str, Any]) -> tuple[list[str], str]:
+    """Replays the center of a document without other problems: what does not follow, or the line of the report.
 
-        yield from cell_problems(linear)
+    The program's own code is loaded only where there is a center.
+    """
+    linear = read_linear_center(document)
+    if linear is None:
+        return [], ""
+    from .center_replay import linear_replay_problems
+
+    problems = list(linear_replay_problems(document["center"]["linear"]))
+    return problems, "" if problems else linear_replay_line(linear)
+
+
+def _audit_class_center(document: dict[str, Any]) -> Audit:
+    """Audits a mechanism file whose classes are drawn from a center: it has no randomizer, and no prior."""
+    classes, center = read_classes(document), read_class_center(document)
+    if classes is None or center is None:
+        raise RefusedDocument(f"classes or {CLASS_CENTER} is missing")
+    read_member(document, "label", str)
+    problems = list(class_center_problems(document))
+    if not problems:
+        from .center_replay import class_replay_problems
+
+        problems = list(class_replay_problems(document[CLASS_CENTER]["center"]))
+    return Audit(
+        problems=tuple(problems),
+        labels=len(classes.values),
+        requested_epsilon=0.0,
+        certified_epsilon=0.0,
+        epsilon=0.0,
+        max_bias=0.0,
+        fingerprint=center.fingerprint,
+        center_line=class_center_lines(document),
+        replay_line="" if problems else class_replay_line(document),
+        classes_line=classes_line(classes),
+        drawn_from_center=True,
+        records_per_unit=records_per_unit(document),
+        unit_column=document["unit"]["column"] if "unit" in document else None,
+    )
 
 
 def _grid_problems(document: dict[str, Any], domain: list[float]) -> Iterator[str]:

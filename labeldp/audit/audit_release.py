@@ -12,7 +12,7 @@ from typing import Any
 
 from .audit_mechanism import Audit, audit_document, audit_mechanism
 from .class_center_audit import CLASS_CENTER
-from .document_members import CENTER, LABELS, MECHANISM, RELEASE, written_problems
+from .document_members import CENTER, CENTER_MECHANISM, LABELS, MECHANISM, RELEASE, written_problems
 from .document_members import CLASS_CENTER as CLASS_CENTER_FILE
 from .documents import RefusedDocument, load_document, printable
 from .manifest_audit import (
@@ -33,7 +33,7 @@ from .signature_audit import SIGNATURE_NAME, Digest, Signer, signature_report
 from .table_statement import table_line, table_problems
 from .weight_runs import rounded_up
 
-RELEASE_FORMAT = "labeldp-release-1"
+RELEASE_FORMAT, CENTER_RELEASE_FORMAT = "labeldp-release-1", "labeldp-release-2"
 CENTER_FORMAT = "labeldp-center-1"
 
 
@@ -86,7 +86,7 @@ def _audit_path(path: str, data: bool, signed: bool) -> Audit:
         if target.is_dir():
             return _audit_release(target, load_document(target / "release.json"), data)
         document = load_document(target)
-        if document.get("format") in (RELEASE_FORMAT, LABELS_FORMAT):
+        if document.get("format") in (RELEASE_FORMAT, CENTER_RELEASE_FORMAT, LABELS_FORMAT):
             return _audit_release(target.parent, document, data)
         if data or signed:
             raise NoRecords
@@ -106,8 +106,9 @@ def _audit_release(folder: Path, manifest: dict[str, Any], data: bool) -> Audit:
         return _audit_labels(folder, manifest, data)
     mechanism = load_document(folder / "mechanism.json")
     audit = audit_document(mechanism)
-    if manifest.get("format") != RELEASE_FORMAT:
-        raise RefusedDocument(f"release.json is not a release manifest: its format is not {RELEASE_FORMAT}")
+    expected = CENTER_RELEASE_FORMAT if audit.drawn_from_center else RELEASE_FORMAT
+    if manifest.get("format") != expected:
+        raise RefusedDocument(f"release.json is not a release manifest of this mechanism: its format is not {expected}")
     place = manifest.get("data", "data")
     if place not in ("data", LABEL_DATA):
         raise RefusedDocument("release.data is neither data nor that of a release of several labels")
@@ -138,14 +139,16 @@ def _audit_release(folder: Path, manifest: dict[str, Any], data: bool) -> Audit:
         problems, lines = audit_data(shards, manifest, mechanism)
     # The last of all checks: what the members say is known by now.
     problems = problems or (
-        *written_problems(folder / "mechanism.json", mechanism, MECHANISM),
+        *written_problems(
+            folder / "mechanism.json", mechanism, CENTER_MECHANISM if audit.drawn_from_center else MECHANISM
+        ),
         *written_problems(folder / "release.json", manifest, RELEASE),
     )
     return dataclasses.replace(
         audit,
         problems=problems,
         total_epsilon=float(manifest["epsilon"]),
-        prior_epsilon=float(manifest["prior_epsilon"]),
+        prior_epsilon=float(manifest.get("prior_epsilon", 0.0)),
         center_epsilon=float(center_epsilon(mechanism)),
         table_line="" if problems else table_line(manifest),
         removals_line="" if problems else removals_line(manifest),
@@ -209,6 +212,7 @@ def audit_report(audit: Audit) -> str:
             audit.classes_line or bias,
             f"fingerprint  {audit.fingerprint}",
             *([audit.center_line] if audit.center_line else []),
+            *([audit.replay_line] if audit.replay_line else []),
             *([audit.table_line] if audit.table_line else []),
             *([audit.removals_line] if audit.removals_line else []),
             *([_unit_line(audit, audit.unit_column)] if audit.unit_column is not None else []),
@@ -220,7 +224,8 @@ def audit_report(audit: Audit) -> str:
         prior, center = (
             rounded_up(most * Fraction(part or 0.0)) for part in (audit.prior_epsilon, audit.center_epsilon)
         )
-        spent = f"{prior!r} for the prior" + (f" and {center!r} for the center" if center else "")
+        parts = [] if audit.drawn_from_center else [f"{prior!r} for the prior"]
+        spent = " and ".join([*parts, *([f"{center!r} for the center"] if center else [])])
         lines.append(f"release      total epsilon {audit.total_epsilon!r}{units}, including {spent}")
     lines += audit.data_lines
     if audit.signature_line:
@@ -232,10 +237,8 @@ def audit_report(audit: Audit) -> str:
 def _randomizer_lines(audit: Audit) -> list[str]:
     """Lines of the report about the integer weights."""
     labels = "classes" if audit.classes_line else "labels"
-    if audit.drawn_from_center and audit.epsilon == 0:
-        return [
-            f"mechanism    {audit.mechanism}: {audit.labels} {labels}, drawn from a center; no label is read for a draw"
-        ]
+    if audit.drawn_from_center:
+        return [f"mechanism    none: {audit.labels} classes are drawn from a center; no label is read for a draw"]
     delta = f"at most {audit.delta!r}; certified {audit.certified_delta!r}, requested {audit.requested_delta!r}"
     ratio = "unbounded" if audit.ratio is None else f"{audit.ratio.numerator}/{audit.ratio.denominator}"
     return [
@@ -250,6 +253,8 @@ def _randomizer_lines(audit: Audit) -> list[str]:
 
 def _unit_line(audit: Audit, column: str) -> str:
     most = audit.records_per_unit
+    if audit.drawn_from_center:
+        return f"unit         column '{printable(column)}', at most {most} {'record' if most == 1 else 'records'} each"
     spent = rounded_up(most * Fraction(audit.certified_epsilon))
     delta = rounded_up(most * Fraction(audit.certified_delta))
     if audit.unit_labels is not None:

@@ -16,7 +16,6 @@ import numpy as np
 
 from .cell_document import DEPTH, Cells, CodedColumn
 from .shard_columns import Column
-from .tree_audit import cells_of
 
 
 def codes_of_cuts(coded: CodedColumn, values: np.ndarray) -> np.ndarray:
@@ -166,6 +165,26 @@ class SampledRecords:
     def fit(self, others: int) -> bool:
         """True if the sample may be one of these records and of others."""
         return int(np.maximum(self._open, 0).sum()) <= others + self._uncertain
+
+
+def cells_of(nodes: Sequence[tuple[int, int, int]], codes: np.ndarray) -> np.ndarray:
+    """Finds the cells of records whose codes have shape (d, n), integers; the result has shape (n,)."""
+    found = np.zeros(codes.shape[1], np.intp)
+    numbers = {node: place for place, node in enumerate(_leaves(nodes))}
+    members = {0: np.arange(codes.shape[1])}
+    # Children come after their node.
+    for node, (column, cut, child) in enumerate(nodes):
+        own = members.pop(node)
+        if child == node:
+            found[own] = numbers[node]
+            continue
+        second = codes[column, own] >= cut
+        members[child], members[child + 1] = own[~second], own[second]
+    return found
+
+
+def _leaves(nodes: Sequence[tuple[int, int, int]]) -> list[int]:
+    return [node for node, (_, _, child) in enumerate(nodes) if child == node]
 
 
 def leaf_of(codes: np.ndarray, columns: Sequence[int], cuts: Sequence[int]) -> np.ndarray:

@@ -1,24 +1,23 @@
-"""Second implementation of centers: the sums and coefficients of a linear center.
+"""Second implementation of centers: the noised numbers of a linear center and of its cells.
 
-The labels enter a linear center through its noised sums alone, so the coefficients must follow from them: a dishonest
-party could encode labels in coefficients of its own. They are the posterior mean of a linear regression whose prior
-variances and moments are public; docs/mechanisms/linear_center.md has the formula. Every sum, product and quotient is
-a float operation in the order that the formula's document prescribes, so the coefficients are equal bit by bit.
-
-A linear center may have cells; `cell_audit` checks what follows from their noised sums.
+The labels enter a linear center through its noised sums, and its cells through a noised histogram of the residuals and
+noised sums of the residuals, clipped to a range, of each cell. Their scales, epsilons and bounds are checked here, with
+the standard library only; `center_replay` checks that all else follows from them.
 """
 
 from __future__ import annotations
 
 import itertools
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any
 
 from .cell_document import Cells, read_cells, read_integers
 from .documents import RefusedDocument, printable, read_count, read_member, read_nonnegative
 from .row_map_document import ROW_UNIT, read_row_map
+
+REPLAYED = "replayed     with the program's own code: "
+"""Start of the line of a report about what `center_replay` has checked."""
 
 COEFFICIENT_UNIT = 1 << 16
 """Coefficients are integer multiples of 1 / COEFFICIENT_UNIT."""
@@ -26,21 +25,6 @@ COEFFICIENT_UNIT = 1 << 16
 _MOST_SAMPLE, _MOST_LABELS, _MOST_COEFFICIENT = 1 << 14, 1 << 20, 1 << 36
 _LEAST_SIGNAL = 1e-30
 _KEYS = ("encoders", "weights", "norm", "epsilon", "gram", "sampled", "signal", "records", "labels", "sums")
-# A priori, labels are uniform: their variance in squared units of the range.
-_VARIANCE = 1 / 12
-# Multiples of the prior variances of coefficients of which the likeliest is taken: 1e-3 to 30 in 40 equal ratios.
-_STRENGTHS = """
-    0x1.0624dd2f1a9fcp-10 0x1.55755ef35e8dep-10 0x1.bcc53967ade48p-10 0x1.21ab946716095p-9 0x1.7950256351b3cp-9
-    0x1.eb7922e43f54cp-9 0x1.40163afff572cp-8 0x1.a0eebb478bb6fp-8 0x1.0f8a3c2553579p-7 0x1.61b2833c0f04ap-7
-    0x1.ccb654e54917cp-7 0x1.2c0d8659b1574p-6 0x1.86d647ed82aaap-6 0x1.fd16c6fc3fe40p-6 0x1.4b8f4566c8358p-5
-    0x1.afe067c508fc1p-5 0x1.1945d2380545bp-4 0x1.6e5ff47b3698ep-4 0x1.dd39b7a7fddcdp-4 0x1.36cebcf83c781p-3
-    0x1.94d8823189f9ap-3 0x1.07ab073c568ebp-2 0x1.577195638c6eep-2 0x1.bf5b33bb5e95bp-2 0x1.235ab67e73b7ap-1
-    0x1.7b81b92278deep-1 0x1.ee549fe7085f0p-1 0x1.41f2a26b5cab5p+0 0x1.a35b46d47efe6p+0 0x1.111e62407d980p+1
-    0x1.63c0f0e93deadp+1 0x1.cf64095fa70f4p+1 0x1.2dcc1c6abe876p+2 0x1.891bfc92950dep+2 0x1.00063dfabf7e4p+3
-    0x1.4d7cc030c9d47p+3 0x1.b263314b684eep+3 0x1.1ae874b2d7fe8p+4 0x1.7081408a2a40ep+4 0x1.e000000000000p+4
-""".split()  # noqa: SIM905
-# The likelihood has a logarithm, which libraries round in several ways: factors this close to the likeliest are equal.
-_CLOSE = 1e-9
 # Noise beyond this multiple of its scale has a probability of e^-40 for each sum.
 _MOST_NOISE = 40
 
@@ -86,7 +70,7 @@ def read_linear_center(mechanism: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def center_sum_problems(mechanism: dict[str, Any]) -> Iterator[str]:
-    """Checks the noised sums and the coefficients of a linear center.
+    """Checks the noised numbers of a linear center and of its cells.
 
     Yields one line for each failed check; none without a linear center. Raises RefusedDocument as `read_linear_center`
     does.
@@ -102,8 +86,26 @@ def center_sum_problems(mechanism: dict[str, Any]) -> Iterator[str]:
         most = linear["center.linear.records"] * (steps - 1)
         if abs(sums[0]) > most * ROW_UNIT + noise or sum(map(abs, sums)) > most * norm + len(sums) * noise:
             yield "center.linear.sums are larger than those of any labels with their noise"
-    if linear["center.linear.coefficients"] not in list(_coefficients(linear)):
-        yield "center.linear.coefficients do not follow from its sums: they could hold labels"
+    if linear["center.linear.cells"] is not None:
+        yield from _cell_problems(linear["center.linear.cells"], linear["center.linear.records"])
+
+
+def _cell_problems(cells: Cells, most: int) -> Iterator[str]:
+    """Checks the noised numbers of cells of at most so many records."""
+    records = sum(cells.records)
+    if records > most:
+        yield "center.linear.cells.records are more than center.linear.records"
+    noise = (len(cells.counts).bit_length() + _MOST_NOISE) * 2 / cells.histogram_epsilon
+    if min(cells.counts) < -noise or max(cells.counts) > records + noise:
+        yield "center.linear.cells.counts are not those of any labels with their noise"
+    if cells.sums:
+        low, high = cells.ends
+        noise = (len(cells.sums).bit_length() + _MOST_NOISE) * (high - low) / cells.sums_epsilon
+        if any(
+            not low * count - noise <= total <= high * count + noise
+            for total, count in zip(cells.sums, cells.records, strict=True)
+        ):
+            yield "center.linear.cells.sums are larger than those of any labels with their noise"
 
 
 def center_line(mechanism: dict[str, Any]) -> str:
@@ -121,10 +123,23 @@ def center_line(mechanism: dict[str, Any]) -> str:
         return f"center       column '{column}': one label for all records, without any sum of labels"
     epsilon, features = linear["center.linear.epsilon"], len(linear["center.linear.features"])
     return (
-        f"center       column '{column}', linear in {features} features: coefficients recomputed from {len(sums)} "
-        f"sums, of sensitivity 2 ({labels} - 1) {norm} = {2 * (labels - 1) * norm}, with noise of scale "
+        f"center       column '{column}', linear in {features} features: {len(sums)} sums, "
+        f"of sensitivity 2 ({labels} - 1) {norm} = {2 * (labels - 1) * norm}, with noise of scale "
         f"{float(_noise_scale(linear))!r} for epsilon {epsilon!r}{_cells_line(linear['center.linear.cells'])}"
     )
+
+
+def linear_replay_line(linear: dict[str, Any]) -> str:
+    """Line of a report about what was replayed of a linear center, of `read_linear_center`; empty without sums."""
+    sums, cells = linear["center.linear.sums"], linear["center.linear.cells"]
+    if not sums:
+        return ""
+    parts = f"coefficients from {len(sums)} sums"
+    if cells is not None and cells.sums:
+        parts += f", range and {len(cells.leaves)} trees from the histogram and {len(cells.sums)} sums of cells"
+    elif cells is not None:
+        parts += ", and from the histogram that no sums of cells are released"
+    return f"{REPLAYED}{parts}"
 
 
 def _cells_line(cells: Cells | None) -> str:
@@ -138,7 +153,7 @@ def _cells_line(cells: Cells | None) -> str:
     return (
         f"\ncells        {len(cells.records)} cells of features: sums of residuals clipped to {low}..{high} steps, of "
         f"sensitivity {high - low}, with noise of scale {float((high - low) / epsilon)!r} for epsilon "
-        f"{float(epsilon)!r}; {histogram}; {len(cells.leaves)} trees recomputed from the sums"
+        f"{float(epsilon)!r}; {histogram}; {len(cells.leaves)} trees"
     )
 
 
@@ -165,102 +180,3 @@ def _check_gram(found: dict[str, Any], size: int) -> None:
         for i, j in itertools.combinations(range(size), 2)
     ):
         raise RefusedDocument("center.linear.gram is not a matrix of inner products")
-
-
-class LikelySystem(NamedTuple):
-    """Regression of a linear center for one of the likeliest strengths of its prior, in steps of the label domain.
-
-    Attributes:
-      gram: Moments of the rows.
-      moments: Noised moments of rows and labels.
-      noise: Variance of their noise.
-      prior: Prior variances of the coefficients.
-      coefficients: The posterior mean, rounded.
-    """
-
-    gram: list[list[float]]
-    moments: list[float]
-    noise: float
-    prior: list[float]
-    coefficients: list[int]
-
-
-def _coefficients(linear: dict[str, Any]) -> Iterator[list[int]]:
-    """The coefficients for the likeliest strength of the prior; and those for any other one that is as likely."""
-    if not linear["center.linear.sums"]:
-        yield [0]
-    for system in likely_systems(linear):
-        yield system.coefficients
-
-
-def likely_systems(linear: dict[str, Any]) -> Iterator[LikelySystem]:
-    """Solves the regression of a linear center for the likeliest strength of the prior, and any that is as likely."""
-    sums, labels, sampled, records, signal = (
-        linear[f"center.linear.{key}"] for key in ("sums", "labels", "sampled", "records", "signal")
-    )
-    if not sums:
-        return
-    gram = [[float(value) / float(ROW_UNIT**2 * sampled) for value in row] for row in linear["center.linear.gram"]]
-    unit = 2 * ROW_UNIT * records
-    moments, error = [each / unit for each in sums], float(_noise_scale(linear)) / unit
-    noise = 2 * (error * error)
-    prior = [value * float((labels - 1) ** 2) for value in signal]
-    if not gram[0][0] or not noise:
-        return
-    centered = [moment - row[0] * moments[0] / gram[0][0] for moment, row in zip(moments[1:], gram[1:], strict=True)]
-    factors = [float.fromhex(factor) for factor in _STRENGTHS]
-    likelihoods = [_likelihood(centered, [factor * value + noise for value in prior]) for factor in factors]
-    most = max(likelihoods, default=-math.inf)
-    for factor, likelihood in zip(factors, likelihoods, strict=True):
-        if likelihood >= most - _CLOSE * (1 + abs(most)):
-            variances = [_VARIANCE * (labels - 1) ** 2, *(v * factor for v in prior)]
-            found = _posterior_mean(gram, moments, noise, variances)
-            if all(map(math.isfinite, found)):
-                scaled = [round(value * COEFFICIENT_UNIT) for value in found]
-                coefficients = [min(max(value, -_MOST_COEFFICIENT), _MOST_COEFFICIENT) for value in scaled]
-                yield LikelySystem(gram, moments, noise, variances, coefficients)
-
-
-def _likelihood(moments: Sequence[float], variances: Sequence[float]) -> float:
-    return -math.fsum(
-        math.log(variance) + moment * moment / variance for moment, variance in zip(moments, variances, strict=True)
-    )
-
-
-def _posterior_mean(gram: list[list[float]], moments: list[float], noise: float, prior: list[float]) -> list[float]:
-    """Solves (G G / noise + diag(1 / prior)) x = G moments / noise by elimination without pivoting."""
-    size = len(moments)
-    work = []
-    for i, row in enumerate(gram):
-        normal = [_in_order([row[k] * gram[k][j] for k in range(size)]) / noise for j in range(size)]
-        normal[i] += 1 / prior[i]
-        work.append([*normal, _blockwise([g * moment for g, moment in zip(row, moments, strict=True)]) / noise])
-    try:
-        for i, pivot in enumerate(work):
-            for row in work[i + 1 :]:
-                quotient = row[i] / pivot[i]
-                for j in range(i, size + 1):
-                    row[j] -= quotient * pivot[j]
-        found = [0.0] * size
-        for i in reversed(range(size)):
-            known = _blockwise([a * b for a, b in zip(work[i][i + 1 : size], found[i + 1 :], strict=True)])
-            found[i] = (work[i][size] - known) / work[i][i]
-    except ZeroDivisionError:
-        return [math.nan]
-    return found
-
-
-def _in_order(terms: list[float]) -> float:
-    total = terms[0]
-    for term in terms[1:]:
-        total += term
-    return total
-
-
-def _blockwise(terms: list[float]) -> float:
-    """Adds at most 128 terms as the format prescribes: eight partial sums of every eighth term, then the rest."""
-    if len(terms) < 8:
-        return _in_order([0.0, *terms])
-    whole = len(terms) - len(terms) % 8
-    a, b, c, d, e, f, g, h = (_in_order(terms[i:whole:8]) for i in range(8))
-    return _in_order([((a + b) + (c + d)) + ((e + f) + (g + h)), *terms[whole:]])

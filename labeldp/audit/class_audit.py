@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from .class_center_audit import CLASS_CENTER, center_budget, class_center_problems, noised_counts
+from .class_center_audit import CLASS_CENTER, center_budget, class_shares, noised_counts
 from .documents import RefusedDocument, printable, read_floats, read_member, read_nonnegative
 from .weight_runs import read_spans
 
@@ -72,10 +72,8 @@ def check_places(classes: Classes, labels: list[float], outputs: list[float]) ->
 
 
 def class_problems(mechanism: dict[str, Any]) -> Iterator[str]:
-    """Checks that a mechanism file of classes has nothing that only labels that are numbers have."""
-    if CLASS_CENTER in mechanism:
-        yield from class_center_problems(mechanism)
-    elif mechanism["mechanism"] not in _MECHANISMS:
+    """Checks that a mechanism file of randomized classes has nothing that only labels that are numbers have."""
+    if mechanism["mechanism"] not in _MECHANISMS:
         yield f"mechanism is not one of classes: {' or '.join(_MECHANISMS)}"
     if read_member(mechanism, "rounding", str) != "nearest":
         yield "rounding is not nearest: places of classes are not rounded"
@@ -89,15 +87,14 @@ def class_statement_problems(release: dict[str, Any], mechanism: dict[str, Any])
         yield "release.classes are not those of mechanism.json"
     if "classes" not in mechanism:
         return
-    if "release.max_bias" in release:
-        yield "release.max_bias is there, but places of classes have no bias"
     if release.get("release.loss") not in (None, _LOSS):
         yield f"release.loss is not {_LOSS}, that of classes"
-    losses = read_member(release, "release.expected_loss", dict)
     if CLASS_CENTER in mechanism:
-        if losses:
-            yield "release.expected_loss is there, but the weights of mechanism.json draw no class"
-    elif set(losses) != {_LOSS}:
+        return
+    if "release.max_bias" in release:
+        yield "release.max_bias is there, but places of classes have no bias"
+    losses = read_member(release, "release.expected_loss", dict)
+    if set(losses) != {_LOSS}:
         yield f"release.expected_loss does not have exactly {_LOSS}"
     elif not math.isclose(_stated_loss(losses), _expected_loss(mechanism), rel_tol=_LOSS_ERROR, abs_tol=_LOSS_ERROR**2):
         yield f"release.expected_loss.{_LOSS} is not that of the weights under the prior"
@@ -121,12 +118,11 @@ def _expected_loss(mechanism: dict[str, Any]) -> float:
 
 def class_warning_degrees(mechanism: dict[str, Any]) -> Iterator[tuple[str, float]]:
     """Names of the possible warnings of classes, in order, each with its statistic over its threshold."""
-    prior = mechanism["prior"]
-    if CLASS_CENTER in mechanism:  # weights say nothing of the labels
+    if CLASS_CENTER in mechanism:
         yield "unseen_classes", _unseen(*noised_counts(mechanism))
-        shares = read_floats(prior, "weights")
-        yield "frequent_classes", _LEAST_CELL / _cell_records(shares, center_budget(mechanism))
+        yield "frequent_classes", _LEAST_CELL / _cell_records(class_shares(mechanism), center_budget(mechanism))
         return
+    prior = mechanism["prior"]
     # Counts and epsilon passed the checks of the histogram.
     yield "unseen_classes", _unseen(prior["counts"], math.sqrt(8) / prior["epsilon"]) if "counts" in prior else 0.0
     yield "lost_classes", 2.0 * (len(mechanism["outputs"]) < len(mechanism["labels"]))

@@ -1,10 +1,10 @@
 """Audit of a center of classes: its budget, what both files say of it, and lines of the report.
 
-Classes are drawn from the probabilities that the center predicts, so the mechanism beside it says nothing of a label:
-it has equal weights. The labels enter through the noised histogram of the classes, of sensitivity 2 as in every
+Classes are drawn from the probabilities that the center predicts, so a mechanism file with a center has no randomizer
+and no prior. The labels enter through the noised histogram of the classes, of sensitivity 2 as in every
 release, noised class sums of the rows of features, and noised counts of the classes in cells. A changed label moves a
 row of L1 norm at most A, and 1, from one class to another; the noise of both has the sum 0 over the classes and the
-scale of what moves, divided by the part of epsilon. Uses the standard library only; `class_cell_audit` checks what
+scale of what moves, divided by the part of epsilon. Uses the standard library only; `center_replay` checks what
 follows from the noised numbers.
 """
 
@@ -16,18 +16,27 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
+from .center_audit import REPLAYED
 from .class_center_document import ClassCenter, read_class_center
 from .documents import RefusedDocument, printable, read_member
 from .row_map_document import ROW_UNIT
 from .weight_runs import rounded_up
 
 CLASS_CENTER = "class_center"
-"""Member of a mechanism file that has a center of classes, and name of the mechanism beside it."""
+"""Member of a mechanism file that has a center of classes."""
 
 _NAME = "class_center.center"
-_BITS = 62
+_MEMBERS = ("format", "label", "missing_label", "classes", CLASS_CENTER, "unit")
+_OF_RANDOMIZERS = (
+    "prior_epsilon", "randomizer_epsilon", "mechanism", "parameters", "mechanism_fingerprint", "declared_grid",
+    "rounding", "expected_loss", "max_bias", "choice",
+)  # fmt: skip
+"""Members of a manifest that only labels have that a randomizer draws."""
 # Part of what the histogram leaves, for the class sums, in multiples of the grain.
 _SUMS, _GRAIN = Fraction(1, 4), Fraction(1, 1 << 24)
+# Noise beyond this multiple of twice its scale has a probability of about e^-40 for each number: given the sum, the
+# others add up to a symmetric log-concave number, so that a density falls at least as exp(-|v| / (2 scale)).
+_MOST_NOISE = 40
 
 
 def class_center_problems(mechanism: dict[str, Any]) -> Iterator[str]:
@@ -36,9 +45,12 @@ def class_center_problems(mechanism: dict[str, Any]) -> Iterator[str]:
     Yields one line for each failed check. Raises RefusedDocument if it is malformed.
     """
     center = _read(mechanism)
-    if "classes" not in mechanism or len(center.counts) != len(mechanism["labels"]):
+    if len(center.counts) != len(mechanism["classes"]["values"]):
         raise RefusedDocument(f"{_NAME}.counts are not one for each class")
-    yield from _equal_weight_problems(mechanism)
+    yield from (f"{printable(key)} is there beside class_center" for key in mechanism if key not in _MEMBERS)
+    missing = mechanism.get("missing_label")
+    if missing is not None and missing not in mechanism["classes"]["values"]:
+        yield "missing_label is not one of the classes"
     yield from _budget_problems(center)
     if center.column in center.features:
         yield "class_center.column is a feature of the center: it would predict itself"
@@ -49,28 +61,41 @@ def class_center_problems(mechanism: dict[str, Any]) -> Iterator[str]:
         totals = [sum(counts) for counts in center.cells.counts]
         if min(totals) < 0 or sum(totals) != center.records:
             yield f"{_NAME}.cells.counts do not add up to {_NAME}.linear.records, with no cell below 0"
+    yield from _noise_problems(center)
+
+
+def _noise_problems(center: ClassCenter) -> Iterator[str]:
+    """Checks that noised numbers are within those of any labels with their noise."""
+    classes = len(center.counts)
+    limit = _noise_limit(1 / center.budget[0], classes)
+    if min(center.counts) < -limit or max(center.counts) > center.records + limit:
+        yield f"{_NAME}.counts are not those of any labels with their noise"
+    if center.sums:
+        size, most = len(center.sums) * classes, center.records * center.norm
+        limit = _noise_limit(center.norm / center.sums_epsilon, size)
+        constants, totals = center.sums[0], [abs(sum(each)) for each in center.sums]
+        if (
+            min(constants) < -limit
+            or max(constants) > ROW_UNIT * center.records + limit
+            or sum(abs(each) for sums in center.sums for each in sums) > most + size * limit
+            or sum(totals) > most
+        ):
+            yield f"{_NAME}.linear.sums are larger than those of any labels with their noise"
+    if center.cells is not None:
+        counts = center.cells.counts
+        limit = _noise_limit(1 / center.cells.epsilon, len(counts) * classes)
+        if any(min(cell) < -limit or max(cell) > sum(cell) + limit for cell in counts):
+            yield f"{_NAME}.cells.counts are not those of any labels with their noise"
+
+
+def _noise_limit(scale: Fraction, numbers: int) -> float:
+    return float(2 * scale) * (_MOST_NOISE + numbers.bit_length())
 
 
 def _read(mechanism: dict[str, Any]) -> ClassCenter:
     center = read_class_center(mechanism)
     assert center is not None
     return center
-
-
-def _equal_weight_problems(mechanism: dict[str, Any]) -> Iterator[str]:
-    """Checks that all that could hold labels beside the center has its only value."""
-    classes = len(mechanism["labels"])
-    weight, rest = divmod(1 << _BITS, classes)
-    columns = [[[str(weight + (0 if place else rest)), classes]] for place in range(classes)]
-    if mechanism["mechanism"] != CLASS_CENTER:
-        yield f"mechanism is not {CLASS_CENTER}, that of classes which are drawn from a center"
-    if mechanism["bits"] != _BITS or mechanism["columns"] != columns or mechanism["outputs"] != mechanism["labels"]:
-        yield "the weights beside class_center are not equal for all classes"
-    if mechanism["parameters"] or mechanism.get("choice") is not None or mechanism.get("gap") is not None:
-        yield "parameters, choice or gap are there beside class_center"
-    noised = read_member(mechanism, "prior", dict) if "prior" in mechanism else {}
-    if noised.get("epsilon") != 0 or not set(noised) <= {"weights", "epsilon", "label", "missing_label"}:
-        yield "prior beside class_center is not that of its counts alone, with epsilon 0"
 
 
 def _budget_problems(center: ClassCenter) -> Iterator[str]:
@@ -92,6 +117,13 @@ def stated_center_problems(release: dict[str, Any], mechanism: dict[str, Any]) -
             yield "release.class_center is there, but mechanism.json has none"
         return
     center, label = _read(mechanism), read_member(release, "release.label", str)
+    yield from (
+        f"release.{key} is there, but mechanism.json has no randomizer"
+        for key in _OF_RANDOMIZERS
+        if f"release.{key}" in release
+    )
+    if mechanism.get("label") != label:
+        yield "release.label is not label of mechanism.json"
     # As text: 1 and 1.0 are equal numbers.
     expected = {
         "column": center.column,
@@ -126,6 +158,11 @@ def center_budget(mechanism: dict[str, Any]) -> Fraction:
     return sum(_read(mechanism).budget, Fraction(0))
 
 
+def class_shares(mechanism: dict[str, Any]) -> list[float]:
+    """Shares of the classes by the noised counts of a mechanism file with a center of classes."""
+    return _read(mechanism).shares
+
+
 def noised_counts(mechanism: dict[str, Any]) -> tuple[list[int], float]:
     """Noised counts of the classes of a mechanism file with a center of classes, and their standard deviation."""
     center = _read(mechanism)
@@ -147,8 +184,7 @@ def class_center_lines(mechanism: dict[str, Any]) -> str:
         norm = Fraction(center.norm, ROW_UNIT)
         lines.append(
             f"class sums   of {len(center.sums)} columns of rows, of sensitivity {float(norm)!r}, with noise of scale "
-            f"{float(norm / center.sums_epsilon)!r} for epsilon {float(center.sums_epsilon)!r}; coefficients "
-            "recomputed from them"
+            f"{float(norm / center.sums_epsilon)!r} for epsilon {float(center.sums_epsilon)!r}"
         )
     else:
         lines.append("class sums   none: features would say less than their noise hides")
@@ -158,7 +194,16 @@ def class_center_lines(mechanism: dict[str, Any]) -> str:
         epsilon = center.cells.epsilon
         lines.append(
             f"cells        {len(center.cells.counts)} cells of features: counts of the classes with noise of scale "
-            f"{float(1 / epsilon)!r} for epsilon {float(epsilon)!r}; coefficients and {len(center.cells.leaves)} trees "
-            "recomputed from them"
+            f"{float(1 / epsilon)!r} for epsilon {float(epsilon)!r}; {len(center.cells.leaves)} trees"
         )
     return "\n".join(lines)
+
+
+def class_replay_line(mechanism: dict[str, Any]) -> str:
+    """Line of a report about what was replayed of the center of classes of a mechanism file, which has one."""
+    center = _read(mechanism)
+    parts = [f"coefficients from {len(center.sums)} class sums"] if center.sums else ["that no class sums are released"]
+    if center.cells is not None:
+        trees, cells = len(center.cells.leaves), len(center.cells.counts)
+        parts.append(f"partition of the sample, coefficients and {trees} trees from the counts of {cells} cells")
+    return f"{REPLAYED}{'; '.join(parts)}"

@@ -130,6 +130,13 @@ class ClassCenter:
         """Budget that was spent."""
         return self.budget[0] + self.sums_epsilon + (0 if self.cells is None else self.cells.epsilon)
 
+    @property
+    def shares(self) -> list[float]:
+        """Shares of the classes from their noised counts, at least about one standard deviation of the noise."""
+        floor = min((1 + math.sqrt(8) / float(self.budget[0])) / self.records, 1 / len(self.counts))
+        found = [max(count / self.records, floor) for count in self.counts]
+        return [each / math.fsum(found) for each in found]
+
 
 def sum_zero_variance(scale: Fraction, classes: int) -> float:
     """Variance of one of the integers v of sum 0 with P(v) proportional to exp(-|v|_1 / (2 scale)).

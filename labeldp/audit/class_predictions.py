@@ -16,18 +16,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .cell_document import DEPTH
-from .cell_predictions import CellCounts, SampledRecords, leaf_of
+from .cell_predictions import CellCounts, SampledRecords, cells_of, leaf_of
 from .center_rows import CenterRows
 from .class_center_document import COARSE, ClassCells, read_class_center
-from .class_logits import LOGIT_UNIT, released_shares, softmax
 from .class_probabilities import PROBABILITY_UNIT
 from .drawn_classes import DrawnClasses
 from .interval_products import dot_bounds
 from .removal_statement import removed_records
 from .row_map_document import ROW_UNIT
 from .shard_columns import Column
-from .tree_audit import cells_of
 
+# Coefficients and logits are integer multiples of 1 / _LOGIT_UNIT.
+_LOGIT_UNIT = 1 << 16
 # Error of a probability in its units, in floating point.
 _ERROR = 1e-6
 _MOST_COARSE = 127
@@ -65,7 +65,7 @@ class ClassPredictions:
         self._linear = np.array(center.coefficients, np.float64)
         self._base = np.zeros(len(center.counts), np.int64)
         if center.cells is None and not center.sums:
-            self._base = np.rint(np.log(released_shares(center)) * LOGIT_UNIT).astype(np.int64)
+            self._base = np.rint(np.log(center.shares) * _LOGIT_UNIT).astype(np.int64)
         self._cells = None if center.cells is None else _Cells(center.cells, self._rows)
         self._sums = np.zeros((2, len(center.signal) + 1), object)
         self.drawn = DrawnClasses(center)
@@ -249,9 +249,15 @@ def _coarse(rows: np.ndarray) -> np.ndarray:
 
 def coded_probabilities(logits: np.ndarray) -> np.ndarray:
     """Probabilities of logits, shape (n, K), in whole units, at least 1 each; the likeliest class has the rest."""
-    whole = np.floor(_scaled(softmax(logits / LOGIT_UNIT))).astype(np.int64) + 1
+    whole = np.floor(_scaled(softmax(logits / _LOGIT_UNIT))).astype(np.int64) + 1
     whole[np.arange(len(whole)), whole.argmax(axis=1)] += PROBABILITY_UNIT - whole.sum(axis=1)
     return whole
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    """Probabilities of logits, shape (n, K)."""
+    weights = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return weights / weights.sum(axis=1, keepdims=True)
 
 
 def _scaled(shares: np.ndarray) -> np.ndarray:
@@ -266,7 +272,7 @@ def _allowed(stated: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarra
         for own, others, found, error in ((low, high, least, -_ERROR), (high, low, most, _ERROR)):
             ends = others.copy()
             ends[:, one] = own[:, one]
-            found[:, one] = np.floor(_scaled(softmax(ends / LOGIT_UNIT))[:, one] + error) + 1
+            found[:, one] = np.floor(_scaled(softmax(ends / _LOGIT_UNIT))[:, one] + error) + 1
     likeliest = most >= least.max(axis=1, keepdims=True)
     fits = (stated >= least) & (stated <= most + np.where(likeliest, classes, 0))
     return fits.all(axis=1) & (stated.sum(axis=1) == PROBABILITY_UNIT)

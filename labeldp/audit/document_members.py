@@ -67,9 +67,13 @@ _MECHANISM = {
         "weights": [float], "epsilon": float, "release": str, "label": str, "missing_label": (float, str),
         "counts": [int], "records": int,
     },
-    "rounding": str, "declared_grid": _GRID, "classes": _CLASSES, "class_center": _CLASS_CENTER,
+    "rounding": str, "declared_grid": _GRID, "classes": _CLASSES,
     "center": {"column": str, "domain": [float], "counts": [int], "linear": _LINEAR},
     "unit": {"column": str, "max_records": int, "epsilon": float, "delta": float},
+}  # fmt: skip
+_CENTER_MECHANISM = {
+    "format": str, "label": str, "missing_label": str, "classes": _CLASSES, "class_center": _CLASS_CENTER,
+    "unit": {"column": str, "max_records": int},
 }  # fmt: skip
 _OUTPUT = {"format": str, "compression": str, "row_group": int, "columns": [{"name": str, "type": str}]}
 _SHARDS = {
@@ -133,6 +137,7 @@ _MAY_LACK = {
 
 # Forms of documents by name of the file, and whether the file is indented.
 RELEASE, LABELS, MECHANISM = (_RELEASE, 2), (_LABELS, 2), (_MECHANISM, None)
+CENTER_MECHANISM = _CENTER_MECHANISM, None
 CENTER = {"format": str, "column": str, "domain": [float], "linear": _LINEAR}, None
 CLASS_CENTER = {"format": str, "column": str, "classes": _CLASSES, "center": _CLASS_CENTER["center"]}, None
 

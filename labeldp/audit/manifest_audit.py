@@ -83,15 +83,23 @@ _OF_LABEL = ("epsilon", "certified_epsilon", "delta", "certified_delta", "mechan
 
 def budget_problems(release: dict[str, Any], mechanism: dict[str, Any], audit: Audit) -> Iterator[str]:
     """Compares the epsilons and deltas of a manifest with each other and with the mechanism file."""
-    total, prior = read_nonnegative(release, "release.epsilon"), read_nonnegative(release, "release.prior_epsilon")
+    total = read_nonnegative(release, "release.epsilon")
     certified, center = read_nonnegative(release, "release.certified_epsilon"), center_epsilon(mechanism)
     # A release without a linear center has no epsilon for it; a sum of several is rounded up to a float, twice.
     stated = read_nonnegative({"release.center_epsilon": 0.0, **release}, "release.center_epsilon")
-    drawn = stated_epsilon(mechanism)
-    if drawn is not None:
-        if stated != drawn:
+    if audit.drawn_from_center:
+        if stated != center:
             yield "release.center_epsilon is not the sum of those of class_center, rounded up"
-    elif _has_cells(mechanism):
+        if records_per_unit(mechanism) * center > certified:
+            yield "release.certified_epsilon is below release.center_epsilon, times unit.max_records"
+        if certified > total:
+            yield "release.certified_epsilon is above release.epsilon"
+        for key in ("release.delta", "release.certified_delta"):
+            if read_nonnegative(release, key):
+                yield f"{key} is not 0, as that of a center of classes"
+        return
+    prior = read_nonnegative(release, "release.prior_epsilon")
+    if _has_cells(mechanism):
         if not center <= stated <= center * _ROUNDED_TWICE:
             yield "release.center_epsilon is not the sum of those of the linear center and its cells"
     elif stated != center:
@@ -166,7 +174,8 @@ def unit_problems(release: dict[str, Any], mechanism: dict[str, Any], audit: Aud
     for key in ("units", "records_left_out", "records_without_unit"):
         read_count({f"release.unit.{key}": unit.get(key)}, f"release.unit.{key}")
     named = {"release.unit.record_epsilon": unit.get("record_epsilon")}
-    parts = center_epsilon(mechanism) + read_nonnegative(release, "release.prior_epsilon")
+    prior = {"release.prior_epsilon": 0.0, **release}
+    parts = center_epsilon(mechanism) + read_nonnegative(prior, "release.prior_epsilon")
     if read_nonnegative(named, "release.unit.record_epsilon") < parts + Fraction(audit.certified_epsilon):
         yield "release.unit.record_epsilon is below the sum of its parts"
 
@@ -208,21 +217,10 @@ def statement_problems(release: dict[str, Any], mechanism: dict[str, Any], audit
     if read_member(release, "release.adjacency", str) != (per_unit if "unit" in mechanism else per_record):
         units = " for units" if "unit" in mechanism else ""
         yield f"release.adjacency is not that of label differential privacy{units}"
-    if read_member(release, "release.mechanism_fingerprint", str) != audit.fingerprint:
-        yield "release.mechanism_fingerprint is not that of mechanism.json"
-    if read_member(release, "release.mechanism", str) != audit.mechanism:
-        yield "release.mechanism is not that of mechanism.json"
-    if read_member(release, "release.parameters", dict) != mechanism["parameters"]:
-        yield "release.parameters are not those of mechanism.json"
-    if release.get("release.choice") != mechanism.get("choice"):
-        yield "release.choice is not that of mechanism.json"
-    if release.get("release.rounding") != mechanism.get("rounding"):
-        yield "release.rounding is not that of mechanism.json"
-    # As text: 1 and 1.0 are equal numbers.
-    if json.dumps(release.get("release.declared_grid")) != json.dumps(mechanism.get("declared_grid")):
-        yield "release.declared_grid is not that of mechanism.json"
+    if not audit.drawn_from_center:
+        yield from _randomizer_problems(release, mechanism, audit)
     domain = {f"release.domain.{key}": value for key, value in read_member(release, "release.domain", dict).items()}
-    labels = mechanism["labels"]
+    labels = [float(place) for place in range(audit.labels)] if audit.drawn_from_center else mechanism["labels"]
     stated = [read_member(domain, f"release.domain.{key}", object) for key in ("min", "max", "labels")]
     public, owner = public_domain(mechanism, labels), "center" if "center" in mechanism else "labels"
     if stated != [public[0], public[-1], len(public)]:
@@ -230,9 +228,10 @@ def statement_problems(release: dict[str, Any], mechanism: dict[str, Any], audit
     if missing:
         yield from _missing_problems(release, mechanism, public)
     # A histogram of the labels that are there tells how many are missing, and the other way round.
-    counted = read_prior(mechanism).get("missing_label")
-    if _counted(mechanism) and counted != release.get("release.missing_label"):
-        yield "release.missing_label is not prior.missing_label of mechanism.json"
+    counted = (mechanism if audit.drawn_from_center else read_prior(mechanism)).get("missing_label")
+    if (audit.drawn_from_center or _counted(mechanism)) and counted != release.get("release.missing_label"):
+        owner = "" if audit.drawn_from_center else "prior."
+        yield f"release.missing_label is not {owner}missing_label of mechanism.json"
     yield from _center_problems(release, mechanism)
     if "classes" not in mechanism:
         bias = read_nonnegative(release, "release.max_bias")
@@ -240,7 +239,7 @@ def statement_problems(release: dict[str, Any], mechanism: dict[str, Any], audit
             yield "release.max_bias is not certificate.max_bias"
     yield from class_statement_problems(release, mechanism)
     yield from stated_center_problems(release, mechanism)
-    losses = read_member(release, "release.expected_loss", dict)
+    losses = {} if audit.drawn_from_center else read_member(release, "release.expected_loss", dict)
     if "classes" not in mechanism and [*losses] != ["squared", "absolute", *["poisson"] * (labels[0] >= 0)]:
         yield "release.expected_loss does not have squared and absolute, and poisson unless labels are negative"
     for name, loss in losses.items():
@@ -255,6 +254,23 @@ def statement_problems(release: dict[str, Any], mechanism: dict[str, Any], audit
         raise RefusedDocument("release.input_digest is not 64 hexadecimal digits")
     if not all(isinstance(version, str) for version in read_member(release, "release.versions", dict).values()):
         raise RefusedDocument("release.versions are not text")
+
+
+def _randomizer_problems(release: dict[str, Any], mechanism: dict[str, Any], audit: Audit) -> Iterator[str]:
+    """Compares what a manifest states of the randomizer with the mechanism file."""
+    if read_member(release, "release.mechanism_fingerprint", str) != audit.fingerprint:
+        yield "release.mechanism_fingerprint is not that of mechanism.json"
+    if read_member(release, "release.mechanism", str) != audit.mechanism:
+        yield "release.mechanism is not that of mechanism.json"
+    if read_member(release, "release.parameters", dict) != mechanism["parameters"]:
+        yield "release.parameters are not those of mechanism.json"
+    if release.get("release.choice") != mechanism.get("choice"):
+        yield "release.choice is not that of mechanism.json"
+    if release.get("release.rounding") != mechanism.get("rounding"):
+        yield "release.rounding is not that of mechanism.json"
+    # As text: 1 and 1.0 are equal numbers.
+    if json.dumps(release.get("release.declared_grid")) != json.dumps(mechanism.get("declared_grid")):
+        yield "release.declared_grid is not that of mechanism.json"
 
 
 def _counted(mechanism: dict[str, Any]) -> bool:

@@ -42,7 +42,7 @@ def sampled_records(
     file passed their audits.
     """
     names = list(names)
-    drawn = len(mechanism["labels"]) if CLASS_CENTER in mechanism else 0
+    drawn = len(mechanism["classes"]["values"]) if CLASS_CENTER in mechanism else 0
     predictions = _predictions(mechanism, not all(name.endswith(".parquet") for name in names))
     if predictions is None:
         return None

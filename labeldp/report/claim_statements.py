@@ -265,7 +265,7 @@ def _preprocessing(release: ClaimedRelease) -> Iterator[str]:
             shown = ", ".join(map(code, columns[:_MOST_FEATURES])) or "none"
             more = f" and {len(columns) - _MOST_FEATURES:,} more" if len(columns) > _MOST_FEATURES else ""
             yield f"The model around which {name} is randomized was designed from features alone: {shown}{more}."
-        if file.randomizer.choice is not None:
+        if file.solved is not None and file.solved.choice is not None:
             yield f"The mechanism of {name} was chosen by its errors under the noised histogram: post-processing."
         if file.declared is not None:
             yield f"The mechanism of {name} uses a coarser grid than the {file.declared.labels:,} labels declared."
@@ -364,7 +364,8 @@ def _utility(release: ClaimedRelease) -> Iterator[str]:
 def _audited(release: ClaimedRelease) -> Iterator[str]:
     yield (
         "`labeldp audit` passes on the documents of the release: it recomputes certificates, budgets and fingerprints "
-        "with code that the solvers do not share. `labeldp audit RELEASE --data` checks the records as well."
+        "with code that the solvers do not share, and replays with the program's own code what follows from the noised "
+        "numbers of centers. `labeldp audit RELEASE --data` checks the records as well."
     )
     for label in release.labels:
         yield (

@@ -12,7 +12,7 @@ from itertools import zip_longest
 from markupsafe import Markup
 
 from ..mechanisms.analysis.class_verdict import ClassUtility
-from ..mechanisms.analysis.privacy_attacks import LabelInference, label_inferences
+from ..mechanisms.analysis.privacy_attacks import label_inferences
 from ..mechanisms.analysis.utility import ReleasedFacts
 from ..mechanisms.analysis.verdict import parameters_of, release_warnings, verdict
 from ..mechanisms.core.budget import round_up
@@ -89,15 +89,13 @@ def comparison_page(subjects: Sequence[ReportInput], party: str | None = None) -
 
 def _column(subject: ReportInput, name: str) -> Column:
     mechanism, manifest = subject.mechanism, subject.manifest
-    randomizer = mechanism.randomizer
+    randomizer, unit = mechanism.solved, subject.unit
     facts = manifest_facts(mechanism, manifest)
-    guess = label_inferences(randomizer, mechanism.prior)[0]
     ledger = ledger_of(subject)
-    certificate, unit = randomizer.certificate(), subject.unit
     labels_epsilon, labels_delta = mechanism.labels_certified
     of_unit = partial(spent, mechanism.unit)
-    parts = (mechanism.center_epsilon, mechanism.prior_epsilon, certificate.epsilon)
-    record = sum(map(Fraction, parts), Fraction(0))
+    certified = 0.0 if randomizer is None else randomizer.certificate().epsilon
+    record = Fraction(mechanism.center_epsilon) + Fraction(mechanism.prior_epsilon) + Fraction(certified)
     missing = "-"
     texts = {
         "label": column_name(subject),
@@ -108,8 +106,8 @@ def _column(subject: ReportInput, name: str) -> Column:
             if facts.classes is None
             else f"{len(facts.classes):,} classes"
         ),
-        "mechanism": randomizer.mechanism,
-        "outputs": f"{len(randomizer.outputs):,}",
+        "mechanism": mechanism.name,
+        "outputs": f"{len(mechanism.domain if randomizer is None else randomizer.outputs):,}",
         "privacy unit": "one record" if unit is None else f"{unit.column}: all labels of one",
         "records of a unit": missing if unit is None else f"at most {unit.max_records:,}",
         "further records, without a label of their own": f"{unit.left_out:,}" if unit and unit.released else missing,
@@ -118,11 +116,11 @@ def _column(subject: ReportInput, name: str) -> Column:
         "of which for the center": number(of_unit(mechanism.center_epsilon)),
         "of which for the histogram": number(of_unit(mechanism.prior_epsilon)),
         "of which for the labels": number(labels_epsilon),
-        "epsilon of one record": upper_bound(round_up(record) if manifest else certificate.epsilon),
-        "advantage of the best guess of a label": _advantage(mechanism, guess),
+        "epsilon of one record": upper_bound(round_up(record) if manifest else certified),
+        "advantage of the best guess of a label": _advantage(mechanism),
         **_errors(facts, missing),
         "center": mechanism.center_column or "none",
-        "clipped": percent(mechanism.center.clipping(randomizer).share) if mechanism.center else missing,
+        "clipped": percent(mechanism.center.clipping(mechanism.randomizer).share) if mechanism.center else missing,
     }
     captions = _CAPTIONS if facts.classes is None else _CLASS_CAPTIONS
     captions = _CENTER_CAPTIONS if facts.drawn_from_center else captions
@@ -137,10 +135,10 @@ def _column(subject: ReportInput, name: str) -> Column:
     )
 
 
-def _advantage(mechanism: MechanismFile, guess: LabelInference) -> str:
+def _advantage(mechanism: MechanismFile) -> str:
     """Advantage of the best guess; at a center of classes, what it is at most."""
     if mechanism.class_center is None:
-        return percent(guess.advantage)
+        return percent(label_inferences(mechanism.randomizer, mechanism.prior)[0].advantage)
     return f"at most {percent(advantage_bounds(mechanism)['bounds'][0])}"
 
 

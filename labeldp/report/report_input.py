@@ -88,7 +88,7 @@ def read_report_input(
     document = json.loads(read_text(str(folder / MANIFEST_NAME))) if released else {}
     unit = unit_summary(mechanism, document.get("unit"))
     problems = contradictions(manifest, mechanism) if manifest else []
-    if mechanism.randomizer.fingerprint.hex() != audit.fingerprint:
+    if mechanism.drawn_by != audit.fingerprint:
         problems.append("the mechanism file changed while it was read")
     validation = read_validation(str(folder), manifest.label) if manifest and not problems else None
     if manifest and validation:
@@ -111,8 +111,8 @@ def contradictions(manifest: Manifest, mechanism: MechanismFile) -> list[str]:
 
     A line for each contradiction.
     """
-    randomizer, problems = mechanism.randomizer, []
-    if manifest.mechanism != randomizer.mechanism:
+    randomizer, problems = mechanism.solved, []
+    if manifest.mechanism != (None if randomizer is None else randomizer.mechanism):
         problems.append(f"{MANIFEST_NAME} names another mechanism")
     if manifest.adjacency != adjacency(mechanism.unit is not None, manifest.missing is not None):
         problems.append(f"{MANIFEST_NAME} states another adjacency")
@@ -124,12 +124,13 @@ def contradictions(manifest: Manifest, mechanism: MechanismFile) -> list[str]:
         problems.append(f"{MANIFEST_NAME} states another label domain")
     if manifest.center != (mechanism.center and mechanism.center.column):
         problems.append(f"{MANIFEST_NAME} states another center column")
-    bias = 0.0 if mechanism.classes is not None else randomizer.certificate().max_bias
+    bias = 0.0 if mechanism.classes is not None else mechanism.randomizer.certificate().max_bias
     if not math.isclose(manifest.max_bias, bias, rel_tol=_TOLERANCE):
         problems.append(f"{MANIFEST_NAME} states another max_bias")
-    for name, loss in (LOSSES if mechanism.classes is None else losses_of(mechanism)).items():
+    losses = {} if randomizer is None else LOSSES if mechanism.classes is None else losses_of(mechanism)
+    for name, loss in losses.items():
         stated = manifest.expected_loss.get(name)
-        if stated is not None and not _close(stated, randomizer.expected_loss(mechanism.prior, loss)):
+        if stated is not None and not _close(stated, mechanism.randomizer.expected_loss(mechanism.prior, loss)):
             problems.append(f"{MANIFEST_NAME} states another expected {name} loss")
     before = dataclasses.replace(manifest, records=manifest.records + manifest.removed)
     names = tuple(warning.name for warning in release_warnings(manifest_facts(mechanism, before)))

@@ -16,6 +16,7 @@ import jinja2
 import numpy as np
 from markupsafe import Markup
 
+from ..audit.audit_mechanism import Audit
 from ..audit.audit_release import audit_report
 from ..mechanisms.analysis.class_verdict import ClassUtility
 from ..mechanisms.analysis.privacy_attacks import label_inferences, largest_advantage, largest_advantage_of_all
@@ -31,6 +32,7 @@ from ..mechanisms.analysis.verdict import (
 )
 from ..mechanisms.core.budget import round_up
 from ..mechanisms.core.integer_weights import BITS, TOTAL
+from ..mechanisms.core.randomizer import Randomizer
 from ..mechanisms.release.unit_bound import spent
 from ..pipelines.cli.text_format import all_digits, clipped, exact, label_range, number, percent, upper_bound
 from ..pipelines.publish.manifest import losses_of, manifest_facts
@@ -60,7 +62,7 @@ def report_page(subject: ReportInput, party: str | None = None) -> str:
     `party` released it, as the page shall say; None leaves it out.
     """
     mechanism, manifest, audit = subject.mechanism, subject.manifest, subject.audit
-    randomizer, prior = mechanism.randomizer, mechanism.prior
+    randomizer = mechanism.solved
     facts = manifest_facts(mechanism, manifest)
     ledger = ledger_of(subject)
     # The ledger of the party that applied a mechanism file may lack the prior, which fit charged to another ledger.
@@ -83,9 +85,6 @@ def report_page(subject: ReportInput, party: str | None = None) -> str:
             mechanism=mechanism,
             randomizer=randomizer,
             center=subject.mechanism.center,
-            clipping=center.clipping(randomizer) if (center := subject.mechanism.center) else None,
-            certificate=randomizer.certificate(),
-            ratio_at=attained_ratio(randomizer, audit.ratio) if audit.ratio and randomizer.pure else None,
             bits=BITS,
             total=TOTAL,
             total_epsilon=manifest.certified_epsilon if manifest else None,
@@ -94,29 +93,40 @@ def report_page(subject: ReportInput, party: str | None = None) -> str:
             delta=manifest.certified_delta if manifest else labels_delta,
             labels_epsilon=labels_epsilon,
             of_unit=lambda epsilon: spent(mechanism.unit, epsilon),
-            inferences=label_inferences(randomizer, prior, facts.classes is not None),
             verdict=verdict(facts),
             warnings=release_warnings(facts),
             debiasing=debiasing(facts),
-            losses={name: randomizer.expected_loss(prior, loss) for name, loss in losses_of(mechanism).items()},
             validation=subject.validation,
             max_features=_MAX_FEATURES,
             ledger=ledger[-_MAX_LEDGER_ROWS:],
             ledger_rows_before=len(ledger[:-_MAX_LEDGER_ROWS]),
             ledger_is_complete=any(row.this for row in ledger) and ledger[-1].spent.epsilon >= least,
+            listed=facts.classes,
             classes=_class_summary(facts),
             drawn=drawn,
             charts=charts_of(subject, facts),
             **({} if facts.classes is not None else _numbers(facts)),
-            **({} if drawn is None else advantage_bounds(mechanism)),
+            **(advantage_bounds(mechanism) if randomizer is None else _randomized(mechanism, randomizer, audit)),
         )
     )
 
 
 def tiny_of(facts: ReleasedFacts) -> float:
     """Values below this come from rounding."""
-    labels = facts.utility.labels
+    labels = facts.prior.labels
     return 1e-9 * float(labels[-1] - labels[0])
+
+
+def _randomized(mechanism: MechanismFile, randomizer: Randomizer, audit: Audit) -> dict[str, Any]:
+    """Values of the page for labels that a randomizer draws."""
+    prior, center = mechanism.prior, mechanism.center
+    return {
+        "clipping": center.clipping(randomizer) if center else None,
+        "certificate": randomizer.certificate(),
+        "ratio_at": attained_ratio(randomizer, audit.ratio) if audit.ratio and randomizer.pure else None,
+        "inferences": label_inferences(randomizer, prior, mechanism.classes is not None),
+        "losses": {name: randomizer.expected_loss(prior, loss) for name, loss in losses_of(mechanism).items()},
+    }
 
 
 def _numbers(facts: ReleasedFacts) -> dict[str, Any]:
@@ -147,7 +157,7 @@ def _bins(facts: ReleasedFacts) -> list[Bin]:
 
 def _class_summary(facts: ReleasedFacts) -> ClassSummary | None:
     """Summary of classes; None for labels that are numbers."""
-    if facts.classes is None:
+    if facts.classes is None or facts.drawn_from_center:
         return None
     return ClassSummary(facts.classes, ClassUtility(facts.randomizer, facts.prior), facts.records, facts.features)
 
@@ -214,11 +224,11 @@ def charts_of(subject: ReportInput, facts: ReleasedFacts) -> dict[str, Markup]:
 
     Biases that come from rounding are drawn as 0.
     """
-    randomizer, prior, moments = facts.randomizer, facts.prior, facts.utility
     name = clipped(_axis_name(subject), _MAX_NAME)
     classes: ClassSummary | CenterSummary | None = _center_summary(subject.mechanism) or _class_summary(facts)
     if classes is not None:
         return {which: Markup(chart) for which, chart in classes.charts(name).items()}
+    randomizer, prior, moments = facts.randomizer, facts.prior, facts.utility
     labels, outputs, probabilities = randomizer.labels, randomizer.outputs, randomizer.probabilities()
     tiny, bins = tiny_of(facts), _bins(facts)
     errors = [

@@ -114,7 +114,7 @@ class Release:
         listed = mechanism.classes
         classes = None if listed is None else {"values": [*listed.values], "other": listed.other}
         if (
-            manifest.mechanism_fingerprint != mechanism.randomizer.fingerprint.hex()
+            manifest.mechanism_fingerprint != (None if mechanism.solved is None else mechanism.drawn_by)
             or manifest.domain != stated
             or manifest.center != center
             or document.get("classes") != classes
@@ -147,12 +147,12 @@ class Release:
         from ..mechanisms.analysis.verdict import carried_parameters
         from ..pipelines.publish.manifest import released_facts
 
-        randomizer, center, classes = mechanism.randomizer, mechanism.center, mechanism.classes
         if mechanism.class_center is not None:
             raise ValueError(
                 "the classes of this release were drawn from probabilities, and say nothing beside them: train on the "
                 f"column {mechanism.class_center.column!r} (labeldp.training.soft_rows), which needs no correction"
             )
+        randomizer, center, classes = mechanism.randomizer, mechanism.center, mechanism.classes
         if classes is not None:
             channel = Channel(
                 randomizer.labels, randomizer.outputs, randomizer.probabilities(), mechanism.prior.weights

@@ -205,9 +205,9 @@ def _proposals(facts: ReleasedFacts, moments: ClassUtility, parameters: int, nam
 
 def class_debiasing(facts: ReleasedFacts) -> Debiasing:
     """Formula that corrects shares of released classes; models are corrected by their losses."""
-    randomizer, models = facts.randomizer, "models with the losses of labeldp.training"
     if facts.drawn_from_center:
         return Debiasing(None, "needs none: the mean probability of a class is its share as the center knows it")
+    randomizer, models = facts.randomizer, "models with the losses of labeldp.training"
     if len(randomizer.outputs) < len(randomizer.labels):
         return Debiasing(None, f"shares cannot be corrected, because some classes are never released; {models}")
     own, other = correction(randomizer)
@@ -224,11 +224,11 @@ def correction(randomizer: Randomizer) -> tuple[float, float]:
 def class_warnings(facts: ReleasedFacts, naming: Naming) -> Iterator[Warn]:
     """Finds what a user of released classes should look at, in a fixed order."""
     assert facts.classes is not None
-    moments, values = ClassUtility(facts.randomizer, facts.prior), facts.classes.values
     yield from _unseen_classes(facts, naming)
     if facts.center_epsilon is not None:
         yield from _frequent_classes(facts.prior.weights, facts.center_epsilon, naming)
         return
+    moments, values = ClassUtility(facts.randomizer, facts.prior), facts.classes.values
     if moments.lost:
         yield Warn(
             "lost_classes",

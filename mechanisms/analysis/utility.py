@@ -275,8 +275,8 @@ class ReleasedFacts:
     """Facts about a release that everybody may know.
 
     Attributes:
-      randomizer: The randomizer.
-      prior: Prior over its labels: noised, or public.
+      solved: The randomizer; None for classes that are drawn from a center.
+      prior: Prior over the labels that are randomized, or drawn: noised, or public.
       prior_epsilon: Epsilon that the release of the prior spent; 0 for a public prior.
       records: Number of records n; None if no labels are released yet.
       features: Number of feature columns d; None if unknown.
@@ -284,12 +284,11 @@ class ReleasedFacts:
       center: Center of the labels; None without one.
       records_per_unit: Largest number of records of a privacy unit. Epsilons are those of one record.
       classes: Classes of the label, of which the labels of the randomizer are the places; None for numbers.
-      center_epsilon: Budget, for a record, of the center that classes were drawn from: the randomizer says nothing of
-        them. None for any other release.
+      center_epsilon: Budget, for a record, of the center that classes were drawn from. None for any other release.
       class_counts: Noised counts of the classes; None for numbers and for a public prior.
     """
 
-    randomizer: Randomizer
+    solved: Randomizer | None
     prior: Prior
     prior_epsilon: float
     records: int | None = None
@@ -302,8 +301,15 @@ class ReleasedFacts:
     class_counts: ClassCounts | None = None
 
     @property
+    def randomizer(self) -> Randomizer:
+        """The randomizer. Raises ValueError for classes that are drawn from a center: they have none."""
+        if self.solved is None:
+            raise ValueError("classes that are drawn from a center have no randomizer")
+        return self.solved
+
+    @property
     def drawn_from_center(self) -> bool:
-        """True if classes were drawn from a center: the randomizer says nothing of them then."""
+        """True if classes were drawn from a center; there is no randomizer then."""
         return self.center_epsilon is not None
 
     @cached_property

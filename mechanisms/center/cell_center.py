@@ -172,13 +172,14 @@ class ReleasedCells:
     ) -> ReleasedCells:
         """Computes the trees from the noised numbers; there are none without sums.
 
-        Raises ValueError if there are sums, but their range is none that is chosen from the counts.
+        Raises ValueError if there are sums, but the counts choose no range for them, or none, but they choose one.
         """
         found = chosen_range(design, center, int(records.sum()), counts)
-        if not sums:
-            return cls(design, records, counts, (), (), ObliviousTrees.none())
+        if (found is None) == bool(sums):
+            stated, says = ("were released", "against") if sums else ("are missing", "for")
+            raise ValueError(f"sums of cells {stated} that the histogram of the residuals speaks {says}")
         if found is None:
-            raise ValueError("sums of cells were released that the histogram of the residuals speaks against")
+            return cls(design, records, counts, (), (), ObliviousTrees.none())
         ends = ends_in_steps(found.first, found.last, _residuals(center.labels))
         scale = float(noise_scale(ends, design.epsilon))
         filled = np.maximum(records, 1)

@@ -15,7 +15,7 @@ All of it is arithmetic of integers, or of floats in a fixed order, so it is the
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -155,12 +155,16 @@ def choose_partition(sample: Columns, center: LinearCenter, cells: int) -> tuple
     codes = column_codes(columns, sample, center, center.indices(sample))
     # The order of a sample follows from the secret key. Sums of floats, and what is published, must not depend on it.
     codes = codes[np.lexsort(codes.T[::-1])]
-    positions = np.empty(codes.shape)
-    for place, scale in enumerate(scales):
-        counts = np.bincount(codes[:, place], minlength=CODES)
-        ranks = (np.cumsum(counts) - counts / 2) / max(len(codes), 1)
-        positions[:, place] = ranks[codes[:, place]] * scale
-    return CellPartition(columns, split_cells(codes, positions, cells)), codes
+    return CellPartition(columns, split_cells(codes, code_ranks(codes) * scales, cells)), codes
+
+
+def code_ranks(codes: np.ndarray) -> np.ndarray:
+    """Mean rank of each code among those of its column, as a share of the records; shape (s, d), float64."""
+    found = np.empty(codes.shape)
+    for place, column in enumerate(codes.T):
+        counts = np.bincount(column, minlength=CODES)
+        found[:, place] = ((np.cumsum(counts) - counts / 2) / max(len(codes), 1))[column]
+    return found
 
 
 def _coded_columns(sample: Columns, center: LinearCenter) -> tuple[tuple[CodedColumn, ...], list[float]]:
@@ -217,6 +221,24 @@ def ranked_codes(effects: np.ndarray) -> tuple[int, ...]:
 
 def split_cells(codes: np.ndarray, positions: np.ndarray, cells: int) -> CellTree:
     """Splits the node of most records until there are `cells` leaves, at the median of its widest column."""
+
+    def widest(node: int, members: np.ndarray, varied: np.ndarray) -> int:
+        # Equal positions may have a spread by rounding, and those of a scale of 0 have none.
+        return int(np.argmax(np.where(varied, squared_spreads(positions[members]), -1.0)))
+
+    return split_columns(codes, cells, widest)
+
+
+def squared_spreads(positions: np.ndarray) -> np.ndarray:
+    """Sums of squared distances from the mean, shape (d,), of positions of shape (n, d)."""
+    return ((positions - positions.sum(axis=0) / len(positions)) ** 2).sum(axis=0)
+
+
+def split_columns(codes: np.ndarray, cells: int, choose: Callable[[int, np.ndarray, np.ndarray], int]) -> CellTree:
+    """Splits the node of most records until there are `cells` leaves, at the median of a column.
+
+    `choose` takes a node, the places of its records, and which columns vary among them, and gives one of these.
+    """
     columns, cuts, children = [0], [_NEVER], [0]
     open_nodes = [(-len(codes), 0, np.arange(len(codes)))]
     leaves = 1
@@ -224,13 +246,10 @@ def split_cells(codes: np.ndarray, positions: np.ndarray, cells: int) -> CellTre
         _, node, members = heapq.heappop(open_nodes)
         if len(members) < 2:
             break
-        own = positions[members]
         varied = codes[members].max(axis=0) > codes[members].min(axis=0)
         if not varied.any():
             continue
-        # Equal positions may have a spread by rounding, and those of a scale of 0 have none.
-        spreads = np.where(varied, ((own - own.sum(axis=0) / len(own)) ** 2).sum(axis=0), -1.0)
-        column = int(np.argmax(spreads))
+        column = choose(node, members, varied)
         values = codes[members, column]
         cut = _median_cut(values)
         columns[node], cuts[node], children[node] = column, cut, len(columns)

@@ -161,17 +161,22 @@ def design_class_cells(sample: Columns, center: ClassCenter) -> ClassCellDesign 
 
     None if the cells would be too few.
     """
-    linear = center.linear
-    spent = cells_epsilon(linear, center.budget)
-    if spent < MIN_EPSILON:
-        return None
-    records, sampled = linear.design.records, len(next(iter(sample.values())))
-    shares = linear.shares if linear.sums else center.shares
-    most = min(int(records / cell_size(shares, spent)), MOST_CELLS, sampled // _SAMPLED_IN_CELL)
+    most = most_class_cells(center, len(next(iter(sample.values()))))
     if most < LEAST_CELLS:
         return None
-    found = choose_class_partition(sample, linear, most)
+    found = choose_class_partition(sample, center.linear, most)
+    spent = cells_epsilon(center.linear, center.budget)
     return ClassCellDesign(found, spent) if len(found.partition.tree.leaves) >= LEAST_CELLS else None
+
+
+def most_class_cells(center: ClassCenter, sampled: int) -> int:
+    """Largest number of cells that the budget of a center and a sample of so many records allow."""
+    spent = cells_epsilon(center.linear, center.budget)
+    if spent < MIN_EPSILON:
+        return 0
+    shares = center.linear.shares if center.linear.sums else center.shares
+    records = int(center.linear.design.records / cell_size(shares, spent))
+    return min(records, MOST_CELLS, sampled // _SAMPLED_IN_CELL)
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ..core.budget import MIN_EPSILON
 from ..core.label_classes import LabelClasses
 from ..core.randomizer import Randomizer
 from ..noise.keyed_words import Identities, words
@@ -107,15 +106,7 @@ class ClassModel:
 
 
 DRAWN_BY_CENTER = "class_center"
-"""Name of the mechanism of classes that are drawn from the probabilities of their center."""
-
-
-def center_randomizer(classes: int) -> Randomizer:
-    """Randomizer of classes that are drawn from a center: the same weights for all labels, of which it says nothing."""
-    weights = np.full((classes, classes), (1 << 62) // classes, np.uint64)
-    weights[:, 0] += np.uint64((1 << 62) - classes * ((1 << 62) // classes))
-    places = np.arange(classes, dtype=np.float64)
-    return Randomizer(places, places, weights, MIN_EPSILON, DRAWN_BY_CENTER, {})
+"""Name of what draws classes from the probabilities of their center, in place of that of a mechanism."""
 
 
 @functools.lru_cache(maxsize=16)

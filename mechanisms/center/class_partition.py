@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from .cell_partition import (
-    CODES,
     MOST_COLUMNS,
     CellTree,
     CodedColumn,
+    code_ranks,
     deviation,
     even_cuts,
     feature_codes,
@@ -27,7 +27,8 @@ from .class_logit import LOGIT_UNIT, LinearClasses, coarse
 from .feature_rows import Columns, MappedColumns, Number
 
 MOST_COMPONENT_COLUMNS, MOST_LOGIT_COLUMNS = 12, 6
-_LEAST_SCALE = 0.1
+LEAST_SCALE = 0.1
+"""Added to the scale of each feature, whose largest is then 1 + LEAST_SCALE."""
 
 
 @dataclass(frozen=True)
@@ -102,19 +103,15 @@ def choose_class_partition(sample: Columns, linear: LinearClasses, cells: int) -
     others, other_scales = _row_columns(linear, rows, logits)
     if linear.sums:
         largest = max(feature_scales, default=0.0) or 1.0
-        scales = [*(scale / largest + _LEAST_SCALE for scale in feature_scales), *(0.0 for _ in others)]
+        scales = [*(scale / largest + LEAST_SCALE for scale in feature_scales), *(0.0 for _ in others)]
     else:
         scales = [*(0.0 for _ in features), *other_scales]
     codes, rows = all_codes(features, others, sample, linear, rows, logits), coarse(rows)
     # The order of a sample follows from the secret key. Sums of floats, and what is published, must not depend on it.
     order = np.lexsort((*rows.T[::-1], *codes.T[::-1]))
     codes, rows = codes[order], rows[order]
-    positions = np.empty(codes.shape)
-    for place, scale in enumerate(scales):
-        counts = np.bincount(codes[:, place], minlength=CODES)
-        ranks = (np.cumsum(counts) - counts / 2) / max(len(codes), 1)
-        positions[:, place] = ranks[codes[:, place]] * scale
-    return ClassSample(ClassPartition(features, others, split_cells(codes, positions, cells)), codes, rows)
+    tree = split_cells(codes, code_ranks(codes) * scales, cells)
+    return ClassSample(ClassPartition(features, others, tree), codes, rows)
 
 
 def _feature_columns(sample: Columns, linear: LinearClasses) -> tuple[tuple[CodedColumn, ...], list[float]]:

@@ -84,7 +84,7 @@ def release_prior(
     split = split_budget(left, column.cells, summary.records, prior_epsilon, **shares)
     budget, unit_epsilon = _of_units(split, column.unit)
     if column.classes is not None and column.center is not None:
-        # The parts of a center add up to it exactly, and leave the least epsilon to the randomizer beside it.
+        # The parts of a center add up to it exactly. The least epsilon is left unspent: noise is a function of budgets.
         budget = BudgetSplit(budget.prior, whole_grains(remaining_epsilon(budget.labels, MIN_EPSILON)))
     if not _has_cells(linear):
         # A center of cells is of use without labels.

@@ -114,8 +114,8 @@ class LabelPrivatizer:
     one does not hold `noise_key`.
 
     Attributes:
-      randomizer_: The randomizer, with its certificate.
-      certificate_: Certificate: its true epsilon and its bias, recomputed from its integers.
+      randomizer_: The randomizer, with its certificate; absent for classes that are drawn from a center.
+      certificate_: Its true epsilon and its bias, recomputed from its integers; absent like the randomizer.
       prior_: Noised distribution of the labels; with a center, of the residuals in the range of the randomizer.
       budget_: Epsilon of the histogram and of the labels.
       certified_epsilon_: Epsilon that the latest release has spent, as the ledger has it: of center, histogram and, if
@@ -633,8 +633,11 @@ class LabelPrivatizer:
             self._release, self.source_, self.center_ = release, release.source, centers
             self.certified_epsilon_ = round_up(sum((Fraction(entry.epsilon) for entry in entries), Fraction(0)))
         if fitted:
-            self.randomizer_, self.prior_, self.budget_ = mechanism.randomizer, mechanism.prior, binding.budget
-            self.certificate_, self.labels_ = mechanism.randomizer.certificate(), np.array(mechanism.domain)
+            for name in ("randomizer_", "certificate_"):
+                vars(self).pop(name, None)
+            if mechanism.solved is not None:
+                self.randomizer_, self.certificate_ = mechanism.solved, mechanism.solved.certificate()
+            self.prior_, self.budget_, self.labels_ = mechanism.prior, binding.budget, np.array(mechanism.domain)
             self.records_, self.classes_ = binding.records, mechanism.classes
             self.center_name_ = mechanism.center_column
         self.verdict_, self.warnings_ = judged, warned

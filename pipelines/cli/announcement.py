@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ...mechanisms.analysis.automatic import CANDIDATES, LABELS
+from ...mechanisms.analysis.utility import ReleasedFacts
 from ...mechanisms.analysis.verdict import debiasing, model_note, release_warnings, verdict
 from ...mechanisms.center.residuals import MODEL_PARAMETERS
 from ...mechanisms.core.label_classes import LabelClasses
@@ -123,18 +124,33 @@ def announce(request: Request, released: Sequence[ReleasedLabel], key: SigningKe
 
 def _announce_label(released: ReleasedLabel) -> None:
     _, result, mechanism, facts = released
-    binding, randomizer = result.binding, mechanism.randomizer
-    certificate, loss = randomizer.certificate(), loss_named(facts.loss or "squared")
-    delta = "" if randomizer.pure else f" with delta {certificate.delta!r}"
-    under = "the noised histogram" if mechanism.prior_epsilon else "the public prior"
     note = model_note(facts)
     if note is not None:
         print(f"note       {note}")
     _announce_units(result, mechanism)
+    binding = result.binding
     of_record = ", of one record" if binding.unit is not None else ""
     parts = [f"{part.epsilon:.6g} for the {part.name}" for part in mechanism.parts]
     parts += [] if mechanism.draws_classes else [f"{binding.budget.labels:.6g} for the labels"]
     print(f"budget     epsilon {' + '.join(parts)}{of_record}")
+    if mechanism.classes is not None:
+        print(f"classes    {describe_classes(mechanism.classes)}")
+    if mechanism.draws_classes:
+        found = ", ".join(f"{part.numbers:,} {part.name}" for part in mechanism.parts[1:]) or "the histogram alone"
+        print(f"center     {one_line(str(mechanism.center_column))}: probabilities of the classes, from {found}")
+        print(f"certified  epsilon {mechanism.center_epsilon!r} for the center, from which classes are drawn")
+    else:
+        _announce_randomizer(binding, mechanism, facts)
+    print(f"debias     {debiasing(facts).line}")
+    print(f"verdict    {verdict(facts).line}")
+
+
+def _announce_randomizer(binding: NoiseBinding, mechanism: MechanismFile, facts: ReleasedFacts) -> None:
+    """Prints the lines of a randomizer and of the center that its residuals are taken from."""
+    randomizer = mechanism.randomizer
+    certificate, loss = randomizer.certificate(), loss_named(facts.loss or "squared")
+    delta = "" if randomizer.pure else f" with delta {certificate.delta!r}"
+    under = "the noised histogram" if mechanism.prior_epsilon else "the public prior"
     if mechanism.center is not None:
         column, labels = one_line(mechanism.center.column), randomizer.labels
         error = mechanism.center.clipping(randomizer)
@@ -144,24 +160,15 @@ def _announce_label(released: ReleasedLabel) -> None:
             "of the records"
         )
     if binding.classes is not None:
-        print(f"classes    {describe_classes(binding.classes)}")
-    if mechanism.draws_classes:
-        found = ", ".join(f"{part.numbers:,} {part.name}" for part in mechanism.parts[1:]) or "the histogram alone"
-        print(f"center     {one_line(str(mechanism.center_column))}: probabilities of the classes, from {found}")
-        print(f"certified  epsilon {mechanism.center_epsilon!r} for the center, from which classes are drawn")
-    elif binding.classes is not None:
         print(f"mechanism  {randomizer.mechanism}: {len(binding.classes)} classes to {len(randomizer.outputs)}")
     else:
         labels = counted(len(randomizer.labels), "label")
         print(f"mechanism  {randomizer.mechanism}: {labels} to {_outputs(randomizer)}{_grid(binding)}")
     if randomizer.choice is not None:
         print(f"chosen     {_chosen(**randomizer.choice)}")
-    if not mechanism.draws_classes:
-        bias = f", largest bias {certificate.max_bias:.6g}" if binding.classes is None else ""
-        print(f"certified  epsilon {certificate.epsilon!r}{delta} for the labels{bias}")
-        print(f"expected   {loss.name} loss {randomizer.expected_loss(mechanism.prior, loss):.6g}, under {under}")
-    print(f"debias     {debiasing(facts).line}")
-    print(f"verdict    {verdict(facts).line}")
+    bias = f", largest bias {certificate.max_bias:.6g}" if binding.classes is None else ""
+    print(f"certified  epsilon {certificate.epsilon!r}{delta} for the labels{bias}")
+    print(f"expected   {loss.name} loss {randomizer.expected_loss(mechanism.prior, loss):.6g}, under {under}")
 
 
 def describe_missing(column: LabelColumn | NoiseBinding) -> str:

@@ -22,6 +22,7 @@ from labeldp.audit.signature_audit import Signer
 
 from ...mechanisms.analysis.utility import ReleasedFacts
 from ...mechanisms.analysis.verdict import release_warnings, verdict
+from ...mechanisms.center.class_model import DRAWN_BY_CENTER
 from ...mechanisms.core.budget import round_up
 from ...transforms.errors import InputError, StoreError
 from ...transforms.io.filesystems import FileSystems, exists, is_remote
@@ -101,11 +102,12 @@ def check_result(path: str) -> None:
 
 def _of_label(facts: ReleasedFacts, command: str) -> dict[str, Any]:
     """Mechanism and verdict of a label; of `fit`, which releases none yet, the mechanism alone."""
+    name = DRAWN_BY_CENTER if facts.drawn_from_center else facts.randomizer.mechanism
     if command == "fit":
-        return {"mechanism": facts.randomizer.mechanism}
+        return {"mechanism": name}
     found = verdict(facts)
     return {
-        "mechanism": facts.randomizer.mechanism,
+        "mechanism": name,
         "warnings": [warning.name for warning in release_warnings(facts)],
         "verdict": {"level": found.level, "text": found.line},
     }

@@ -33,7 +33,8 @@ from ..spec.mechanism_file import MechanismFile
 from .bill_of_materials import bill_statement
 from .job_result import JobResult
 
-FORMAT = "labeldp-release-1"
+FORMAT, CENTER_FORMAT = "labeldp-release-1", "labeldp-release-2"
+"""Formats of manifests: of labels that a randomizer draws, and of classes that are drawn from a center."""
 ADJACENCY = (
     "label differential privacy: two inputs are adjacent when they differ in the label of one record; "
     "features, the number of records and which records have a label are public"
@@ -78,40 +79,49 @@ def make_manifest(
     `epsilon` is the budget of histogram and labels together. `details` are further keys: label, identity, where, loss,
     features and warnings, table for the input from one, output for shards, and those that a command adds.
     """
-    binding, randomizer, unit = result.binding, mechanism.randomizer, result.binding.unit
-    certificate = randomizer.certificate()
-    spent_before = Fraction(mechanism.center_epsilon) + Fraction(mechanism.prior_epsilon)
-    certified = spent_before + Fraction(certificate.epsilon)
-    losses = {}
-    for name, loss in losses_of(mechanism).items():
-        value = randomizer.expected_loss(mechanism.prior, loss)
-        losses[name] = value if np.isfinite(value) else None
+    binding, randomizer, unit = result.binding, mechanism.solved, result.binding.unit
+    certified = Fraction(mechanism.center_epsilon) + Fraction(mechanism.prior_epsilon)
+    parts: dict[str, Any] = {}
+    randomized: dict[str, Any] = {}
+    rounding: dict[str, Any] = {}
+    losses: dict[str, Any] = {}
+    if randomizer is not None:
+        certificate = randomizer.certificate()
+        certified += Fraction(certificate.epsilon)
+        parts = {"prior_epsilon": mechanism.prior_epsilon, "randomizer_epsilon": randomizer.epsilon}
+        randomized = {
+            "mechanism": randomizer.mechanism,
+            "parameters": randomizer.parameters,
+            "mechanism_fingerprint": randomizer.fingerprint.hex(),
+        }
+        rounding = {"rounding": binding.rounding}
+        expected = {
+            name: randomizer.expected_loss(mechanism.prior, loss) for name, loss in losses_of(mechanism).items()
+        }
+        losses = {"expected_loss": {name: value if np.isfinite(value) else None for name, value in expected.items()}}
+        # Places of classes have no distances.
+        losses |= {"max_bias": certificate.max_bias} if binding.classes is None else {}
     return {
-        "format": FORMAT,
+        "format": CENTER_FORMAT if randomizer is None else FORMAT,
         "adjacency": adjacency(unit is not None, binding.missing is not None),
         "epsilon": epsilon,
         **_unit(result, certified),
         **({"center_epsilon": mechanism.center_epsilon} if mechanism.center_epsilon else {}),
-        "prior_epsilon": mechanism.prior_epsilon,
-        "randomizer_epsilon": randomizer.epsilon,
+        **parts,
         "certified_epsilon": mechanism.total_epsilon(mechanism.labels_certified[0]),
         "delta": mechanism.labels_budget[1],
         "certified_delta": mechanism.labels_certified[1],
-        "mechanism": randomizer.mechanism,
-        "parameters": randomizer.parameters,
-        "mechanism_fingerprint": randomizer.fingerprint.hex(),
+        **randomized,
         "domain": {"min": binding.domain[0], "max": binding.domain[-1], "labels": len(binding.domain)},
         **({} if binding.classes is None else {"classes": asdict(binding.classes)}),
         **({} if binding.declared is None else {"declared_grid": asdict(binding.declared)}),
-        "rounding": binding.rounding,
+        **rounding,
         **_missing(result),
         **_center(result, mechanism),
         "records": binding.records,
         "records_without_label": binding.unusable,
         "input_digest": f"{binding.digest:064x}",
-        "expected_loss": losses,
-        # Places of classes have no distances.
-        **({"max_bias": certificate.max_bias} if binding.classes is None else {}),
+        **losses,
         **details,
         "shards": result.shards,
         **({"dead_letters": result.dead_letters} if result.dead_letters else {}),
@@ -120,12 +130,7 @@ def make_manifest(
 
 
 def losses_of(mechanism: MechanismFile) -> dict[str, Loss]:
-    """Losses that a mechanism file is stated with: those that are defined for its labels, or that of its classes.
-
-    None for a center of classes: what its draws lose depends on the features of each record.
-    """
-    if mechanism.class_center is not None:
-        return {}
+    """Losses that a mechanism file with a randomizer is stated with: those of its labels, or that of its classes."""
     if mechanism.classes is not None:
         return {ZERO_ONE.name: ZERO_ONE}
     negative = mechanism.randomizer.labels[0] < 0
@@ -230,7 +235,7 @@ class Manifest:
       where: Filter on the records, NAME=VALUE; None for all records.
       identity: Id column, or "file and row".
       adjacency: Definition of neighboring datasets.
-      mechanism: Mechanism name.
+      mechanism: Mechanism name; None for classes that are drawn from a center, which have no prior, either.
       records: Number of released records that were not removed since.
       records_without_label: Number of records left out because their label is unusable.
       epsilon: Budget of histogram and labels together.
@@ -242,7 +247,7 @@ class Manifest:
       max_bias: Largest bias of the randomizer over the labels; 0 for classes, which have none.
       domain: Smallest label, largest label and number of labels.
       expected_loss: Expected loss under the released prior, by loss name; None if it is not finite.
-      mechanism_fingerprint: Fingerprint of the randomizer, in hexadecimal digits.
+      mechanism_fingerprint: Fingerprint of the randomizer, in hexadecimal digits; None without one.
       input_digest: Keyed digest of the input, in hexadecimal digits.
       shards: Number of records by shard file name.
       versions: Version by package name; of `sbom`, the statement of `bill_of_materials`.
@@ -260,7 +265,7 @@ class Manifest:
     where: str | None
     identity: str
     adjacency: str
-    mechanism: str
+    mechanism: str | None
     records: int
     records_without_label: int
     epsilon: float
@@ -272,7 +277,7 @@ class Manifest:
     max_bias: float
     domain: tuple[float, float, int]
     expected_loss: Mapping[str, float | None]
-    mechanism_fingerprint: str
+    mechanism_fingerprint: str | None
     input_digest: str
     shards: Mapping[str, int]
     versions: Mapping[str, str]
@@ -303,10 +308,14 @@ def parse_manifest(document: Any) -> Manifest:
     Raises ValueError, which names the key, if one is missing or its value has the wrong type.
     """
     domain = _get(document, "domain", dict)
-    if _get(document, "format", str) != FORMAT:
-        raise ValueError(f"its format is not {FORMAT}")
-    # Those of the mechanism file are read.
-    _ = _get(document, "parameters", dict), _get(document, "rounding", str)
+    drawn = document.get("format") == CENTER_FORMAT
+    if not drawn and _get(document, "format", str) != FORMAT:
+        raise ValueError(f"its format is neither {FORMAT} nor {CENTER_FORMAT}")
+    if drawn:
+        document = {"expected_loss": {}, "prior_epsilon": 0.0, "randomizer_epsilon": 0.0, **document}
+    else:
+        # Those of the mechanism file are read.
+        _ = _get(document, "parameters", dict), _get(document, "rounding", str)
     removed = _removed(document)
     center = None if document.get("center") is None else _get(document, "center", dict)
     return Manifest(
@@ -314,7 +323,7 @@ def parse_manifest(document: Any) -> Manifest:
         where=_or_none(document, "where", _text),
         identity=_get(document, "identity", str),
         adjacency=_get(document, "adjacency", str),
-        mechanism=_get(document, "mechanism", str),
+        mechanism=None if drawn else _get(document, "mechanism", str),
         records=_count(document, "records") - removed,
         records_without_label=_count(document, "records_without_label"),
         epsilon=_number(document, "epsilon"),
@@ -326,7 +335,7 @@ def parse_manifest(document: Any) -> Manifest:
         max_bias=_number({"max_bias": 0.0, **document} if "classes" in document else document, "max_bias"),
         domain=(_number(domain, "min"), _number(domain, "max"), _count(domain, "labels")),
         expected_loss=_members(document, "expected_loss", lambda d, key: _or_none(d, key, _number)),
-        mechanism_fingerprint=_get(document, "mechanism_fingerprint", str),
+        mechanism_fingerprint=None if drawn else _get(document, "mechanism_fingerprint", str),
         input_digest=_get(document, "input_digest", str),
         shards=_members(document, "shards", _count),
         versions=_members(document, "versions", _text),
@@ -442,7 +451,8 @@ def labels_manifest(documents: Sequence[dict[str, Any]], folders: Sequence[str],
         "delta": delta,
         "certified_delta": certified_delta,
         "labels": [
-            {"label": document["label"], "folder": folder, **{key: document[key] for key in _OF_LABEL}}
+            {"label": document["label"], "folder": folder}
+            | {key: document[key] for key in _OF_LABEL if key in document}
             for document, folder in zip(documents, folders, strict=True)
         ],
         **({} if unit is None else {"unit": {key: unit[key] for key in ("column", "max_records", "over_limit")}}),
@@ -465,7 +475,7 @@ def released_facts(
     center = mechanism.center
     found = None if center is None else center.explained
     return ReleasedFacts(
-        mechanism.randomizer,
+        mechanism.solved,
         mechanism.prior,
         mechanism.prior_epsilon,
         records,

@@ -155,8 +155,8 @@ def _manifest(request: Request, released: ReleasedLabel, output: dict[str, Any])
         "features": facts.features,
         "warnings": [warning.name for warning in release_warnings(facts)],
     }
-    if mechanism.randomizer.choice is not None:
-        details["choice"] = mechanism.randomizer.choice
+    if mechanism.solved is not None and mechanism.solved.choice is not None:
+        details["choice"] = mechanism.solved.choice
     if request.validation is not None:
         details["validation"] = request.validation
     details["output"] = output

@@ -398,7 +398,7 @@ def _mechanism(fields: Fields, fitted: MechanismFile | None, unit: UnitBound | N
     except ValueError as error:
         raise FieldError.at("loss", error) from None
     if fitted is not None:
-        return MechanismChoice(fitted.randomizer.mechanism, loss, {"loss": loss}, fitted)
+        return MechanismChoice(fitted.name, loss, {"loss": loss}, fitted)
     if fields.purpose is not None and fields.mechanism is not None:
         raise FieldError("{for} chooses the mechanism: give {for} or {mechanism}")
     if classes:

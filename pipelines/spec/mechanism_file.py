@@ -15,13 +15,7 @@ import numpy as np
 from ...mechanisms.analysis.automatic import CANDIDATES
 from ...mechanisms.center.center import Center
 from ...mechanisms.center.center_model import CenterModel
-from ...mechanisms.center.class_model import (
-    DRAWN_BY_CENTER,
-    ClassModel,
-    Mechanism,
-    center_randomizer,
-    drawn_by,
-)
+from ...mechanisms.center.class_model import DRAWN_BY_CENTER, ClassModel, Mechanism, drawn_by
 from ...mechanisms.composition.unit_composition import optimal_delta
 from ...mechanisms.core.budget import MAX_EPSILON, BudgetSplit, check_epsilon, round_up
 from ...mechanisms.core.label_classes import LabelClasses, domain_label
@@ -39,6 +33,8 @@ from .class_statement import ClassStatement
 from .prior_file import NoisedCounts, parse_missing_label, parse_prior_release
 
 MECHANISM_NAME = "mechanism.json"
+CENTER_FORMAT = "labeldp-mechanism-2"
+"""Format of a mechanism file whose classes are drawn from a center: it has no randomizer, and no prior."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +42,8 @@ class MechanismFile:
     """Contents of a mechanism file.
 
     Attributes:
-      randomizer: The randomizer.
-      prior: Prior that it was solved for.
+      solved: The randomizer; None for classes that are drawn from a center.
+      prior: Prior that it was solved for; of classes that are drawn from a center, their shares by its counts.
       prior_epsilon: Epsilon that the release of the prior spent; 0 for a public prior.
       rounding: Rounding of labels that are not in the domain: nearest or randomized.
       prior_release: Name of the prior's release (`prior_release_name`); None if the file does not name it.
@@ -65,7 +61,7 @@ class MechanismFile:
         were left out, and for a public prior.
     """
 
-    randomizer: Randomizer
+    solved: Randomizer | None
     prior: Prior
     prior_epsilon: float
     rounding: str = NEAREST
@@ -88,7 +84,7 @@ class MechanismFile:
             assert release.center is not None
             statement = ClassStatement(release.center, mechanism)
             return cls(
-                center_randomizer(len(release.classes)), statement.prior, 0.0, label=release.column, unit=release.unit,
+                None, statement.prior, 0.0, label=release.column, unit=release.unit,
                 classes=release.classes, class_center=statement, missing_label=release.missing_label,
             )  # fmt: skip
         randomizer = mechanism
@@ -101,6 +97,18 @@ class MechanismFile:
             randomizer, prior, release.budget.prior, release.rounding, name, center, noised, *rest,
             missing_label=release.missing_label,
         )  # fmt: skip
+
+    @property
+    def randomizer(self) -> Randomizer:
+        """The randomizer. Raises ValueError for classes that are drawn from a center: they have none."""
+        if self.solved is None:
+            raise ValueError("its classes are drawn from a center: it has no randomizer")
+        return self.solved
+
+    @property
+    def name(self) -> str:
+        """Name of the mechanism, or that of centers that classes are drawn from."""
+        return DRAWN_BY_CENTER if self.solved is None else self.solved.mechanism
 
     @property
     def counted_labels(self) -> bool:
@@ -178,15 +186,20 @@ class MechanismFile:
 
     @property
     def labels_budget(self) -> tuple[float, float]:
-        """Epsilon and delta of the labels that were asked for: of a record, or of all labels of a unit."""
+        """Epsilon and delta of the labels that were asked for: of a record, or of all labels of a unit.
+
+        Draws from a center cost nothing.
+        """
         if self.unit is not None and self.unit_epsilon is not None:
             return self.unit_epsilon, self.unit.delta
+        if self.solved is None:
+            return 0.0, 0.0
         return spent(self.unit, self.randomizer.epsilon), spent(self.unit, self.randomizer.delta)
 
     @property
     def labels_certified(self) -> tuple[float, float]:
         """Certified epsilon and delta of the labels: of a record, or of all labels of a unit."""
-        if self.unit_epsilon is not None:
+        if self.unit_epsilon is not None or self.solved is None:
             return self.labels_budget
         certificate = self.randomizer.certificate()
         return spent(self.unit, certificate.epsilon), spent(self.unit, certificate.delta)
@@ -201,6 +214,8 @@ class MechanismFile:
 
     def to_text(self) -> str:
         """Text of the file: JSON, with a newline at its end."""
+        if self.class_center is not None:
+            return self._center_text(self.class_center)
         released: dict[str, Any] = {"weights": self.prior.weights.tolist(), "epsilon": self.prior_epsilon}
         if self.prior_release is not None:
             released["release"] = self.prior_release
@@ -218,15 +233,27 @@ class MechanismFile:
             unit["unit"] |= {"epsilon": self.unit_epsilon, "delta": self.unit.delta}
         declared = {} if self.declared is None else {"declared_grid": asdict(self.declared)}
         classes: dict[str, Any] = {} if self.classes is None else {"classes": asdict(self.classes)}
-        if self.class_center is not None:
-            classes["class_center"] = self.class_center.to_document()
         extra = {**declared, **classes, **center, **unit}
         return self.randomizer.to_json(prior=released, rounding=self.rounding, **extra) + "\n"
+
+    def _center_text(self, statement: ClassStatement) -> str:
+        assert self.classes is not None
+        missing = {} if self.missing_label is None else {"missing_label": self.missing_label}
+        unit = {} if self.unit is None else {"column": self.unit.column, "max_records": self.unit.max_records}
+        document = {
+            "format": CENTER_FORMAT,
+            "label": self.label,
+            **missing,
+            "classes": asdict(self.classes),
+            "class_center": statement.to_document(),
+            **({"unit": unit} if unit else {}),
+        }
+        return json.dumps(document, allow_nan=False) + "\n"
 
     @property
     def domain(self) -> tuple[float, ...]:
         """The k labels of the public domain, ascending: with a center not those of the randomizer, its residuals."""
-        return tuple(self.randomizer.labels.tolist()) if self.center is None else self.center.domain
+        return tuple(self.prior.labels.tolist()) if self.center is None else self.center.domain
 
 
 def read_mechanism_file(path: str) -> MechanismFile:
@@ -236,8 +263,10 @@ def read_mechanism_file(path: str) -> MechanismFile:
     """
     text = read_text(path)
     try:
-        randomizer = Randomizer.from_json(text)
         document = json.loads(text)
+        if isinstance(document, dict) and document.get("format") == CENTER_FORMAT:
+            return _class_center_file(document)
+        randomizer = Randomizer.from_json(text)
         prior = document["prior"]
         if "rounding" not in document:
             raise InputError(f"{path} cannot be used: its rounding is missing")
@@ -259,9 +288,10 @@ def read_mechanism_file(path: str) -> MechanismFile:
             places = {*randomizer.outputs.tolist()} <= {*classes.domain}
             if classes.domain != tuple(randomizer.labels.tolist()) or not places or center is not None:
                 raise InputError(f"{path} cannot be used: its labels and outputs are not the places of its classes")
-        drawn = _stated_class_center(document.get("class_center"), randomizer, classes)
+        if "class_center" in document:
+            raise InputError(f"{path} cannot be used: it has a class_center beside a randomizer")
         unit, grid = _stated_unit(document.get("unit"), randomizer), _stated_grid(document.get("declared_grid"))
-        rest = (label, *unit, grid, classes, drawn)
+        rest = (label, *unit, grid, classes)
         file = MechanismFile(randomizer, found, epsilon, rounding, name, center, noised, *rest)
         missing = parse_missing_label(prior, file.domain, None if classes is None else classes.values)
         if missing is not None and not file.counted_labels:
@@ -273,7 +303,25 @@ def read_mechanism_file(path: str) -> MechanismFile:
         raise InputError(f"{path} cannot be used: {error}") from None
 
 
-def _stated_unit(stated: Any, randomizer: Randomizer) -> tuple[UnitBound | None, float | None]:
+def _class_center_file(document: dict[str, Any]) -> MechanismFile:
+    """Reads a file whose classes are drawn from a center. Raises ValueError if it is anything else."""
+    known = {"format", "label", "missing_label", "classes", "class_center", "unit"}
+    strangers = sorted(document.keys() - known)
+    if strangers:
+        raise ValueError(f"it has members that a center of classes does not have: {', '.join(map(repr, strangers))}")
+    classes, label = _stated_classes(document.get("classes")), document.get("label")
+    if classes is None or not isinstance(label, str):
+        raise ValueError("it has no classes, or its label is not a name")
+    statement = ClassStatement.from_document(document.get("class_center"), len(classes))
+    unit, _ = _stated_unit(document.get("unit"), None)
+    missing = parse_missing_label(document, classes.domain, classes.values)
+    return MechanismFile(
+        None, statement.prior, 0.0, label=label, unit=unit, classes=classes, class_center=statement,
+        missing_label=missing,
+    )  # fmt: skip
+
+
+def _stated_unit(stated: Any, randomizer: Randomizer | None) -> tuple[UnitBound | None, float | None]:
     """The unit, and with a delta the epsilon of all its labels."""
     if stated is None:
         return None, None
@@ -289,7 +337,9 @@ def _stated_unit(stated: Any, randomizer: Randomizer) -> tuple[UnitBound | None,
     if type(epsilon) is not float or type(delta) is not float or not 0 < epsilon <= MAX_EPSILON or not delta:
         raise ValueError("epsilon and delta of its unit must be numbers above 0")
     unit = UnitBound(column, most, delta=delta)
-    if not randomizer.pure or optimal_delta(randomizer.certificate().epsilon, most, epsilon) > Fraction(delta):
+    if randomizer is None or not randomizer.pure:
+        raise ValueError("the labels of its unit do not have the stated epsilon and delta")
+    if optimal_delta(randomizer.certificate().epsilon, most, epsilon) > Fraction(delta):
         raise ValueError("the labels of its unit do not have the stated epsilon and delta")
     return unit, epsilon
 
@@ -318,17 +368,6 @@ def _stated_classes(stated: Any) -> LabelClasses | None:
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values) or type(other) is not int:
         raise ValueError("its classes are not texts, with the place of the other class")
     return LabelClasses(tuple(values), other)
-
-
-def _stated_class_center(stated: Any, randomizer: Randomizer, classes: LabelClasses | None) -> ClassStatement | None:
-    """The center of classes, whose randomizer says nothing of the labels."""
-    if (stated is None) != (randomizer.mechanism != DRAWN_BY_CENTER) or (stated is not None and classes is None):
-        raise ValueError("its class_center and its mechanism do not belong together")
-    if stated is None or classes is None:
-        return None
-    if randomizer.fingerprint != center_randomizer(len(classes)).fingerprint:
-        raise ValueError("the weights beside its class_center are not equal")
-    return ClassStatement.from_document(stated, len(classes))
 
 
 def _check_stated(randomizer: Randomizer) -> None:

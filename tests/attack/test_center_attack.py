@@ -17,6 +17,7 @@ from labeldp.attack.claims import Finding, Setting, read_claim
 from labeldp.attack.class_center_checks import CENTER_CHECKS, check_center
 from labeldp.mechanisms.center.class_center import draw_classes, noised_class_counts
 from labeldp.mechanisms.center.class_logit import noised_class_sums
+from labeldp.pipelines.spec.mechanism_file import read_mechanism_file
 
 ROWS = 4000
 VALUES = ("none", "cold\nPASS", "fl\u00fc")
@@ -82,8 +83,7 @@ def test_an_honest_release_passes(folder: Path, invoke: Any) -> None:
     assert list(found) == ["mechanism", "sampler", "advantage", "further", *CHECKS, ""]
     assert found[""] == "PASS"
     assert found["mechanism"].startswith("class_center: 3 classes; claims epsilon 0.0273861 for the histogram, 0.24")
-    document = json.loads((folder / "three" / "mechanism.json").read_text())
-    share, epsilon = max(document["prior"]["weights"]), 1.0
+    share, epsilon = read_mechanism_file(str(folder / "three" / "mechanism.json")).prior.weights.max(), 1.0
     odds = share / (1 - share) * math.e**epsilon
     assert found["advantage"].startswith(f"at most {odds / (1 + odds) - share:.4g} for an exact guess, at epsilon 1:")
     assert found["further"].startswith(f"at most {math.tanh(epsilon / 4):.4g}")

@@ -80,8 +80,11 @@ def test_a_correct_release_passes(released, cells, name):
         f"cells        {len(cells['sums'])} cells of features: sums of residuals clipped to {low}..{high} steps, of "
         f"sensitivity {high - low}, with noise of scale {(high - low) / cells['sums_epsilon']!r} for epsilon "
         f"{cells['sums_epsilon']!r}; the histogram of the residuals has epsilon {cells['histogram_epsilon']!r}; "
-        f"{len(cells['trees']['leaves'])} trees recomputed from the sums"
+        f"{len(cells['trees']['leaves'])} trees"
     )
+    (line,) = [line for line in audit_report(audit).splitlines() if line.startswith("replayed ")]
+    assert line.startswith("replayed     with the program's own code: coefficients from ")
+    assert line.endswith(f"trees from the histogram and {len(cells['sums'])} sums of cells")
 
 
 def worse_split(trees):
@@ -97,11 +100,23 @@ def fewer_trees(trees):
         trees[key] = [tree for fold in range(3) for tree in each[fold * kept : fold * kept + size]]
 
 
+def move_record(cells):
+    """Another number of records in two cells."""
+    cells["records"][0] += 1
+    cells["records"][-1] -= 1
+
+
 def swap(values, first, second):
     values[first], values[second] = values[second], values[first]
 
 
-TREES, RANGE = "center.linear.cells.trees", "center.linear.cells.range does not follow from its counts"
+TREES = "center.linear cannot be replayed: the trees of the center do not follow from its sums"
+RANGE = (
+    "center.linear cannot be replayed: the range of the residuals of the center does not follow from their histogram"
+)
+AGAINST = (
+    "center.linear cannot be replayed: sums of cells were released that the histogram of the residuals speaks against"
+)
 
 
 @pytest.mark.parametrize(
@@ -111,24 +126,24 @@ TREES, RANGE = "center.linear.cells.trees", "center.linear.cells.range does not 
         (lambda cells: cells["sums"].__setitem__(3, cells["sums"][3] + 20), TREES),
         (lambda cells: cells["sums"].__setitem__(3, 1 << 40), "sums are larger than those of any labels"),
         (lambda cells: cells["sums"].pop(), "center.linear.cells.sums do not have"),
-        (lambda cells: cells["trees"]["leaves"][0].__setitem__(2, cells["trees"]["leaves"][0][2] + 1), "a leaf does"),
-        (lambda cells: cells["trees"]["leaves"][-1].__setitem__(2, cells["trees"]["leaves"][-1][2] - 1), "a leaf does"),
-        (lambda cells: worse_split(cells["trees"]), f"{TREES}: a split is not the best one, in tree 7"),
-        (lambda cells: swap(cells["trees"]["columns"], 1, 2), f"{TREES}: a split is"),
-        (lambda cells: fewer_trees(cells["trees"]), "not as many as the cells that were held out choose"),
-        (lambda cells: cells["trees"].update(columns=[], cuts=[], leaves=[]), "not as many as the cells"),
-        (lambda cells: [each.pop() for each in cells["trees"].values()], "not as many as any number"),
+        (lambda cells: cells["trees"]["leaves"][0].__setitem__(2, cells["trees"]["leaves"][0][2] + 1), TREES),
+        (lambda cells: cells["trees"]["leaves"][-1].__setitem__(2, cells["trees"]["leaves"][-1][2] - 1), TREES),
+        (lambda cells: worse_split(cells["trees"]), TREES),
+        (lambda cells: swap(cells["trees"]["columns"], 1, 2), TREES),
+        (lambda cells: fewer_trees(cells["trees"]), TREES),
+        (lambda cells: cells["trees"].update(columns=[], cuts=[], leaves=[]), TREES),
+        (lambda cells: [each.pop() for each in cells["trees"].values()], TREES),
         (lambda cells: cells["range"].__setitem__(1, cells["range"][1] + 1), RANGE),
         (lambda cells: cells["range"].__setitem__(0, -40), RANGE),
-        (lambda cells: cells["counts"].__setitem__(15, cells["counts"][15] // 2), "center.linear.cells"),
-        (lambda cells: cells.update(counts=[200] * len(cells["counts"])), "explains too little of the labels"),
-        (lambda cells: cells.update(counts=[6000 * (i == 15) for i in range(31)]), "explains too little of the labels"),
+        (lambda cells: cells["counts"].__setitem__(15, cells["counts"][15] // 2), "center.linear cannot be replayed"),
+        (lambda cells: cells.update(counts=[200] * len(cells["counts"])), AGAINST),
+        (lambda cells: cells.update(counts=[6000 * (i == 15) for i in range(31)]), AGAINST),
         (lambda cells: cells["counts"].__setitem__(0, 1 << 50), "counts are not those of any labels"),
-        (lambda cells: cells["records"].__setitem__(5, cells["records"][5] + 3), TREES),
+        (move_record, TREES),
         (lambda cells: cells["records"].__setitem__(5, 100_000), "records are more than center.linear.records"),
-        (lambda cells: cells["codes"].__setitem__(0, cells["codes"][1]), TREES),
-        (lambda cells: cells.update(codes=[each[1:] for each in cells["codes"]]), "as many records as"),
-        (lambda cells: cells.update(sums=[], range=[]), "sums are missing, though the linear center explains enough"),
+        (lambda cells: cells["codes"].__setitem__(0, cells["codes"][1]), "center.linear cannot be replayed"),
+        (lambda cells: cells.update(codes=[each[1:] for each in cells["codes"]]), "not those of its sample"),
+        (lambda cells: cells.update(sums=[], range=[]), "sums of cells are missing that the histogram"),
     ],
 )
 def test_a_change_of_what_follows_from_noised_numbers(copied, edit, problem):
@@ -141,7 +156,7 @@ def test_trees_without_sums(copied):
         cells.update(sums=[], range=[], counts=[200] * len(cells["counts"]))
 
     change_cells(copied, edit)
-    assert "trees are there without sums" in problems(copied)
+    assert TREES in problems(copied)
 
 
 def test_epsilons_that_are_lowered(copied):
@@ -207,12 +222,6 @@ def without_sums(copied):
     release["center_epsilon"] -= spent
     write_document(copied / "release.json", release)
     return copied
-
-
-def move_record(cells):
-    """Another number of records in two cells."""
-    cells["records"][0] += 1
-    cells["records"][-1] -= 1
 
 
 @pytest.mark.parametrize(
@@ -306,7 +315,9 @@ def test_all_records_are_zero(copied):
 def test_a_cell_without_a_record_of_the_sample(without_sums):
     assert problems(without_sums) == ""
     change_cells(without_sums, lambda cells: cells.update(codes=["A" * RECORDS for _ in cells["codes"]]))
-    assert problems(without_sums) == "center.linear.cells.tree has a cell without a record of the sample"
+    assert problems(without_sums) == (
+        "center.linear cannot be replayed: a cell of the center has no record of the sample"
+    )
 
 
 def test_cells_of_a_center_without_sums(copied):

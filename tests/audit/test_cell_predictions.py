@@ -1,20 +1,20 @@
-"""Centers of cells under audit: ranges, trees and predictions are those of the product, and rounded features pass."""
+"""Centers of cells under audit: they are replayed, predictions are those of the product, and rounded features pass."""
 
 import functools
 import json
 
 import numpy as np
 import pytest
-from labeldp.audit.cell_audit import Residuals, cell_problems
-from labeldp.audit.center_audit import read_linear_center
+from labeldp.audit.center_audit import center_sum_problems
 from labeldp.audit.center_predictions import CenterPredictions
+from labeldp.audit.center_replay import linear_replay_problems
 from labeldp.audit.documents import residual_cells
 from labeldp.audit.shard_columns import Column
 from labeldp.mechanisms.center.cell_center import CellCenter, CellTables, design_cells, noised_cells
 from labeldp.mechanisms.center.center_model import center_document
 from labeldp.mechanisms.center.feature_rows import Categories
 from labeldp.mechanisms.center.linear_center import LinearCenter, design_center, moment_sums, noised_sums
-from labeldp.mechanisms.center.residuals import ResidualDomain, candidate_ranges
+from labeldp.mechanisms.center.residuals import ResidualDomain
 
 RECORDS = 6000
 
@@ -81,9 +81,8 @@ def test_centers_of_the_product_pass(seed, labels, epsilon):
     center, columns = released(seed, labels, epsilon)
     assert center.cells.sums
     mechanism = mechanism_of(center)
-    linear = read_linear_center(mechanism)
-    assert linear is not None
-    assert list(cell_problems(linear)) == []
+    assert list(center_sum_problems(mechanism)) == []
+    assert list(linear_replay_problems(mechanism["center"]["linear"])) == []
     true = center.indices(columns).astype(float)
     assert len(center.cells.trees.leaves)
     other = np.where(true > 0, true - 1, true + 1)
@@ -126,21 +125,3 @@ def test_codes_of_other_records_than_the_sample():
         "center.linear.cells.codes are not those of a sample of the records"
     ]
     assert list(predictions.cells.problems(RECORDS)) == []
-
-
-@pytest.mark.parametrize("labels", [2, 3, 41, 300, 4096])
-def test_distributions_and_ranges_are_those_of_the_product(labels):
-    """For centered, shifted and wide residuals, and for noise larger than counts. No range is left to rounding."""
-    random, domain = np.random.default_rng(labels), ResidualDomain(np.arange(float(labels)))
-    for _ in range(40):
-        records, epsilon = int(random.choice([1500, 100_000])), float(random.choice([0.01, 0.05, 0.2]))
-        normal = random.normal(random.choice([0, 0, 0.3]), random.choice([0.002, 0.02, 0.1, 0.3]), records)
-        counts = domain.count(np.clip(np.rint(normal * labels), 1 - labels, labels - 1).astype(int))
-        counts += np.rint(random.laplace(0, 2 / epsilon, domain.cells)).astype(int)
-        prior, residuals = domain.prior(counts, epsilon), Residuals.estimated(counts.tolist(), labels, epsilon)
-        np.testing.assert_allclose(
-            np.add.reduceat(prior.weights, domain.bounds[:-1] + domain.most), residuals.masses, atol=1e-12
-        )
-        tried = {tuple(domain.cells_of(np.array(ends) - domain.most).tolist()) for ends in candidate_ranges(prior)}
-        assert set(residuals.candidates(0, 0)) == tried
-        assert set(residuals.candidates(-1, 1)) == set(residuals.candidates(1, -1)) == tried

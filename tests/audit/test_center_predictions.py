@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from labeldp.audit.audit_release import audit_path
 from labeldp.audit.center_audit import center_sum_problems
 from labeldp.audit.center_predictions import CenterPredictions
+from labeldp.audit.center_replay import linear_replay_problems
 from labeldp.audit.shard_columns import Column
 from labeldp.mechanisms.center.center_model import center_document
 from labeldp.mechanisms.center.feature_rows import Categories
@@ -72,6 +73,7 @@ def test_predictions_are_those_of_the_job(seed, epsilon, labels):
     center, columns = fitted(seed, 400, labels, epsilon)
     mechanism = mechanism_of(center)
     assert list(center_sum_problems(mechanism)) == []
+    assert list(linear_replay_problems(mechanism["center"]["linear"])) == []
     true = center.indices(columns).astype(float)
     exact = CenterPredictions(mechanism, float32=False)
     assert not exact.wrong(as_columns(columns, float), true).any()
@@ -155,7 +157,8 @@ def test_correct_releases_pass(released):
     for folder in released.values():
         audit = audit_path(str(folder), data=True)
         assert audit.problems == ()
-        assert audit.center_line.startswith("center       column 'y_center', linear in 6 features: coefficients recomp")
+        assert audit.center_line.startswith("center       column 'y_center', linear in 6 features: ")
+        assert audit.replay_line == "replayed     with the program's own code: coefficients from 7 sums"
         (line,) = (each for each in audit.data_lines if each.startswith("centers "))
         assert line.startswith("centers      every center is the one that the published map predicts")
 
@@ -237,7 +240,9 @@ def test_changed_coefficients_and_sums(one, key, place):
         linear[key][place] += 1 if key == "coefficients" else linear["norm"] * 100
 
     changed_linear(one, change)
-    assert "center.linear.coefficients do not follow from its sums" in problems(one, data=False)
+    assert "center.linear cannot be replayed: the coefficients of the center do not follow from its sums" in (
+        problems(one, data=False)
+    )
 
 
 def test_sums_that_no_labels_have(one):

@@ -3,11 +3,13 @@
 import copy
 import dataclasses
 import hashlib
+import itertools
 import json
 import shutil
 import struct
 import time
 from fractions import Fraction
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,15 +17,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from labeldp.audit.audit_mechanism import audit_mechanism
 from labeldp.audit.audit_release import audit_path, audit_report
-from labeldp.audit.class_center_audit import class_center_problems
-from labeldp.audit.class_center_document import read_class_center
-from labeldp.audit.class_logits import ends_of_minimizer, sum_zero_variance
-from labeldp.audit.class_partition_audit import Scales, partition_problems
+from labeldp.audit.center_replay import PublishedSplits, class_replay_problems
+from labeldp.audit.class_center_document import read_class_center, sum_zero_variance
 from labeldp.audit.class_predictions import coded_probabilities
 from labeldp.audit.class_probabilities import probabilities_of_column, probabilities_of_messages
 from labeldp.audit.documents import RefusedDocument
 from labeldp.audit.drawn_classes import DrawnClasses
+from labeldp.mechanisms.center.cell_partition import CellTree
+from labeldp.mechanisms.center.class_center import ClassCellDesign, ReleasedClassCells, cells_epsilon
+from labeldp.mechanisms.center.class_document import class_document
+from labeldp.mechanisms.center.class_document import read_class_center as product_center
+from labeldp.mechanisms.center.class_logit import LinearClasses
 from labeldp.mechanisms.noise import sum_zero_laplace
 from labeldp.mechanisms.noise.discrete_laplace import ByteStream
 
@@ -141,7 +147,11 @@ def test_a_correct_release_passes(released, mechanisms, name):
     report = audit_report(audit)
     cells, epsilon = center["cells"], center["cells"]["epsilon"]
     scale = float(1 / Fraction(epsilon))
-    trees = f"coefficients and {len(cells['trees']['leaves'])} trees recomputed from them"
+    trees = f"{len(cells['trees']['leaves'])} trees"
+    assert "\nreplayed     with the program's own code: " in report
+    assert (
+        f"partition of the sample, coefficients and {trees} from the counts of {len(cells['counts'])} cells" in report
+    )
     noise = f"counts of the classes with noise of scale {scale!r} for epsilon {epsilon!r}"
     assert f"cells        {len(cells['counts'])} cells of features: {noise}; {trees}" in report
     assert "all probabilities are those that the published center predicts" in report
@@ -181,29 +191,6 @@ def rotate_codes(cells, column):
     cells["codes"][column] = text[1:] + text[:1]
 
 
-def merge_children(cells):
-    """Takes the last split of the tree back, as if the budget allowed one cell less."""
-    tree = cells["tree"]
-    last = len(tree["children"]) - 2
-    node = tree["children"].index(last)
-    leaves = [place for place, child in enumerate(tree["children"]) if child == place]
-    first, second = (cells["counts"].pop() for _ in range(2))
-    cells["counts"].insert(
-        leaves.index(next(leaf for leaf in leaves if leaf > node)),
-        [sum(each) for each in zip(first, second, strict=True)],
-    )
-    for key, value in (("columns", 0), ("cuts", 64), ("children", node)):
-        del tree[key][-2:]
-        tree[key][node] = value
-
-
-def without_sums(center):
-    """The party claims that class sums were not worth their noise."""
-    linear, cells = center["linear"], center["cells"]
-    cells["epsilon"] += linear["epsilon"]
-    linear.update(sums=[], epsilon=0.0, coefficients=[[0, 0] for _ in linear["coefficients"]])
-
-
 def halved(center):
     """All parts of the budget lowered, as if noise had been twice as large."""
     grain = 2.0**-24
@@ -215,16 +202,16 @@ def halved(center):
 
 
 SUMS = "class_center.center.linear.sums are larger"
-LINEAR = "class_center.center.linear.coefficients do not follow from its sums"
-CELLS, TREES = "class_center.center.cells.coefficients do not follow from its counts", "class_center.center.cells.trees"
-TREE = "class_center.center.cells.tree"
+REPLAYED = "class_center.center cannot be replayed: "
+LINEAR = f"{REPLAYED}the coefficients of the center do not follow from its sums"
+CELLS = f"{REPLAYED}coefficients or trees do not follow from the counts of the cells"
+TREE = f"{REPLAYED}the tree of the cells does not follow from the codes of its sample"
 ORDER = "in ascending order: their order could hold labels"
 
 
 @pytest.mark.parametrize(
     ("edit", "problem"),
     [
-        (lambda center: move(center["counts"], 0, 1), "prior.weights are not the shares that follow"),
         (lambda center: move(center["counts"], 0, 1, 1 << 40), "counts are not those of any labels"),
         (lambda center: move(center["linear"]["sums"][1], 0, 1, 5000), LINEAR),
         (lambda center: move(center["linear"]["sums"][2], 0, 1, 1 << 50), SUMS),
@@ -235,36 +222,24 @@ ORDER = "in ascending order: their order could hold labels"
         (lambda center: center["linear"]["signal"].__setitem__(0, 0.3), LINEAR),
         (lambda center: center["cells"]["counts"][5].__setitem__(0, 100), "cells.counts do not add up"),
         (lambda center: move(center["cells"]["counts"][5], 0, 1, 1 << 40), "cells.counts are not those of any labels"),
-        (lambda center: move(center["cells"]["counts"][5], 0, 1, 3), "class_center.center.cells."),
+        (lambda center: move(center["cells"]["counts"][5], 0, 1, 3), CELLS),
         (lambda center: move(center["cells"]["coefficients"][2], 0, 1, -1), CELLS),
-        (lambda center: worse_split(center["cells"]["trees"]), f"{TREES}: a split is not the best one, in tree 7"),
-        (lambda center: center["cells"]["trees"]["cuts"][3].__setitem__(1, 64), f"{TREES}: a split is none of those"),
-        (lambda center: fewer_trees(center["cells"]["trees"]), "not as many as the cells that were held out choose"),
-        (
-            lambda center: center["cells"]["trees"].update(columns=[], cuts=[], leaves=[]),
-            "not as many as the cells that were held out choose",
-        ),
-        (lambda center: [each.pop() for each in center["cells"]["trees"].values()], "not as many as any number"),
-        (lambda center: move(center["cells"]["trees"]["leaves"][0][2], 0, 1), f"{TREES}: a leaf does not follow"),
-        (lambda center: move(center["cells"]["trees"]["leaves"][-1][7], 1, 0), f"{TREES}: a leaf does not follow"),
-        (lambda center: rotate_codes(center["cells"], 0), ORDER),
-        (lambda center: rotate_codes(center["cells"], -1), "codes of components and of logits are not those"),
-        (
-            lambda center: center["cells"]["rows"].__setitem__(1, center["cells"]["rows"][2]),
-            "linear.rows are not those of a part of the sample",
-        ),
+        (lambda center: worse_split(center["cells"]["trees"]), CELLS),
+        (lambda center: center["cells"]["trees"]["cuts"][3].__setitem__(1, 64), CELLS),
+        (lambda center: fewer_trees(center["cells"]["trees"]), CELLS),
+        (lambda center: center["cells"]["trees"].update(columns=[], cuts=[], leaves=[]), CELLS),
+        (lambda center: [each.pop() for each in center["cells"]["trees"].values()], CELLS),
+        (lambda center: move(center["cells"]["trees"]["leaves"][0][2], 0, 1), CELLS),
+        (lambda center: move(center["cells"]["trees"]["leaves"][-1][7], 1, 0), CELLS),
+        (lambda center: rotate_codes(center["cells"], 0), REPLAYED),
+        (lambda center: rotate_codes(center["cells"], -1), REPLAYED),
+        (lambda center: center["cells"]["rows"].__setitem__(1, center["cells"]["rows"][2]), REPLAYED),
         (lambda center: center["linear"]["rows"].__setitem__(0, center["linear"]["rows"][1]), "out of range"),
-        (lambda center: center["linear"]["rows"].__setitem__(1, center["linear"]["rows"][2]), ORDER),
+        (lambda center: center["linear"]["rows"].__setitem__(1, center["linear"]["rows"][2]), REPLAYED),
         (lambda center: center["cells"].__setitem__("epsilon", 0.5), "cells.epsilon is not class_center.center.budget"),
         (lambda center: center["linear"].__setitem__("epsilon", 0.125), "linear.epsilon is not class_center.center"),
         (lambda center: center["budget"].__setitem__("sums", 0.0125), "budget.sums is not the part of epsilon"),
-        (
-            lambda center: move(center["cells"]["tree"]["cuts"], 1, 3),
-            f"{TREE} has a ",
-        ),
-        (lambda center: merge_children(center["cells"]), f"{TREE} has fewer cells than the budget"),
-        (halved, LINEAR),
-        (without_sums, "linear.sums are missing, though they would say enough"),
+        (halved, REPLAYED),
     ],
 )
 def test_a_change_of_what_follows_from_noised_numbers(copied, edit, problem):
@@ -273,51 +248,122 @@ def test_a_change_of_what_follows_from_noised_numbers(copied, edit, problem):
     assert problem in problems(folder)
 
 
-def other_cut(nodes):
-    column, cut, child = nodes[3]
-    return [*nodes[:3], (column, cut + 1, child), *nodes[4:]]
+def refitted(center, edit):
+    """The document of a center whose public part is edited, with coefficients and trees that follow from it."""
+    cells, linear = center.cells, center.linear
+    parts = SimpleNamespace(
+        design=linear.design, sums=linear.sums, sample=cells.design.sample, tree=cells.design.sample.partition.tree,
+        counts=cells.counts,
+    )  # fmt: skip
+    edit(parts)
+    linear = LinearClasses.fit(parts.design, parts.sums)
+    partition = dataclasses.replace(parts.sample.partition, tree=parts.tree)
+    design = ClassCellDesign(
+        dataclasses.replace(parts.sample, partition=partition), cells_epsilon(linear, center.budget)
+    )
+    cells = ReleasedClassCells.fit(design, linear, parts.counts)
+    return class_document(dataclasses.replace(center, linear=linear, cells=cells))
 
 
-def other_turn(nodes):
-    (first, cut, child), (second, other, last) = nodes[1:3]
-    return [nodes[0], (first, cut, last), (second, other, child), *nodes[3:]]
+def changed_part(name, **values):
+    """An edit of a part: of each field by a function of its value."""
+
+    def edit(parts):
+        part = getattr(parts, name)
+        own = {key: change(copy.copy(getattr(part, key))) for key, change in values.items()}
+        setattr(parts, name, dataclasses.replace(part, **own))
+
+    return edit
 
 
-def partition(mechanism, edit=lambda nodes: nodes, least=0):
-    center = read_class_center(mechanism)
-    assert center is not None
-    assert center.cells is not None
-    codes = np.array([np.frombuffer(each, np.uint8) for each in center.cells.codes])
-    cells = dataclasses.replace(center.cells, nodes=edit(center.cells.nodes))
-    return " | ".join(partition_problems(center, cells, codes, least))
+def swapped(places, others):
+    def change(array):
+        array[places], array[others] = array[others], array[places].copy()
+        return array
+
+    return change
 
 
-@pytest.mark.parametrize("name", RELEASES)
-def test_partitions_follow_from_the_codes_of_the_sample(mechanisms, name):
-    assert partition(mechanisms[name]) == ""
-    for edit in (other_cut, other_turn):
-        assert "is not split at its median, or out of turn" in partition(mechanisms[name], edit)
-    assert "has fewer cells than the budget" in partition(mechanisms[name], least=1 << 12)
+def other_cut(parts):
+    """Moves the cut of a split, so that each cell has a record of the sample still."""
+    for node, step in itertools.product(reversed(range(len(parts.tree.cuts))), (1, -1)):
+        cuts = parts.tree.cuts + step * (np.arange(len(parts.tree.cuts)) == node)
+        tree = dataclasses.replace(parts.tree, cuts=cuts)
+        if parts.tree.children[node] != node and len(np.unique(tree.cells(parts.sample.codes))) == len(tree.leaves):
+            parts.tree = tree
+            return
+    pytest.fail("no cut can be moved")
+
+
+def other_turn(parts):
+    """Exchanges the last two splits: the same cells in another order."""
+    children = parts.tree.children.copy()
+    first, second = (children.tolist().index(len(children) - last) for last in (2, 4))
+    children[[first, second]] = children[[second, first]]
+    parts.tree = dataclasses.replace(parts.tree, children=children)
+
+
+def one_cell_less(parts):
+    """Takes the last split of the tree back, as if the budget allowed one cell less."""
+    tree, last = parts.tree, len(parts.tree.children) - 2
+    node = tree.children.tolist().index(last)
+    columns, cuts, children = (each[:last].copy() for each in (tree.columns, tree.cuts, tree.children))
+    columns[node], cuts[node], children[node] = 0, 64, node
+    parts.tree = dataclasses.replace(tree, columns=columns, cuts=cuts, children=children)
+    place = parts.tree.leaves.tolist().index(node)
+    parts.counts = np.insert(parts.counts[:-2], place, parts.counts[-2:].sum(axis=0), axis=0)
+
+
+def add_at(place, amount):
+    def change(array):
+        array[place] += amount
+        return array
+
+    return change
+
+
+def without_sums(parts):
+    parts.design, parts.sums = dataclasses.replace(parts.design, epsilon=0.0), ()
+
+
+@pytest.mark.parametrize(
+    ("name", "edit", "problem"),
+    [
+        ("two", lambda parts: None, ""),
+        ("sumless", lambda parts: None, ""),
+        ("two", other_cut, TREE),
+        ("sumless", other_cut, TREE),
+        ("two", other_turn, TREE),
+        ("two", one_cell_less, TREE),
+        ("two", without_sums, f"{REPLAYED}class sums are missing, though they would say enough"),
+        (
+            "two",
+            changed_part("design", map=lambda rows: dataclasses.replace(rows, norm=rows.norm << 8)),
+            f"{REPLAYED}class sums were released, though noise leaves too much unknown",
+        ),
+        ("two", changed_part("design", rows=swapped(0, -1)), f"{REPLAYED}rows of the linear part are not in asc"),
+        ("two", changed_part("design", rows=add_at((-1, 1), 16)), "not those of a part of the sample of the cells"),
+        ("two", changed_part("sample", codes=swapped(0, 1), rows=swapped(0, 1)), f"codes of the cells are not {ORDER}"),
+        ("two", changed_part("sample", codes=add_at((-1, -1), 1)), "codes of components and of logits are not those"),
+    ],
+)
+def test_a_public_part_that_is_chosen_otherwise(mechanisms, name, edit, problem):
+    """The party does the arithmetic as it should, but for another partition or sample, or without class sums."""
+    document = refitted(product_center(mechanisms[name]["class_center"]["center"]), edit)
+    found = " | ".join(class_replay_problems(document))
+    assert problem in found
+    assert bool(found) == bool(problem)
 
 
 def test_split_columns_are_the_widest_under_some_scales():
     """Two splits that compare two columns in opposite ways contradict each other, whatever the scales are."""
-    center: Any = SimpleNamespace(sums=[[1, 1]])
-    cells: Any = SimpleNamespace(features=[None, None], others=[])
-    for second, exist in ((0, True), (1, False)):
-        scales = Scales(center, cells)
-        assert scales.allow(0, np.array([True, True]), np.array([1.0, 1.5]))
-        assert scales.allow(second, np.array([True, True]), np.array([1.6, 0.9]))
-        assert scales.exist() == exist
-
-
-def test_sums_that_would_not_be_worth_their_noise(copied):
-    def edit(center):
-        center["linear"]["norm"] <<= 12
-
-    folder = copied("two")
-    change(folder, edit)
-    assert "linear.sums were released, though noise leaves too much unknown" in problems(folder)
+    ranks = np.array([[0.0, 0.0], [1.0, 1.2], [3.0, 0.0], [4.0, 0.9]])
+    for columns, exist in (([0, 0], True), ([0, 1], False), ([1, 1], False)):
+        tree = CellTree(np.array(columns), np.array([1, 1]), np.array([1, 1]))
+        splits = PublishedSplits(tree, ranks, 2)
+        for node, members in enumerate((np.array([0, 1]), np.array([2, 3]))):
+            assert splits.column(node, members, np.array([True, True])) == columns[node]
+        assert splits.widest_under_some_scales() == exist
 
 
 def test_a_center_without_sums_has_no_coefficients_of_its_own(copied):
@@ -330,8 +376,12 @@ def test_a_center_without_sums_has_no_coefficients_of_its_own(copied):
     ("path", "value", "problem"),
     [
         (("center_epsilon",), 0.5, "release.center_epsilon is not the sum of those of class_center, rounded up"),
-        (("certified_epsilon",), 0.5, "release.certified_epsilon is below the sum"),
-        (("prior_epsilon",), 0.001, "release.prior_epsilon is not prior.epsilon"),
+        (("certified_epsilon",), 0.5, "release.certified_epsilon is below release.center_epsilon"),
+        (("delta",), 1e-9, "release.delta is not 0"),
+        (("format",), "labeldp-release-1", "release.json is not a release manifest of this mechanism"),
+        (("prior_epsilon",), 0.001, "release.prior_epsilon is there, but mechanism.json has no randomizer"),
+        (("expected_loss",), {}, "release.expected_loss is there, but mechanism.json has no randomizer"),
+        (("mechanism",), "rr", "release.mechanism is there, but mechanism.json has no randomizer"),
         (("class_center", "column"), "other", "release.class_center.column is not that of mechanism.json"),
         (("class_center", "features"), ["a", "b"], "release.class_center.features is not that"),
         (("class_center", "cells"), 900.0, "release.class_center.cells is not that"),
@@ -365,21 +415,24 @@ def test_both_files_have_one_center(copied):
 
 
 @pytest.mark.parametrize(
-    ("member", "value", "problem"),
+    ("change", "problem"),
     [
-        ("mechanism", "rr", "mechanism is not class_center"),
-        ("columns", [[["1", 2]], [["2", 2]]], "the weights beside class_center are not equal"),
-        ("bits", 61, "the weights beside class_center are not equal"),
-        ("parameters", {"more": 1}, "parameters, choice or gap are there"),
-        ("gap", 0.5, "parameters, choice or gap are there"),
-        ("prior", {"weights": [0.5, 0.5], "epsilon": 0.0, "counts": [1, 2]}, "prior beside class_center is not"),
-        ("prior", {"weights": [0.5, 0.5], "epsilon": 0.1}, "prior beside class_center is not"),
+        ({"mechanism": "rr"}, "mechanism is there beside class_center"),
+        ({"prior": {"weights": [0.5, 0.5], "epsilon": 0.0}}, "prior is there beside class_center"),
+        ({"missing_label": "2"}, "missing_label is not one of the classes"),
+        ({"classes": {"values": ["0", "1", "2"], "other": 0}}, "class_center.center.counts are not one for each class"),
+        ({"classes": None}, "classes is not an object"),
+        ({"label": 1}, "label is not"),
+        ({"format": "labeldp-mechanism-1"}, "class_center is there beside a randomizer"),
     ],
 )
-def test_nothing_beside_the_center_holds_labels(mechanisms, member, value, problem):
-    assert list(class_center_problems(mechanisms["two"])) == []
-    found = list(class_center_problems(mechanisms["two"] | {member: value}))
-    assert problem in " | ".join(found)
+def test_nothing_beside_the_center_holds_labels(mechanisms, change, problem):
+    """A document has neither randomizer nor prior; one of another version, with both, is refused."""
+    first = {**json.loads(Path(__file__).with_name("response.json").read_text()), **mechanisms["two"]}
+    first["classes"] = {"values": ["0", "1", "2"], "other": 0}
+    first["labels"] = first["outputs"] = [0.0, 1.0, 2.0]
+    document = (first if "format" in change else mechanisms["two"]) | change
+    assert problem in " | ".join(audit_mechanism(document).problems)
 
 
 def put(document, path, value):
@@ -613,16 +666,6 @@ def test_probabilities_of_a_tfrecord(copied):
 def test_variance_of_the_noise(classes, scale):
     expected = sum_zero_laplace.sum_zero_variance(scale, classes)
     assert sum_zero_variance(scale, classes) == pytest.approx(expected, rel=1e-9)
-
-
-def test_minimizer_ends_at_the_minimum():
-    scales = np.array([[1.0, 4.0], [9.0, 0.5]])
-
-    def objective(weights):
-        return float((scales * (weights - 1) ** 2).sum() / 2) + 1, scales * (weights - 1)
-
-    *_, found = ends_of_minimizer(objective, np.zeros((2, 2)), np.ones((2, 2)), 50)
-    assert found == pytest.approx(np.ones((2, 2)), abs=1e-3)
 
 
 def test_probabilities_add_up_and_are_never_0():

@@ -10,7 +10,6 @@ from labeldp.mechanisms import Prior
 from labeldp.mechanisms.analysis.class_verdict import ClassUtility
 from labeldp.mechanisms.analysis.utility import ClassCounts, ReleasedFacts
 from labeldp.mechanisms.analysis.verdict import debiasing, release_warnings, verdict
-from labeldp.mechanisms.center.class_model import center_randomizer
 from labeldp.mechanisms.core.label_classes import LabelClasses
 from labeldp.mechanisms.response.randomized_response import RandomizedResponse
 from labeldp.mechanisms.response.rr_top_k import RRTopK
@@ -144,8 +143,7 @@ def test_classes_whose_counts_noise_alone_may_give(counts, named, center_epsilon
 )
 def test_the_warning_of_classes_that_a_center_blurs(weights, epsilon, expected):
     classes = LabelClasses(tuple("abcde"[: len(weights)]), 0)
-    randomizer = center_randomizer(len(weights))
-    facts = ReleasedFacts(randomizer, prior_of(weights), 0.0, 1000, classes=classes, center_epsilon=epsilon)
+    facts = ReleasedFacts(None, prior_of(weights), 0.0, 1000, classes=classes, center_epsilon=epsilon)
     found = release_warnings(facts)
     assert [warning.name for warning in found] == expected
     assert all(warning.text.endswith("say more than the center: --center none") for warning in found)

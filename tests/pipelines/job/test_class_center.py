@@ -109,7 +109,7 @@ def test_the_budget_and_repeated_runs(run: Callable[..., Any], outputs: Path, sp
     manifest = json.loads((outputs / "one" / "release.json").read_text())
     assert Fraction(99, 100) < Fraction(manifest["certified_epsilon"]) <= 1
     assert manifest["center_epsilon"] == manifest["certified_epsilon"]
-    assert (manifest["prior_epsilon"], manifest["randomizer_epsilon"]) == (0, 1e-9)
+    assert not manifest.keys() & {"prior_epsilon", "randomizer_epsilon", "mechanism", "mechanism_fingerprint"}
     before = spent(outputs)
     assert before == Fraction(manifest["certified_epsilon"])
     run("two", epsilon=1).ok()
