@@ -12,7 +12,7 @@ from typing import Any
 
 from .audit_mechanism import Audit, audit_document, audit_mechanism
 from .class_center_audit import CLASS_CENTER
-from .document_members import CENTER, CENTER_MECHANISM, LABELS, MECHANISM, RELEASE, written_problems
+from .document_members import CENTER, CENTER_MECHANISM, CENTER_RELEASE, LABELS, MECHANISM, RELEASE, written_problems
 from .document_members import CLASS_CENTER as CLASS_CENTER_FILE
 from .documents import RefusedDocument, load_document, printable
 from .manifest_audit import (
@@ -138,11 +138,10 @@ def _audit_release(folder: Path, manifest: dict[str, Any], data: bool) -> Audit:
 
         problems, lines = audit_data(shards, manifest, mechanism)
     # The last of all checks: what the members say is known by now.
+    forms = (CENTER_MECHANISM, CENTER_RELEASE) if audit.drawn_from_center else (MECHANISM, RELEASE)
     problems = problems or (
-        *written_problems(
-            folder / "mechanism.json", mechanism, CENTER_MECHANISM if audit.drawn_from_center else MECHANISM
-        ),
-        *written_problems(folder / "release.json", manifest, RELEASE),
+        *written_problems(folder / "mechanism.json", mechanism, forms[0]),
+        *written_problems(folder / "release.json", manifest, forms[1]),
     )
     return dataclasses.replace(
         audit,

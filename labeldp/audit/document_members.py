@@ -116,12 +116,17 @@ _LABELS = {
     "identity": str, "table": _TABLE, "where": _TEXT, "records": int, "records_without_label": int, **_SHARDS,
 }  # fmt: skip
 
+_OF_RANDOMIZER = {
+    "prior_epsilon", "randomizer_epsilon", "mechanism", "parameters", "mechanism_fingerprint", "rounding",
+    "expected_loss", "choice", "declared_grid",
+}  # fmt: skip
+
 # Members that may be missing, by the member that they are of. All others are written always.
 _MAY_LACK = {
-    "mechanism": {"delta", "group_ranges", "choice", "declared_grid", "classes", "class_center", "center", "unit"},
+    "mechanism": {"delta", "choice", "declared_grid", "classes", "center", "unit", "missing_label"},
     "certificate": {"ratio", "delta"},
     "prior": {"release", "label", "missing_label", "counts", "records"},
-    "center": {"linear", "groups"},
+    "center": {"linear"},
     "linear": {"cells"},
     "encoders": {"mean", "values", "shares"},
     "columns": {"cuts", "places"},
@@ -137,7 +142,9 @@ _MAY_LACK = {
 
 # Forms of documents by name of the file, and whether the file is indented.
 RELEASE, LABELS, MECHANISM = (_RELEASE, 2), (_LABELS, 2), (_MECHANISM, None)
+# Of classes that are drawn from a center, which have no randomizer.
 CENTER_MECHANISM = _CENTER_MECHANISM, None
+CENTER_RELEASE = {key: form for key, form in _RELEASE.items() if key not in _OF_RANDOMIZER}, 2
 CENTER = {"format": str, "column": str, "domain": [float], "linear": _LINEAR}, None
 CLASS_CENTER = {"format": str, "column": str, "classes": _CLASSES, "center": _CLASS_CENTER["center"]}, None
 

@@ -24,6 +24,7 @@ FORMS: dict[str, dict[str, Any]] = {
     "unit": GRID | {"unit_column": "user", "max_records_per_unit": 2},
     "center": GRID | {"center": "cells", "center_features": "a,k"},
     "classes": {"label": "c", "label_classes": "x,y,z", "center": "none"},
+    "center of classes": {"label": "c", "label_classes": "x,y,z", "center": "cells", "center_features": "a,k"},
 }
 READERS = {
     "release.json": read_manifest,
