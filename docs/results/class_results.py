@@ -16,14 +16,20 @@ from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from labeldp.mechanisms.center.class_center import PROBABILITY_UNIT, ClassCenter, draw_classes
+from labeldp.mechanisms.center.class_center import (
+    PROBABILITY_UNIT,
+    ClassCenter,
+    center_pays,
+    draw_classes,
+    released_shares,
+)
 from labeldp.mechanisms.center.feature_rows import Categories
 from labeldp.mechanisms.core.label_classes import LabelClasses
 from labeldp.mechanisms.noise.keyed_words import KEY_BYTES, integer_identities
@@ -32,6 +38,7 @@ from labeldp.mechanisms.release.feature_sample import CenterFeatures, sample_wor
 from labeldp.mechanisms.release.label_column import LabelColumn
 from labeldp.mechanisms.release.label_records import LabelRecords, count_labels
 from labeldp.mechanisms.release.prior_release import release_prior
+from labeldp.pipelines.spec.feature_choice import CLASS_CENTER_EPSILON, TWO_CLASSES_EPSILON
 from scipy.optimize import minimize_scalar
 from sklearn.datasets import load_digits
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
@@ -40,6 +47,11 @@ HERE = Path(__file__).resolve().parent
 EPSILONS = (0.5, 1.0, 2.0, 4.0)
 SEEDS = 5
 HELD_OUT = 0.2
+CENTERED = ("center itself", "center, drawn", "center, probabilities")
+CORRECTED = ("randomized response", "LP-2ST")
+DEFAULT = "default"
+"""The last of a center where the released histogram says that it pays, else randomized response."""
+RELEASES = (*CORRECTED, *CENTERED, DEFAULT)
 LEAST = 1e-4
 """Least predicted probability of a class."""
 ROUNDS, RATE, LEAVES = 80, 0.2, 16
@@ -56,6 +68,7 @@ class Table(NamedTuple):
       classes: Index of the class, shape (n,).
       size: Number of classes K.
       truth: True probabilities, shape (n, K); None for real data.
+      lacking: Features that recipients have and the log lacks: models are trained on them, centers made without them.
       tests: Number of test records, the last ones; 0 for a random fifth.
     """
 
@@ -64,6 +77,7 @@ class Table(NamedTuple):
     size: int
     truth: np.ndarray | None = None
     tests: int = 0
+    lacking: tuple[str, ...] = ()
 
 
 def housing(folder: Path, seed: int) -> Table:
@@ -71,6 +85,11 @@ def housing(folder: Path, seed: int) -> Table:
     frame = pd.read_csv(folder / "data" / "housing.csv")
     prices = frame.pop("value").to_numpy()
     return Table(frame, np.searchsorted(np.quantile(prices, [0.2, 0.4, 0.6, 0.8]), prices, side="right"), 5)
+
+
+def housing_recipients(folder: Path, seed: int) -> Table:
+    """Reads California housing, prices in quintiles, whose location recipients alone know."""
+    return housing(folder, seed)._replace(lacking=("Latitude", "Longitude"))
 
 
 def cut(folder: Path, seed: int) -> Table:
@@ -133,6 +152,7 @@ def conversions(folder: Path, seed: int) -> Table:
 
 TABLES: dict[str, Callable[[Path, int], Table]] = {
     "housing": housing,
+    "housing_recipients": housing_recipients,
     "digits": digits,
     "cut": cut,
     "clarity": clarity,
@@ -369,8 +389,26 @@ def best_of(table: Table, test: np.ndarray, stages: Iterator[np.ndarray]) -> np.
     return kept
 
 
-def scores(name: str, folder: Path, seed: int) -> Iterator[Score]:
-    """Scores all releases of one table with one seed."""
+def by_center(
+    table: Table, x: np.ndarray, categories: list[bool], train: np.ndarray, test: np.ndarray, epsilon: float, seed: int
+) -> tuple[dict[str, np.ndarray], bool]:
+    """Probabilities of the test records by release around a center; and whether the default makes that center."""
+    frame, size = table.frame.drop(columns=list(table.lacking)), table.size
+    center = released_center(frame.iloc[train], table.classes[train], size, epsilon, seed)
+    assert Fraction(center.epsilon) <= Fraction(epsilon)
+    probabilities = center.probabilities(columns_of(frame.iloc[train]))
+    drawn = draw_classes(probabilities, np.random.default_rng([4, seed]).integers(0, 1 << 64, len(train), np.uint64))
+    shares = released_shares(center.counts, len(train), center.budget.counts)
+    most = CLASS_CENTER_EPSILON if size > 2 else TWO_CLASSES_EPSILON
+    return {
+        CENTERED[0]: center.probabilities(columns_of(frame.iloc[test])) / PROBABILITY_UNIT,
+        CENTERED[1]: trained(x[train], categories, drawn, None, size, seed)(x[test]),
+        CENTERED[2]: student(x[train], categories, probabilities / PROBABILITY_UNIT, size, seed)(x[test]),
+    }, epsilon <= most and center_pays(shares, center.epsilon)
+
+
+def scores(name: str, folder: Path, seed: int, known: Mapping[tuple[str, float, int], Score]) -> Iterator[Score]:
+    """Scores all releases of one table with one seed, but for those known by release, epsilon and seed."""
     table = TABLES[name](folder, seed)
     if table.tests:
         train, test = np.split(np.arange(len(table.classes)), [len(table.classes) - table.tests])
@@ -378,45 +416,49 @@ def scores(name: str, folder: Path, seed: int) -> Iterator[Score]:
         order = np.random.default_rng([seed, 77]).permutation(len(table.classes))
         test, train = np.split(order, [int(HELD_OUT * len(order))])
     x, categories = matrix_of(table.frame)
-    frame, classes, size = table.frame.iloc[train], table.classes[train], table.size
-    yield Score(
-        name,
-        "true",
-        np.inf,
-        seed,
-        *judged(table, test, trained(x[train], categories, classes, None, size, seed)(x[test])),
-    )
+    classes, size = table.classes[train], table.size
+
+    def scored(release: str, epsilon: float, found: np.ndarray) -> Score:
+        return Score(name, release, epsilon, seed, *judged(table, test, found))
+
+    truth = known.get(("true", np.inf, seed))
+    yield truth or scored("true", np.inf, trained(x[train], categories, classes, None, size, seed)(x[test]))
+    own = np.array([column not in table.lacking for column in table.frame])
     for epsilon in EPSILONS:
-        center = released_center(frame, classes, size, epsilon, seed)
-        assert Fraction(center.epsilon) <= Fraction(epsilon)
-        probabilities = center.probabilities(columns_of(frame))
-        own = center.probabilities(columns_of(table.frame.iloc[test])) / PROBABILITY_UNIT
-        yield Score(name, "center itself", epsilon, seed, *judged(table, test, own))
-        words = np.random.default_rng([4, seed]).integers(0, 1 << 64, len(train), np.uint64)
-        drawn = draw_classes(probabilities, words)
-        model = trained(x[train], categories, drawn, None, size, seed)
-        yield Score(name, "center, drawn", epsilon, seed, *judged(table, test, model(x[test])))
-        model = student(x[train], categories, probabilities / PROBABILITY_UNIT, size, seed)
-        yield Score(name, "center, probabilities", epsilon, seed, *judged(table, test, model(x[test])))
-        every = np.ones((len(train), size), bool)
-        for title, likelihoods in (
-            ("randomized response", randomized(classes, every, epsilon, np.random.default_rng([5, seed]))),
-            ("LP-2ST", rival(x[train], categories, classes, size, epsilon, seed)),
-        ):
-            stages = forward(x[train], categories, likelihoods, seed, x[test], own_rounds=False)
-            yield Score(name, title, epsilon, seed, *judged(table, test, best_of(table, test, stages)))
+        found = {release: known[release, epsilon, seed] for release in RELEASES if (release, epsilon, seed) in known}
+        if not found.keys() >= {*CORRECTED}:
+            every = np.ones((len(train), size), bool)
+            log = x[train][:, own], [each for each, has in zip(categories, own, strict=True) if has]
+            for release, likelihoods in (
+                (CORRECTED[0], randomized(classes, every, epsilon, np.random.default_rng([5, seed]))),
+                (CORRECTED[1], rival(*log, classes, size, epsilon, seed)),
+            ):
+                stages = forward(x[train], categories, likelihoods, seed, x[test], own_rounds=False)
+                found[release] = scored(release, epsilon, best_of(table, test, stages))
+        if not found.keys() >= {*CENTERED, DEFAULT}:
+            predicted, is_default = by_center(table, x, categories, train, test, epsilon, seed)
+            found |= {release: scored(release, epsilon, each) for release, each in predicted.items()}
+            found[DEFAULT] = found[CENTERED[2] if is_default else CORRECTED[0]]._replace(release=DEFAULT)
+        yield from found.values()
 
 
 def main(folder: Path, names: list[str]) -> None:
-    """Scores tables and writes classes_NAME.csv beside this file for each of them."""
+    """Scores tables and writes classes_NAME.csv beside this file for each of them; rows that are there are kept."""
     for name in names:
-        with (HERE / f"classes_{name}.csv").open("w", newline="") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(Score._fields)
-            for seed in range(SEEDS):
-                for each in scores(name, folder, seed):
+        path, known = HERE / f"classes_{name}.csv", {}
+        if path.exists():
+            with path.open(newline="") as file:
+                for row in csv.DictReader(file):
+                    figures = float(row["epsilon"]), int(row["seed"]), float(row["loss"]), float(row["slope"])
+                    each = Score(name, row["release"], *figures)
+                    known[each[1:4]] = each
+        for seed in range(SEEDS):
+            known |= {each[1:4]: each for each in scores(name, folder, seed, known)}
+            with path.open("w", newline="") as file:
+                writer = csv.writer(file, lineterminator="\n")
+                writer.writerow(Score._fields)
+                for each in known.values():
                     writer.writerow([f"{value:.5g}" if isinstance(value, float) else value for value in each])
-                    file.flush()
 
 
 if __name__ == "__main__":

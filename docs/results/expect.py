@@ -65,13 +65,13 @@ EXPLAINED = {"linear": LINEAR, "trees": LINEAR + OTHER}
 """Share of the variance that a model can explain, by model."""
 
 RELEASES = {
-    "default": (AUTO, CELL_CENTER),
-    "--center linear": (AUTO, LINEAR_CENTER),
+    "default": (AUTO, LINEAR_CENTER),
+    "--for log_features": (AUTO, CELL_CENTER),
     "--for labels": ("rr_on_bins", None),
     "--mechanism unbiased --center none": ("unbiased", None),
 }
 """Mechanism and center of each release, by its flags."""
-DEFAULT, LINEAR_RELEASE = "default", "--center linear"
+DEFAULT, OF_CELLS = "default", "--for log_features"
 EPSILONS = (0.5, 1.0, 2.0)
 SEEDS, MORE_SEEDS = 3, 12
 """Number of seeds; the larger one for linear models of mechanisms that are not chosen by `auto`, which takes time."""
@@ -81,7 +81,7 @@ ALL_EPSILONS = 10**5
 """Largest number of records on which linear models are trained at every epsilon; all other models at `ONE` alone."""
 ONE = 1.0
 ALL_RELEASES = 10**4
-"""Largest number of records on which trees are trained on another release than the default."""
+"""Largest number of records on which trees are trained on labels without a center."""
 TESTS = {"linear": 200_000, "trees": 4_000}
 """Test records; the predictions of all stages of all trees take time."""
 RECORDS = tuple(10**power for power in range(3, 9))
@@ -199,7 +199,7 @@ def trained(model: str, records: int) -> list[Loss]:
                 continue
             for epsilon in EPSILONS if everything else (ONE,):
                 score = score_cell(Cell(mechanism, epsilon, seed, model, center), task, dataset)
-                # The default refuses records that are too few for the mean of all labels to say anything.
+                # A center refuses records that are too few for the mean of all labels to say anything.
                 if score.test_loss is not None:
                     found[name, epsilon].append((score.test_loss - clean) / variance)
     clean = float(np.mean(errors))
@@ -218,7 +218,7 @@ def expected(name: str, records: int, epsilon: float, population: Dataset, seed:
     parameters, s^2 the variance of a released label around that limit, weighted by leverage.
 
     Args:
-      name: Name in `RELEASES`; not that of the default.
+      name: Name in `RELEASES`; not that of cells.
       records: Number of records n, a multiple of that of the population.
       epsilon: The whole budget.
       population: The population.
@@ -293,7 +293,7 @@ def measure() -> Iterable[Loss]:
     for records in RECORDS:
         if records in CHECKED or records > TRAINED["linear"]:
             # The formula is for linear models around a linear center.
-            for name in [release for release in RELEASES if release != DEFAULT]:
+            for name in [release for release in RELEASES if release != OF_CELLS]:
                 for epsilon in EPSILONS:
                     yield expected(name, records, epsilon, population)
 
@@ -508,8 +508,8 @@ def picture(rows: Sequence[Loss]) -> str:
       The content of an SVG file.
     """
     lines = []
-    drawn = [("linear", LINEAR_RELEASE, epsilon) for epsilon in EPSILONS]
-    drawn += [("trees", release, ONE) for release in (DEFAULT, LINEAR_RELEASE)]
+    drawn = [("linear", DEFAULT, epsilon) for epsilon in EPSILONS]
+    drawn += [("trees", release, ONE) for release in (OF_CELLS, DEFAULT)]
     drawn += [("linear", release, ONE) for release, (_, center) in RELEASES.items() if center is None]
     for model, release, epsilon in drawn:
         found = chosen(rows, release, model, epsilon)
@@ -529,7 +529,7 @@ def write_page(rows: Sequence[Loss]) -> None:
     Args:
       rows: All rows.
     """
-    names = ("default", "linear", "labels", "unbiased")
+    names = ("default", "cells", "labels", "unbiased")
     found = {f"linear_{name}": losses(rows, release) for name, release in zip(names, RELEASES, strict=True)}
     found |= {"trees": losses_of_trees(rows), "agreement": agreement(rows), "needed": records_needed(rows)}
     replace_blocks(PAGE, found)

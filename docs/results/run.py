@@ -32,7 +32,13 @@ BIASES = ("unbiased", *(f"bias_limited:bias={bias:g}" for bias in (0.1, 0.2, 0.4
 CENTERED = ("rr_on_bins", "unbiased", "auto")
 CENTERS = ("none", "linear")
 CELLS = {"center": ("linear", "cells"), "mechanism": ("auto",), "model": TWO_MODELS, "seeds": 5}
-"""Flags by name: the default release, without and with cells."""
+"""Flags by name: the default release, and that for models of the features of the log alone."""
+SMALL = {"center": ("none", "linear", "cells"), "mechanism": ("auto",), "model": ("trees",), "seeds": 3}
+"""Flags by name: these and labels without a center."""
+LOCATION, QUALITY = ("Latitude", "Longitude"), ("clarity", "color")
+"""Features of housing and of diamonds that recipients have and the log lacks."""
+EVALUATED = "evaluation"
+"""Output folder of all evaluations: keys of cells are hashes of all that determines their scores."""
 PUBLISHED_EPSILONS = (0.05, 0.1, 0.3, 0.5, 0.8, 1, 1.5, 2, 3, 4, 6, 8)
 SMALL_EPSILONS = (0.05, 0.1, 0.3, 0.5, 0.8, 1)
 CENSUS_EPSILONS = (0.5, 1, 2, 4)
@@ -90,6 +96,11 @@ RUNS = {
         label_min=0, epsilon=CENSUS_TREE_EPSILONS, seeds=5, mechanism=CENTERED, model=("trees",)),
     "housing_cells": flags("housing", "California housing, around cells", HOUSING, epsilon=CELL_EPSILONS, **CELLS),
     "diamonds_cells": flags("diamonds", "Diamonds, around cells", DIAMONDS, epsilon=CELL_EPSILONS, **CELLS),
+    "housing_recipients": flags("housing", "California housing, location known to recipients alone", HOUSING,
+        epsilon=(*CELL_EPSILONS, 4), recipient_feature=LOCATION, **CELLS | {"model": ("trees",)}),
+    "diamonds_10000": flags("diamonds_10000", "12,500 diamonds", DIAMONDS, epsilon=CELL_EPSILONS, **SMALL),
+    "diamonds_recipients": flags("diamonds_10000", "12,500 diamonds, quality known to recipients alone", DIAMONDS,
+        epsilon=CELL_EPSILONS, recipient_feature=QUALITY, **SMALL),
     "communities_cells": flags("communities", "Communities and Crime, around cells", COMMUNITIES,
         label_step="0.01", epsilon=CELL_EPSILONS, **CELLS),
     "census_cells": flags("census_0_52", "Weeks worked, 0 to 52, around cells", CENSUS,
@@ -111,7 +122,8 @@ def command(name: str, work: Path) -> list[str]:
     """
     given = dict(RUNS[name])
     data, published = given.pop("data"), given.pop("published", None)
-    parts = ["evaluate", f"--input={work / 'data' / f'{data}.csv'}", "--input_format=csv", f"--output={work / name}"]
+    parts = ["evaluate", f"--input={work / 'data' / f'{data}.csv'}", "--input_format=csv"]
+    parts.append(f"--output={work / EVALUATED}")
     if published:
         parts.append(f"--published={HERE / f'{published}_published.csv'}")
     for flag, value in given.items():
@@ -176,17 +188,13 @@ def main(data: str, work: str, names: Sequence[str]) -> None:
     """
     folder = Path(work)
     prepare(data, str(folder / "data"))
-    cells = folder / "cells"
-    cells.mkdir(exist_ok=True)
     for name in names or RUNS:
         if RUNS[name]["data"] in FURTHER:
             prepare_further(str(RUNS[name]["data"]), str(folder / "data"))
-        # Keys of cells are hashes of all that determines their scores, so evaluations can share cells.
-        (folder / name).mkdir(exist_ok=True)
-        if not (folder / name / "cells").exists():
-            (folder / name / "cells").symlink_to(cells, target_is_directory=True)
+        for path in (folder / EVALUATED).glob("results*"):
+            path.unlink()
         run(command(name, folder))
-        for path in sorted((folder / name).glob("results*")):
+        for path in sorted((folder / EVALUATED).glob("results*")):
             if path.suffix in (".md", ".csv", ".svg"):
                 shutil.copyfile(path, HERE / path.name.replace("results", name, 1))
         if name in PLANNED:

@@ -238,9 +238,9 @@ def around_center(run: str, model: str, digits: int) -> str:
 
 
 CELLS = ("auto around linear", "auto around cells")
-"""Releases of a run of cells: without them, and the default."""
+"""Releases of a run of cells: the default, and that of `--for log_features`."""
 CELL_TARGETS = {"housing_cells": {0.5: 0.37, 1: 0.325, 2: 0.28}}
-"""Largest loss of trees that the default was to have, by run and epsilon; for diamonds at most 3/4 of that without
+"""Largest loss of trees that cells were to have, by run and epsilon; for diamonds at most 3/4 of that without
 cells at epsilon 1."""
 
 
@@ -249,7 +249,7 @@ CELL_RUNS = {"housing": 3, "diamonds": 3, "communities": 4, "loans": 1, "wages":
 
 
 def around_cells(run: str, digits: int) -> str:
-    """Compares the default release with that without cells.
+    """Compares labels around a linear center and around cells.
 
     Args:
       run: Name of the run.
@@ -281,8 +281,38 @@ def around_cells(run: str, digits: int) -> str:
     return f"{table(heading, rows)}\n\n{note}"
 
 
+SCENARIOS = {
+    "housing": (3, ("housing_cells", "housing_center"), ("housing_recipients", "housing_center")),
+    "diamonds": (3, ("diamonds_10000",), ("diamonds_recipients",)),
+}
+"""Number of decimals by data set, and runs of recipients with the features of the log, and with further ones. Labels
+without a center are the same in both."""
+
+
+def recipients(data: str) -> str:
+    """Compares releases for recipients who have the features of the log alone, and for those who have further ones.
+
+    Args:
+      data: Name in `SCENARIOS`.
+
+    Returns:
+      A table with a row for each of the two and each epsilon.
+    """
+    digits, *scenarios = SCENARIOS[data]
+    rows = []
+    for title, runs in zip(("those of the log", "others, too"), scenarios, strict=True):
+        here = {(each.mechanism, each.epsilon): each for each in reversed(read(*runs)) if each.model == "trees"}
+        for epsilon in (0.5, 1.0, 2.0):
+            found = [here.get((release, epsilon)) for release in (*CELLS, "auto")]
+            best = least(each for each in found if each)
+            cells = [figure(each, digits, bold=each == best) for each in found]
+            rows.append([title, f"{epsilon:g}", *cells, figure(here.get(("clean", None)), digits)])
+    heading = ["features of recipients", "epsilon", "default", "`--for log_features`", "`--center none`", "true labels"]
+    return table(heading, rows)
+
+
 def rival() -> str:
-    """Compares models that are trained privately with the default release.
+    """Compares models that are trained privately with labels around cells.
 
     Returns:
       A table with a row for each data set and epsilon; empty without results of the rival.
@@ -299,15 +329,17 @@ def rival() -> str:
         by_model = {each.model: each for each in ours}
         found = [trials[run, epsilon, model] for model in ("linear", "network")]
         theirs = [f"{float(row['loss']):.{digits}f} ± {float(row['deviation']):.{digits}f}" for row in found]
-        default = [figure(by_model.get(model), digits) for model in ("linear", "trees")]
-        rows.append([run.removesuffix("_cells"), f"{epsilon:g}", *theirs, *default])
-    heading = ["data", "epsilon", "rival, linear", "rival, network", "the default, linear", "the default, trees"]
-    return table(heading, rows)
+        cells = [figure(by_model.get(model), digits) for model in ("linear", "trees")]
+        rows.append([run.removesuffix("_cells"), f"{epsilon:g}", *theirs, *cells])
+    ours = [f"`--for log_features`, {model}" for model in ("linear", "trees")]
+    return table(["data", "epsilon", "rival, linear", "rival, network", *ours], rows)
 
 
-CLASS_RUNS = {"conversions": 2, "housing": 3, "digits": 3, "cut": 3, "weeks": 3, "twenty": 3}
+CLASS_RUNS = {
+    "conversions": 2, "housing": 3, "housing_recipients": 3, "digits": 3, "cut": 3, "weeks": 3, "twenty": 3
+}  # fmt: skip
 """Data sets of class_results.py, with the digits of their losses."""
-CLASS_RELEASES = ("center, probabilities", "center, drawn", "center itself", "randomized response", "LP-2ST")
+CLASS_RELEASES = ("default", "center, probabilities", "center, drawn", "center itself", "randomized response", "LP-2ST")
 
 
 def classes(name: str, digits: int) -> str:
@@ -336,9 +368,10 @@ def classes(name: str, digits: int) -> str:
         return "-" if math.isnan(losses[0]) else f"{statistics.mean(losses):.{digits}f}{spread}{slope}"
 
     budgets = sorted({epsilon for epsilon, _ in found} - {math.inf})
-    rows = [[f"{epsilon:g}", *(shown(epsilon, release) for release in CLASS_RELEASES)] for epsilon in budgets]
+    releases = [release for release in CLASS_RELEASES if any((epsilon, release) in found for epsilon in budgets)]
+    rows = [[f"{epsilon:g}", *(shown(epsilon, release) for release in releases)] for epsilon in budgets]
     seeds = len(found[math.inf, "true"])
-    return f"{table(['epsilon', *CLASS_RELEASES], rows)}\n\nTrue classes: {shown(math.inf, 'true')}; seeds: {seeds}."
+    return f"{table(['epsilon', *releases], rows)}\n\nTrue classes: {shown(math.inf, 'true')}; seeds: {seeds}."
 
 
 CLIPPED = ("laplace", "staircase")
@@ -515,6 +548,7 @@ def blocks() -> dict[str, str]:
         "communities_center_trees": around_center("communities_center", "trees", 4),
         "census_center": around_center("census_center", "linear", 1),
         "census_center_trees": around_center("census_center_trees", "trees", 1),
+        **{f"{name}_recipients": recipients(name) for name in SCENARIOS},
         **{f"{name}_cells": around_cells(f"{name}_cells", digits) for name, digits in CELL_RUNS.items()},
         "rival": rival(),
         **{f"classes_{name}": classes(name, digits) for name, digits in CLASS_RUNS.items()},

@@ -35,7 +35,7 @@ class Dataset:
       features: Features, shape (n, d), float64, NaN where missing.
       labels: True, private labels, shape (n,), float64, finite.
       digest: Hash of names, features and labels; identifies the dataset. It is unkeyed and must not be released.
-      columns: The features before they were encoded, by name, for a linear center.
+      columns: The features of the log before they were encoded, by name, for a center.
       center: Values of the center column, shape (n,), float64, NaN where missing; None without one.
     """
 
@@ -118,6 +118,7 @@ def read_dataset(
     features: Sequence[str] | None = None,
     where: Equals | None = None,
     center: str | None = None,
+    recipient_features: Sequence[str] = (),
 ) -> Dataset:
     """Reads all matching files into memory.
 
@@ -125,8 +126,9 @@ def read_dataset(
     values, and a single column if there are two values and none is missing. Features are public, so all records count.
 
     `features` are by default all columns but the label and the column of `where`. The center column is a feature as
-    well, unless `features` leaves it out. Raises InputError if the input cannot be read, has no record or no feature,
-    or a feature is neither number nor text.
+    well, unless `features` leaves it out. `recipient_features` are features that the log lacks: models have them, but
+    not `Dataset.columns`. Raises InputError if the input cannot be read, has no record or no feature, or a feature is
+    neither number nor text.
     """
     batches = _read(pattern, format, label, features, where, center)
     labels = np.concatenate([label_values(batch, label) for batch in batches])
@@ -142,8 +144,8 @@ def read_dataset(
             columns.append(values)
     if not columns:
         raise InputError(f"--input {pattern} has no feature to train on besides the label {label!r}")
-    sizes = [batch.batch.num_rows for batch in batches]
-    raw = concatenated([feature_columns(batch, chosen) for batch in batches], sizes)
+    sizes, own = [batch.batch.num_rows for batch in batches], _of_log(chosen, recipient_features)
+    raw = concatenated([feature_columns(batch, own) for batch in batches], sizes)
     centers = None if center is None else np.concatenate([center_values(batch, center) for batch in batches])
     return Dataset.from_arrays(names, np.stack(columns, axis=1), labels, raw, centers)
 
@@ -173,6 +175,20 @@ def _read(
                     f"{did_you_mean(name, names)}"
                 )
     return batches
+
+
+def _of_log(features: Sequence[str], recipient_features: Sequence[str]) -> list[str]:
+    """Features that the log has."""
+    for name in recipient_features:
+        if name not in features:
+            raise InputError(
+                f"--recipient_feature names {name!r}, which is no feature to train on; features are: {listed(features)}"
+                f"{did_you_mean(name, features)}"
+            )
+    own = [name for name in features if name not in recipient_features]
+    if not own:
+        raise InputError("--recipient_feature names all features: leave out those that the log has")
+    return own
 
 
 def _with_texts(batch: LabelledBatch) -> LabelledBatch:

@@ -43,7 +43,14 @@ from ..transforms.io.filesystems import absolute, is_remote, match
 from .dataset import Dataset, read_dataset
 from .evaluation_cell import MADE_CENTERS, Cell, CellStore, Score, Task, cell_key, is_evaluation, score_cell
 from .evaluation_grid import DatasetSource, EvaluationRequest, cell_grid
-from .evaluation_results import WARNING, draw_evaluation, markdown_page, read_published, summarize_cells
+from .evaluation_results import (
+    WARNING,
+    draw_evaluation,
+    markdown_page,
+    read_published,
+    scenario_text,
+    summarize_cells,
+)
 from .study_commands import progress
 
 _LIBRARIES = ("labeldp", "numpy", "scipy", "scikit-learn", "keras", "tensorflow")
@@ -53,7 +60,15 @@ _POLL_SECONDS = 0.5
 @functools.lru_cache(maxsize=1)
 def _dataset(source: DatasetSource) -> Dataset:
     """Reads the dataset once per process, for all of its cells."""
-    return read_dataset(source.pattern, source.format, source.label, source.features, source.where, source.center)
+    return read_dataset(
+        source.pattern,
+        source.format,
+        source.label,
+        source.features,
+        source.where,
+        source.center,
+        source.recipient_features,
+    )
 
 
 @dataclass
@@ -135,10 +150,15 @@ def parse_evaluation(args: argparse.Namespace) -> EvaluationRequest:
         raise UsageError(f"--loss: {error}") from None
     if args.seeds < 1:
         raise UsageError(f"--seeds must be at least 1, not {args.seeds}")
-    for flag in ("mechanism", "epsilon", "model", "feature", "center"):
+    for flag in ("mechanism", "epsilon", "model", "feature", "recipient_feature", "center"):
         check_unique(flag, getattr(args, flag) or [])
-    if args.label in (args.feature or []):
-        raise UsageError(f"--feature names the label {args.label!r}: leave it out")
+    for flag in ("feature", "recipient_feature"):
+        if args.label in (getattr(args, flag) or []):
+            raise UsageError(f"--{flag} names the label {args.label!r}: leave it out")
+    if args.center_column in (args.recipient_feature or []):
+        raise UsageError(
+            f"--recipient_feature names the center column {args.center_column!r}, which the log has: leave it out"
+        )
     centers = _centers(args, column)
     for text in args.mechanism:
         parse_mechanism_spec(text, args.loss, args.delta, auto=True)
@@ -150,7 +170,15 @@ def parse_evaluation(args: argparse.Namespace) -> EvaluationRequest:
     where = where_filter(args.where, args.label)
     features = tuple(args.feature) if args.feature else None
     return EvaluationRequest(
-        source=DatasetSource(absolute(args.input), format, args.label, features, where, args.center_column),
+        source=DatasetSource(
+            absolute(args.input),
+            format,
+            args.label,
+            features,
+            where,
+            args.center_column,
+            tuple(args.recipient_feature or []),
+        ),
         task=Task(args.label, column.domain, args.loss, args.rounding, args.prior_epsilon, args.delta),
         cells=tuple(cell_grid(args.mechanism, args.epsilon, args.seeds, args.model, centers)),
         store=CellStore(_output(args.output)),
@@ -264,8 +292,8 @@ def _done(pipeline: beam.Pipeline, store: CellStore, keys: Sequence[str]) -> Ite
 
 
 def _write(request: EvaluationRequest, scores: dict[Cell, Score], dataset: Dataset, made_with: dict[str, str]) -> None:
-    summaries = summarize_cells(scores)
-    rows = [each.row() for each in summaries]
+    summaries, recipients = summarize_cells(scores), request.source.recipient_features
+    rows = [{**each.row(), "recipient_features": " ".join(recipients) or None} for each in summaries]
     models = list(dict.fromkeys(cell.model for cell in request.cells if cell.private))
     facts: dict[str, Any] = {
         "warning": WARNING,
@@ -275,12 +303,14 @@ def _write(request: EvaluationRequest, scores: dict[Cell, Score], dataset: Datas
         "loss": request.task.loss,
         "records": len(dataset.labels),
         "features": dataset.features.shape[1],
+        "recipient_features": list(recipients),
         "versions": made_with,
     }
     text = "\n".join(_text(rows, request))
     request.store.write("results.csv", csv_text(rows))
     request.store.write("results.json", json_text(rows, **facts))
-    request.store.write("results.md", markdown_page(request.title, summaries, request.task.loss, request.published))
+    page = markdown_page(request.title, summaries, request.task.loss, request.published, recipients)
+    request.store.write("results.md", page)
     request.store.write("results.txt", text + "\n")
     for model in models:
         title = f"{request.title}, {model}"
@@ -292,7 +322,9 @@ def _write(request: EvaluationRequest, scores: dict[Cell, Score], dataset: Datas
 
 def _text(rows: Sequence[Any], request: EvaluationRequest) -> list[str]:
     # Columns that no row has: reasons, and what is only known of labels around a center.
-    hidden = {name for name in rows[0] if all(row[name] is None for row in rows)}
+    hidden = {name for name in rows[0] if all(row[name] is None for row in rows)} | {"recipient_features"}
     columns = [name for name in rows[0] if name not in hidden]
     ordered = sorted(rows, key=lambda row: (row["model"], row["epsilon"] is not None, row["epsilon"] or 0.0))
-    return [request.title, "", *table_lines(ordered, columns), "", WARNING]
+    recipients = request.source.recipient_features
+    scenario = [scenario_text(recipients), ""] if recipients else []
+    return [request.title, "", *scenario, *table_lines(ordered, columns), "", WARNING]

@@ -22,6 +22,7 @@ class DatasetSource:
       features: Names of the columns to train on; None for all others.
       where: Condition that records must meet; None for none.
       center: Name of the center column; None for none.
+      recipient_features: Names of the columns to train on that the log lacks: centers are made without them.
     """
 
     pattern: str
@@ -30,10 +31,11 @@ class DatasetSource:
     features: tuple[str, ...] | None
     where: Equals | None
     center: str | None = None
+    recipient_features: tuple[str, ...] = ()
 
     def __hash__(self) -> int:
         # The format holds a dictionary and cannot be hashed.
-        return hash((self.pattern, self.label, self.features, self.center))
+        return hash((self.pattern, self.label, self.features, self.center, self.recipient_features))
 
 
 @dataclass(frozen=True)

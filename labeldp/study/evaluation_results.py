@@ -132,7 +132,19 @@ def _deviation(values: Sequence[float]) -> float | None:
     return statistics.stdev(values) if len(values) > 1 else None
 
 
-def markdown_page(title: str, summaries: Sequence[Summary], loss: str, published: Sequence[PublishedResult]) -> str:
+def scenario_text(recipient_features: Sequence[str]) -> str:
+    """States which of the features to train on the log lacks."""
+    names = ", ".join(recipient_features)
+    return f"Recipients have features that the log lacks: {names}. Models are trained on them, centers made without."
+
+
+def markdown_page(
+    title: str,
+    summaries: Sequence[Summary],
+    loss: str,
+    published: Sequence[PublishedResult],
+    recipient_features: Sequence[str] = (),
+) -> str:
     """Markdown page of results: a table of test losses for each model, then a table of the errors of the labels."""
     private = [each for each in summaries if each.epsilon is not None]
     mechanisms = list(dict.fromkeys(each.mechanism for each in private))
@@ -140,7 +152,9 @@ def markdown_page(title: str, summaries: Sequence[Summary], loss: str, published
     found = {(each.mechanism, each.model, each.epsilon): each for each in summaries}
     models = list(dict.fromkeys(each.model for each in private))
     seeds = max(each.seeds for each in summaries)
-    lines = [f"# {title}", "", WARNING, "", f"Mean ± standard deviation over {seeds} seeds; the best of a row is bold."]
+    scenario = [scenario_text(recipient_features), ""] if recipient_features else []
+    about = f"Mean ± standard deviation over {seeds} seeds; the best of a row is bold."
+    lines = [f"# {title}", "", WARNING, "", *scenario, about]
     mean = found.get((MEAN_PREDICTOR, MEAN_PREDICTOR, None))
     centers = _center_alone(summaries)
     named = [f"center {center} alone" for center in centers]

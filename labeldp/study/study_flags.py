@@ -123,6 +123,9 @@ def evaluation_flags(parser: CommandParser) -> None:
     parser.domain_needed = True
     add = parser.flag_group("Models")
     add("--feature", nargs="+", metavar="NAME", help="columns to train on; default all except the label")
+    add("--recipient_feature", nargs="+", metavar="NAME",
+        help="those of them that recipients have and the log to release lacks: models are trained on them, centers are "
+        "made without them; default none")  # fmt: skip
     add("--model", nargs="+", choices=MODELS, default=list(DEFAULT_MODELS), metavar="NAME",
         help=f"{', '.join(MODELS)}; default {' '.join(DEFAULT_MODELS)}")  # fmt: skip
     add("--seeds", type=int, default=DEFAULT_SEEDS, metavar="N",

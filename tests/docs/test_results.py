@@ -175,18 +175,25 @@ def test_the_headline_is_what_its_command_gave() -> None:
     assert text is not None
     assert table is not None
     summary = _module("summary")
-    ours = {
-        (result.mechanism, result.epsilon): result
-        for result in summary.read("housing_center", "housing_cells")
-        if result.model in ("trees", "mean_predictor", "")
-    }
+    runs = ("housing_center", "housing_cells"), ("housing_recipients",)
+    ours, recipients = (
+        {
+            (result.mechanism, result.epsilon): result
+            for result in summary.read(*names)
+            if result.model in ("trees", "mean_predictor", "")
+        }
+        for names in runs
+    )
     # Above epsilon 2, there are no cells.
     ours["auto around cells", 4.0] = ours["auto" + summary.AROUND, 4.0]
     assert [f"{ours[each].loss:.2f}" for each in (("clean", None), ("mean_predictor", None))] == list(text.groups())
     head, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in table[1].splitlines())
-    assert [row[0].split("`")[1] for row in rows] == ["auto", "--for log_features", "unbiased", "rr_on_bins"]
-    measured = "auto" + summary.AROUND, "auto around cells", "unbiased", "rr_on_bins"
-    for row, mechanism in zip(rows, measured, strict=True):
+    measured = [(ours, "auto" + summary.AROUND), (recipients, "auto" + summary.AROUND), (ours, "auto around cells"),
+        (recipients, "auto around cells"), (ours, "unbiased"), (ours, "rr_on_bins")]  # fmt: skip
+    named = {"auto" + summary.AROUND: "auto", "auto around cells": "--for log_features"}
+    for row, (results, mechanism) in zip(rows, measured, strict=True):
+        assert row[0].split("`")[1] == named.get(mechanism, mechanism)
+        assert ("lacks" in row[0]) == (results is recipients)
         for column, cell in zip(head[1:5], row[1:5], strict=True):
-            found = ours[mechanism, float(column.removeprefix("epsilon "))]
+            found = results[mechanism, float(column.removeprefix("epsilon "))]
             assert (f"{found.loss:.2f}", found.seeds) == (cell, 5)

@@ -145,6 +145,13 @@ def test_what_cannot_be_trained_on_is_named(
         read_dataset(str(path), CSV, "y")
 
 
+def test_recipients_do_not_have_all_features_of_the_log(tmp_path: Path, table: pa.Table) -> None:
+    pq.write_table(table.select(["two", "truth", "y"]), tmp_path / "log.parquet")
+
+    with pytest.raises(InputError, match="leave out those that the log has"):
+        read_dataset(str(tmp_path / "log.parquet"), PARQUET, "y", recipient_features=["two", "truth"])
+
+
 def test_columns_of_other_kinds_are_refused(tmp_path: Path) -> None:
     pq.write_table(pa.table({"t": pa.array([0] * 20, pa.duration("s")), "y": [1.0] * 20}), tmp_path / "log.parquet")
 

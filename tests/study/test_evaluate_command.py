@@ -215,6 +215,32 @@ def test_chosen_features_are_all_that_models_see(evaluation: Any, invoke: Any, t
     assert losses["clean"] == pytest.approx(losses["mean_predictor"], rel=0.1)
 
 
+def test_features_of_recipients_are_for_models_alone(evaluation: Any, invoke: Any, tmp_path: Path, log: Path) -> None:
+    """The label depends on x: with it recipients predict more, from the very labels of a log without it."""
+    table = pyarrow.csv.read_csv(log)
+    pyarrow.csv.write_csv(table.drop_columns(["x"]), tmp_path / "log.csv")
+    grid = {"mechanism": ["unbiased"], "epsilon": [4], "center": ["none", "linear"]}
+    invoke(evaluation(**grid, input=tmp_path / "log.csv", output=tmp_path / "without")).ok()
+    invoke(evaluation(**grid, output=tmp_path / "all")).ok()
+    outcome = invoke(evaluation(**grid, recipient_feature=["x"])).ok()
+
+    without, known, ours = (
+        {row["mechanism"]: row for row in _rows(tmp_path / folder)} for folder in ("without", "all", "output")
+    )
+    around = "unbiased around linear"
+    for fact in ("center_loss", "mechanism_error", "bias", "rms_bias", "range", "clipped"):
+        assert ours[around][fact] == without[around][fact] != known[around][fact]
+    assert float(ours[around]["test_loss"]) < 0.7 * float(without[around]["test_loss"])
+    for name in ("clean", "unbiased"):
+        assert ours[name]["test_loss"] == known[name]["test_loss"]
+    assert {row["recipient_features"] for row in ours.values()} == {"x"}
+    assert {row["recipient_features"] for row in known.values()} == {""}
+    stated = "Recipients have features that the log lacks: x. Models are trained on them, centers made without."
+    for text in (outcome.out, (tmp_path / "output" / "results.md").read_text()):
+        assert stated in text.splitlines()
+    assert json.loads((tmp_path / "output" / "results.json").read_text())["recipient_features"] == ["x"]
+
+
 @pytest.mark.slow
 def test_killed_half_way_and_run_again_is_as_if_never_killed(
     evaluation: Any, invoke: Any, forked: Any, tmp_path: Path, tree: Any
@@ -329,6 +355,8 @@ def test_help_says_that_scores_are_not_private(invoke: Any) -> None:
         ({"model": ["oracle"]}, "--model"),
         ({"loss": "poisson", "label_min": -1}, "--loss"),
         ({"feature": ["x", "y"]}, "--feature"),
+        ({"recipient_feature": ["y"]}, "--recipient_feature names the label"),
+        ({"recipient_feature": ["x"], "center_column": "x"}, "--recipient_feature names the center column"),
         ({"where": "y=1"}, "--where"),
         ({"rounding": "up"}, "--rounding"),
         ({"center": ["cubic"]}, "--center"),
@@ -363,9 +391,9 @@ def test_uneven_labels_have_no_center(evaluation: Any, invoke: Any, tmp_path: Pa
     assert list(tmp_path.iterdir()) == [values]
 
 
-@pytest.mark.parametrize("change", [{"label": "nothing"}, {"feature": ["nothing"]}, {"center_column": "nothing"}])
-def test_bad_columns_are_named(evaluation: Any, invoke: Any, tmp_path: Path, change: dict[str, Any]) -> None:
-    outcome = invoke(evaluation(**change))
+@pytest.mark.parametrize("flag", ["label", "feature", "recipient_feature", "center_column"])
+def test_bad_columns_are_named(evaluation: Any, invoke: Any, tmp_path: Path, flag: str) -> None:
+    outcome = invoke(evaluation(**{flag: "nothing"}))
 
     assert outcome.code == 1
     assert "'nothing'" in outcome.error
