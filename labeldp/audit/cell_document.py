@@ -95,7 +95,7 @@ def read_cells(stated: Any, encoders: list[dict[str, Any]], labels: int) -> Cell
     columns = read_member(found, f"{_NAME}.columns", list)
     if not 1 <= len(columns) <= _MOST_COLUMNS:
         raise RefusedDocument(f"{_NAME}.columns are not 1 to {_MOST_COLUMNS} columns")
-    nodes = read_nodes(found[f"{_NAME}.tree"], len(columns), f"{_NAME}.tree")
+    nodes = read_nodes(found[f"{_NAME}.tree"], len(columns), f"{_NAME}.tree", LEAST_CELLS)
     leaves = sum(child == node for node, (_, _, child) in enumerate(nodes))
     records = read_integers(found[f"{_NAME}.records"], f"{_NAME}.records", leaves, 0, _MOST_RECORDS)
     if not any(records):
@@ -179,12 +179,12 @@ def read_codes(texts: list[Any], columns: int, name: str) -> list[bytes]:
     return [text.translate(_TO_CODES) for text in encoded]
 
 
-def read_nodes(document: Any, columns: int, name: str) -> list[tuple[int, int, int]]:
-    """Reads nodes that are a binary tree: its root comes first, children come in pairs after their node."""
+def read_nodes(document: Any, columns: int, name: str, least: int = 1) -> list[tuple[int, int, int]]:
+    """Reads nodes that are a binary tree of at least so many leaves: its root comes first, pairs of children later."""
     lists = read_members(document, ("columns", "cuts", "children"), name)
     size = len(lists[2]) if isinstance(lists[2], list) else 0
-    if not 2 * LEAST_CELLS <= size + 1 <= 2 * MOST_CELLS:
-        raise RefusedDocument(f"{name} does not have {LEAST_CELLS} to {MOST_CELLS} cells")
+    if not 2 * least <= size + 1 <= 2 * MOST_CELLS:
+        raise RefusedDocument(f"{name} does not have {least} to {MOST_CELLS} cells")
     bounds = {"columns": (0, columns - 1), "cuts": (1, CODES), "children": (0, size - 1)}
     checked = [
         read_integers(each, f"{name}.{key}", size, *bounds[key]) for key, each in zip(bounds, lists, strict=True)

@@ -40,6 +40,7 @@ from .row_map_document import ROW_UNIT
 from .tree_audit import cells_of
 
 _NAME = "class_center.center"
+_UNEXPLAINED = f"{_NAME}.cells.coefficients do not follow from its counts and the class sums: they could hold labels"
 # Noise beyond this multiple of twice its scale has a probability of about e^-40 for each number: given the sum, the
 # others add up to a symmetric log-concave number, so that a density falls at least as exp(-|v| / (2 scale)).
 _MOST_NOISE = 40
@@ -74,7 +75,7 @@ def class_cell_problems(mechanism: dict[str, Any]) -> Iterator[str]:
             yield f"{_NAME}.linear.coefficients do not follow from its sums: they could hold labels"
         elif center.cells is not None:
             sizes = _sizes(center, center.cells, shares)
-            if not LEAST_CELLS <= len(center.cells.counts) <= max(sizes):
+            if len(center.cells.counts) > max(sizes):
                 yield f"{_NAME}.cells are more than the budget and the sample allow"
             yield from _fit_problems(center, center.cells, moments, min(sizes))
 
@@ -208,7 +209,7 @@ def _sizes(center: ClassCenter, cells: ClassCells, shares: np.ndarray) -> list[i
     spread = float((shares * (1 - shares)).sum()) / len(shares)
     most = center.records * spread * float(cells.epsilon) / _CELL
     limit = min(MOST_CELLS, len(cells.codes[0]) // _SAMPLED_IN_CELL)
-    return [min(int(most * (1 + error)), limit) for error in (-_CLOSE, _CLOSE)]
+    return [max(1, min(int(most * (1 + error)), limit)) for error in (-_CLOSE, _CLOSE)]
 
 
 def _fit_problems(
@@ -229,13 +230,19 @@ def _fit_problems(
     base = np.zeros(classes)
     if not center.sums:
         base = np.log(floored_shares(counts.sum(axis=0), center.records, noise * len(counts)))
-    folds = [held_out(len(counts), fold) for fold in range(FOLDS)]
+    few = len(counts) < LEAST_CELLS
+    # Of few cells, none is held out, and there are no trees.
+    folds = [np.zeros(len(counts), bool)] if few else [held_out(len(counts), fold) for fold in range(FOLDS)]
     candidates = itertools.chain.from_iterable(
         itertools.product(*(refits(center, sample.targets, held, base, each) for held in folds)) for each in moments
     )
     first: list[str] | None = None
     for candidate in candidates:
-        problems = list(_candidate_problems(center, cells, sample, base, candidate))
+        if few:
+            follows = rounds_to(candidate[0], np.array(cells.coefficients)) and not cells.leaves
+            problems = [] if follows else [_UNEXPLAINED]
+        else:
+            problems = list(_candidate_problems(center, cells, sample, base, candidate))
         if not problems:
             return
         first = problems if first is None else first
@@ -257,4 +264,4 @@ def _candidate_problems(
     elif better is not True and rounds_to(start, stated):
         yield from class_tree_problems(cells, sample, given, [given] * FOLDS)
     else:
-        yield f"{_NAME}.cells.coefficients do not follow from its counts and the class sums: they could hold labels"
+        yield _UNEXPLAINED

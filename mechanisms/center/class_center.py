@@ -154,9 +154,10 @@ def cells_epsilon(linear: LinearClasses, budget: ClassBudget) -> float:
 
 
 def design_class_cells(sample: Columns, center: ClassCenter) -> ClassCellDesign | None:
-    """Chooses the partition from a public sample of features and a center without cells.
+    """Chooses the partition from a public sample of features and a center without cells; None without a budget.
 
-    None if the cells would be too few.
+    It may be of few cells, down to one of all records, where features or records are: else their epsilon would be
+    lost.
     """
     linear = center.linear
     spent = cells_epsilon(linear, center.budget)
@@ -165,10 +166,7 @@ def design_class_cells(sample: Columns, center: ClassCenter) -> ClassCellDesign 
     records, sampled = linear.design.records, len(next(iter(sample.values())))
     shares = linear.shares if linear.sums else center.shares
     most = min(int(records / cell_size(shares, spent)), MOST_CELLS, sampled // _SAMPLED_IN_CELL)
-    if most < LEAST_CELLS:
-        return None
-    found = choose_class_partition(sample, linear, most)
-    return ClassCellDesign(found, spent) if len(found.partition.tree.leaves) >= LEAST_CELLS else None
+    return ClassCellDesign(choose_class_partition(sample, linear, max(most, 1)), spent)
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,6 +199,11 @@ class ReleasedClassCells:
         start = linear.coefficients / LOGIT_UNIT
         start[0] += base
         whole = sample.rows.astype(np.float64)
+        if len(counts) < LEAST_CELLS:
+            # Too few to hold some out: all of them decide the coefficients.
+            with one_blas_thread():
+                found = refitted(linear, sample.rows, targets, np.zeros(len(counts), bool), base)
+            return cls(design, counts, whole_coefficients(found), ClassTrees.none(classes))
         with one_blas_thread():
             refits = [
                 refitted(linear, sample.rows, targets, held_out(len(counts), fold), base) for fold in range(FOLDS)

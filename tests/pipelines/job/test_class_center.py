@@ -104,6 +104,14 @@ def test_formats_and_shards_give_the_same_draws(run: Callable[..., Any], outputs
     assert found[0] == found[1]
 
 
+def test_features_of_few_values_leave_no_epsilon_unspent(run: Callable[..., Any], invoke: Any, outputs: Path) -> None:
+    run("few", epsilon=1, center_features="word").ok()
+    manifest = json.loads((outputs / "few" / "release.json").read_text())
+    assert manifest["class_center"]["cells"] == 3
+    assert Fraction(99, 100) < Fraction(manifest["certified_epsilon"]) <= 1
+    invoke(["audit", str(outputs / "few")]).ok()
+
+
 def test_the_budget_and_repeated_runs(run: Callable[..., Any], outputs: Path, spent: Any, entries: Any) -> None:
     run("one", epsilon=1).ok()
     manifest = json.loads((outputs / "one" / "release.json").read_text())
