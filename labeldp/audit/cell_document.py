@@ -167,13 +167,13 @@ def read_cuts(values: Any, most: int, name: str) -> list[int]:
     return cuts
 
 
-def read_codes(texts: list[Any], columns: int, name: str) -> list[bytes]:
-    """Reads the codes of a sample, by column."""
+def read_codes(texts: list[Any], columns: int, name: str, most: int = MOST_SAMPLE) -> list[bytes]:
+    """Reads the codes of a sample of at most so many records, by column."""
     if len(texts) != columns or not all(isinstance(text, str) and text.isascii() for text in texts):
         raise RefusedDocument(f"{name} are not one text of ASCII for each column")
     encoded = [text.encode() for text in texts]
-    if len(set(map(len, encoded))) != 1 or not 1 <= len(encoded[0]) <= MOST_SAMPLE:
-        raise RefusedDocument(f"{name} are not texts of one length from 1 to {MOST_SAMPLE}")
+    if len(set(map(len, encoded))) != 1 or not 1 <= len(encoded[0]) <= most:
+        raise RefusedDocument(f"{name} are not texts of one length from 1 to {most}")
     if any(text.translate(None, _ALPHABET) for text in encoded):
         raise RefusedDocument(f"{name} have characters that are not of base64")
     return [text.translate(_TO_CODES) for text in encoded]

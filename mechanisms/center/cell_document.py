@@ -125,11 +125,11 @@ def read_cuts(document: object, most: int) -> tuple[int, ...]:
     return cuts
 
 
-def read_codes(document: object, columns: int) -> np.ndarray:
-    """Reads the codes of the sample, shape (s, d), uint8."""
+def read_codes(document: object, columns: int, most: int = MOST_SAMPLE) -> np.ndarray:
+    """Reads the codes of the sample of at most so many records, shape (s, d), uint8."""
     texts = read_list(document, "codes", columns)
-    if len(texts) != columns or not all(isinstance(each, str) and len(each) <= MOST_SAMPLE for each in texts):
-        raise ValueError(f"codes of the center are not {columns} texts of at most {MOST_SAMPLE} characters")
+    if len(texts) != columns or not all(isinstance(each, str) and len(each) <= most for each in texts):
+        raise ValueError(f"codes of the center are not {columns} texts of at most {most} characters")
     place = np.full(256, CODES, np.uint8)
     place[_ALPHABET] = np.arange(CODES)
     rows = [place[np.frombuffer(each.encode(errors="replace"), np.uint8)] for each in texts]
