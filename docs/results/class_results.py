@@ -30,6 +30,7 @@ from labeldp.mechanisms.center.class_center import (
     draw_classes,
     released_shares,
 )
+from labeldp.mechanisms.center.class_partition import MOST_CLASS_SAMPLE
 from labeldp.mechanisms.center.feature_rows import Categories
 from labeldp.mechanisms.core.label_classes import LabelClasses
 from labeldp.mechanisms.noise.keyed_words import KEY_BYTES, integer_identities
@@ -195,7 +196,7 @@ def released_center(frame: pd.DataFrame, classes: np.ndarray, size: int, epsilon
     identities = integer_identities("record", np.arange(len(frame)))
     records = LabelRecords(column, classes.astype(np.float64), identities)
     prior = release_prior(count_labels(records, secret), column, epsilon, None, secret, "rr")
-    sample = smallest(sample_words(secret, identities), features, len(frame))
+    sample = smallest(sample_words(secret, identities), features, len(frame), MOST_CLASS_SAMPLE)
     passes = center_passes(CenterFeatures(tuple(features), cells=True), classes=True)
     return run_passes(passes, sample, column, epsilon, secret, lambda _: iter([(records, features)]), prior)
 

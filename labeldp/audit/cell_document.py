@@ -95,7 +95,7 @@ def read_cells(stated: Any, encoders: list[dict[str, Any]], labels: int) -> Cell
     columns = read_member(found, f"{_NAME}.columns", list)
     if not 1 <= len(columns) <= _MOST_COLUMNS:
         raise RefusedDocument(f"{_NAME}.columns are not 1 to {_MOST_COLUMNS} columns")
-    nodes = read_nodes(found[f"{_NAME}.tree"], len(columns), f"{_NAME}.tree")
+    nodes = read_nodes(found[f"{_NAME}.tree"], len(columns), f"{_NAME}.tree", LEAST_CELLS)
     leaves = sum(child == node for node, (_, _, child) in enumerate(nodes))
     records = read_integers(found[f"{_NAME}.records"], f"{_NAME}.records", leaves, 0, _MOST_RECORDS)
     if not any(records):
@@ -167,24 +167,24 @@ def read_cuts(values: Any, most: int, name: str) -> list[int]:
     return cuts
 
 
-def read_codes(texts: list[Any], columns: int, name: str) -> list[bytes]:
-    """Reads the codes of a sample, by column."""
+def read_codes(texts: list[Any], columns: int, name: str, most: int = MOST_SAMPLE) -> list[bytes]:
+    """Reads the codes of a sample of at most so many records, by column."""
     if len(texts) != columns or not all(isinstance(text, str) and text.isascii() for text in texts):
         raise RefusedDocument(f"{name} are not one text of ASCII for each column")
     encoded = [text.encode() for text in texts]
-    if len(set(map(len, encoded))) != 1 or not 1 <= len(encoded[0]) <= MOST_SAMPLE:
-        raise RefusedDocument(f"{name} are not texts of one length from 1 to {MOST_SAMPLE}")
+    if len(set(map(len, encoded))) != 1 or not 1 <= len(encoded[0]) <= most:
+        raise RefusedDocument(f"{name} are not texts of one length from 1 to {most}")
     if any(text.translate(None, _ALPHABET) for text in encoded):
         raise RefusedDocument(f"{name} have characters that are not of base64")
     return [text.translate(_TO_CODES) for text in encoded]
 
 
-def read_nodes(document: Any, columns: int, name: str) -> list[tuple[int, int, int]]:
-    """Reads nodes that are a binary tree: its root comes first, children come in pairs after their node."""
+def read_nodes(document: Any, columns: int, name: str, least: int = 1) -> list[tuple[int, int, int]]:
+    """Reads nodes that are a binary tree of at least so many leaves: its root comes first, pairs of children later."""
     lists = read_members(document, ("columns", "cuts", "children"), name)
     size = len(lists[2]) if isinstance(lists[2], list) else 0
-    if not 2 * LEAST_CELLS <= size + 1 <= 2 * MOST_CELLS:
-        raise RefusedDocument(f"{name} does not have {LEAST_CELLS} to {MOST_CELLS} cells")
+    if not 2 * least <= size + 1 <= 2 * MOST_CELLS:
+        raise RefusedDocument(f"{name} does not have {least} to {MOST_CELLS} cells")
     bounds = {"columns": (0, columns - 1), "cuts": (1, CODES), "children": (0, size - 1)}
     checked = [
         read_integers(each, f"{name}.{key}", size, *bounds[key]) for key, each in zip(bounds, lists, strict=True)

@@ -20,7 +20,6 @@ from .cell_document import (
     DEPTH,
     MOST_CELLS,
     MOST_LEAF,
-    MOST_SAMPLE,
     CodedColumn,
     read_coded_column,
     read_codes,
@@ -37,7 +36,7 @@ from .row_map_document import ROW_UNIT, read_row_map
 COARSE = 1 << 4
 """Rows of samples are multiples of this."""
 
-_MOST_CLASSES, _MOST_COMPONENTS, _MOST_LOGIT_ROWS = 128, 48, 1 << 12
+_MOST_CLASSES, _MOST_COMPONENTS, _MOST_SAMPLE, _MOST_LOGIT_ROWS = 128, 48, 1 << 16, 1 << 12
 _MOST_FEATURE_COLUMNS, _MOST_OTHER_COLUMNS = 32, 18
 _MOST_COUNT, _MOST_SUM, _MOST_COEFFICIENT, _MOST_VALUE = 1 << 62, 1 << 128, 1 << 24, 1 << 52
 _LEAST_SIGNAL, _MOST_SIGNAL = 1e-30, 1e3
@@ -260,8 +259,9 @@ def _cells(document: Any, linear: dict[str, Any], size: int, classes: int) -> Cl
     if len(features) > _MOST_FEATURE_COLUMNS or len(others) > _MOST_OTHER_COLUMNS:
         raise RefusedDocument(f"{_CELLS} have too many columns")
     columns, encoders = len(features) + len(others), linear[f"{_LINEAR}.encoders"]
-    codes = read_codes(read_member(found, f"{_CELLS}.codes", list), columns, f"{_CELLS}.codes") if columns else [b""]
-    rows = _rows(found[f"{_CELLS}.rows"], f"{_CELLS}.rows", size, MOST_SAMPLE)
+    coded = read_member(found, f"{_CELLS}.codes", list)
+    codes = read_codes(coded, columns, f"{_CELLS}.codes", _MOST_SAMPLE) if columns else [b""]
+    rows = _rows(found[f"{_CELLS}.rows"], f"{_CELLS}.rows", size, _MOST_SAMPLE)
     if len(codes[0]) != len(rows[0]):
         raise RefusedDocument(f"{_CELLS} have other numbers of codes and of rows, or no column")
     nodes = read_nodes(found[f"{_CELLS}.tree"], columns, f"{_CELLS}.tree")

@@ -245,7 +245,7 @@ def find_center(cell: Cell, task: Task, dataset: Dataset) -> Center | None:
     records = usable_records(batch, column, centered=False).labels
     drawn = sample_words(secret, records.identities)
     names = CenterFeatures(tuple(columns), cells=cell.center == CELL_CENTER)
-    sample = smallest(drawn, columns, len(drawn))
+    sample = smallest(drawn, columns, len(drawn), names.most)
     epsilon = remaining_epsilon(cell.epsilon, task.prior_epsilon or 0.0)
     made = run_passes(
         center_passes(names, classes=False), sample, column, epsilon, secret, lambda row_map: iter([(records, columns)])

@@ -77,7 +77,7 @@ def read_cells(document: object, center: LinearCenter) -> ReleasedCells:
     codes = read_codes(found["codes"], len(columns))
     if len(codes) != center.design.sampled or (np.lexsort(codes.T[::-1]) != np.arange(len(codes))).any():
         raise ValueError("codes of the center are not those of its sample, in ascending order")
-    tree = read_tree(found["tree"], len(columns))
+    tree = read_tree(found["tree"], len(columns), LEAST_CELLS)
     budgets = [read_real(found[name], name, 1e-9, 30.0) for name in ("histogram_epsilon", "sums_epsilon")]
     design = CellDesign(CellPartition(columns, tree), codes, *budgets)
     size = len(tree.leaves)
@@ -125,11 +125,11 @@ def read_cuts(document: object, most: int) -> tuple[int, ...]:
     return cuts
 
 
-def read_codes(document: object, columns: int) -> np.ndarray:
-    """Reads the codes of the sample, shape (s, d), uint8."""
+def read_codes(document: object, columns: int, most: int = MOST_SAMPLE) -> np.ndarray:
+    """Reads the codes of the sample of at most so many records, shape (s, d), uint8."""
     texts = read_list(document, "codes", columns)
-    if len(texts) != columns or not all(isinstance(each, str) and len(each) <= MOST_SAMPLE for each in texts):
-        raise ValueError(f"codes of the center are not {columns} texts of at most {MOST_SAMPLE} characters")
+    if len(texts) != columns or not all(isinstance(each, str) and len(each) <= most for each in texts):
+        raise ValueError(f"codes of the center are not {columns} texts of at most {most} characters")
     place = np.full(256, CODES, np.uint8)
     place[_ALPHABET] = np.arange(CODES)
     rows = [place[np.frombuffer(each.encode(errors="replace"), np.uint8)] for each in texts]
@@ -138,8 +138,8 @@ def read_codes(document: object, columns: int) -> np.ndarray:
     return np.ascontiguousarray(np.stack(rows, axis=1))
 
 
-def read_tree(document: object, columns: int) -> CellTree:
-    """Reads the tree of a partition."""
+def read_tree(document: object, columns: int, least: int = 1) -> CellTree:
+    """Reads the tree of a partition into at least so many cells."""
     found = read_object(document, ("columns", "cuts", "children"), "the tree of the center")
     size = len(read_list(found["children"], "children", 2 * MOST_CELLS - 1))
     children = read_wholes(found["children"], "children", size, 0, max(size - 1, 0))
@@ -150,7 +150,7 @@ def read_tree(document: object, columns: int) -> CellTree:
     leaves = all((child == i) == (cuts[i] == CODES) for i, child in enumerate(children))
     leaves = leaves and all(child != i or split[i] == 0 for i, child in enumerate(children))
     later = all(child >= node for node, child in enumerate(children))
-    if not (leaves and later and sorted(firsts) == list(range(1, size, 2)) and size >= 2 * LEAST_CELLS - 1):
+    if not (leaves and later and sorted(firsts) == list(range(1, size, 2)) and size >= 2 * least - 1):
         raise ValueError("the tree of the center is none")
     return CellTree(*(np.array(each, np.int64) for each in (split, cuts, children)))
 

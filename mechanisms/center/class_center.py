@@ -157,26 +157,26 @@ def cells_epsilon(linear: LinearClasses, budget: ClassBudget) -> float:
 
 
 def design_class_cells(sample: Columns, center: ClassCenter) -> ClassCellDesign | None:
-    """Chooses the partition from a public sample of features and a center without cells.
+    """Chooses the partition from a public sample of features and a center without cells; None without a budget.
 
-    None if the cells would be too few.
+    It may be of few cells, down to one of all records, where features or records are: else their epsilon would be
+    lost.
     """
     most = most_class_cells(center, len(next(iter(sample.values()))))
-    if most < LEAST_CELLS:
+    if not most:
         return None
-    found = choose_class_partition(sample, center.linear, most)
     spent = cells_epsilon(center.linear, center.budget)
-    return ClassCellDesign(found, spent) if len(found.partition.tree.leaves) >= LEAST_CELLS else None
+    return ClassCellDesign(choose_class_partition(sample, center.linear, most), spent)
 
 
 def most_class_cells(center: ClassCenter, sampled: int) -> int:
-    """Largest number of cells that the budget of a center and a sample of so many records allow."""
+    """Largest number of cells for the budget of a center and a sample of so many records; 0 without a budget."""
     spent = cells_epsilon(center.linear, center.budget)
     if spent < MIN_EPSILON:
         return 0
     shares = center.linear.shares if center.linear.sums else center.shares
     records = int(center.linear.design.records / cell_size(shares, spent))
-    return min(records, MOST_CELLS, sampled // _SAMPLED_IN_CELL)
+    return max(min(records, MOST_CELLS, sampled // _SAMPLED_IN_CELL), 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,6 +209,11 @@ class ReleasedClassCells:
         start = linear.coefficients / LOGIT_UNIT
         start[0] += base
         whole = sample.rows.astype(np.float64)
+        if len(counts) < LEAST_CELLS:
+            # Too few to hold some out: all of them decide the coefficients.
+            with one_blas_thread():
+                found = refitted(linear, sample.rows, targets, np.zeros(len(counts), bool), base)
+            return cls(design, counts, whole_coefficients(found), ClassTrees.none(classes))
         with one_blas_thread():
             refits = [
                 refitted(linear, sample.rows, targets, held_out(len(counts), fold), base) for fold in range(FOLDS)

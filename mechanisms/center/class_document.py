@@ -35,11 +35,18 @@ from .class_logit import (
     LinearClasses,
     LogitDesign,
 )
-from .class_partition import MOST_COMPONENT_COLUMNS, MOST_LOGIT_COLUMNS, ClassPartition, ClassSample, RowColumn
+from .class_partition import (
+    MOST_CLASS_SAMPLE,
+    MOST_COMPONENT_COLUMNS,
+    MOST_LOGIT_COLUMNS,
+    ClassPartition,
+    ClassSample,
+    RowColumn,
+)
 from .class_trees import MOST_CLASS_TREES, ClassTrees
 from .document_values import read_list, read_object, read_real, read_text, read_whole, read_wholes
 from .feature_rows import ROW_UNIT
-from .linear_center import MOST_COMPONENTS, MOST_SAMPLE
+from .linear_center import MOST_COMPONENTS
 
 _KEYS = ("budget", "counts", "linear", "cells")
 _BUDGET = ("counts", "sums", "cells")
@@ -143,7 +150,8 @@ def _cells(document: object, linear: LinearClasses, budget: ClassBudget) -> Rele
     if not features and not others:
         raise ValueError("the cells of the center have no column")
     columns = len(features) + len(others)
-    codes, rows = read_codes(found["codes"], columns), _rows(found["rows"], design.map.size, MOST_SAMPLE)
+    codes = read_codes(found["codes"], columns, MOST_CLASS_SAMPLE)
+    rows = _rows(found["rows"], design.map.size, MOST_CLASS_SAMPLE)
     if len(codes) != len(rows):
         raise ValueError("the sample of the center has other numbers of codes and rows")
     tree = read_tree(found["tree"], columns)

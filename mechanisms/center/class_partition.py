@@ -29,6 +29,9 @@ from .feature_rows import Columns, MappedColumns, Number
 MOST_COMPONENT_COLUMNS, MOST_LOGIT_COLUMNS = 12, 6
 LEAST_SCALE = 0.1
 """Added to the scale of each feature, whose largest is then 1 + LEAST_SCALE."""
+MOST_CLASS_SAMPLE = 1 << 16
+"""Largest number of records of the sample of a center of classes, more than of others: those of a cell stand for all of
+it, and with few of them, trees learn how they differ from the rest."""
 
 
 @dataclass(frozen=True)

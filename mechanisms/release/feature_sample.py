@@ -16,12 +16,14 @@ class CenterFeatures:
     """Features of a center; text columns are categories.
 
     Without `id_column`, the column of unique ids, records are identified by file and row. `cells` tells whether the
-    linear center may get cells; of classes, whether their center was asked for, whatever the histogram says.
+    linear center may get cells; of classes, whether their center was asked for, whatever the histogram says. The sample
+    has at most `most` records.
     """
 
     names: tuple[str, ...]
     id_column: str | None = None
     cells: bool = False
+    most: int = MOST_SAMPLE
 
     @property
     def columns(self) -> list[str]:
@@ -49,13 +51,13 @@ def sample_words(secret: bytes, identities: Identities) -> np.ndarray:
     return words(secret, b"center sample", identities)
 
 
-def smallest(drawn: np.ndarray, columns: Columns, records: int) -> FeatureSample:
-    """Keeps at most `MOST_SAMPLE` records with the smallest words, in the order of their words.
+def smallest(drawn: np.ndarray, columns: Columns, records: int, most: int) -> FeatureSample:
+    """Keeps at most `most` records with the smallest words, in the order of their words.
 
     `drawn` is the word of each record, shape (n,), uint64; `records` is the number of records that they were sampled
     from.
     """
-    order = np.argsort(drawn, kind="stable")[:MOST_SAMPLE]
+    order = np.argsort(drawn, kind="stable")[:most]
     kept: dict[str, np.ndarray | Categories] = {}
     for name, column in columns.items():
         kept[name] = _picked(column, order) if isinstance(column, Categories) else column[order]

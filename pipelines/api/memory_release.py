@@ -269,7 +269,7 @@ def feature_sample(
     """Samples the features of records, as the first pass of a job does."""
     sampled = features.keep(records.sampled)
     drawn = sample_words(secret, records.identities.keep(records.sampled))
-    return smallest(drawn, feature_columns(sampled, chosen.names), len(drawn))
+    return smallest(drawn, feature_columns(sampled, chosen.names), len(drawn), chosen.most)
 
 
 def predicted(center: LinearCenter, features: FeatureFrame, labels: np.ndarray) -> np.ndarray:

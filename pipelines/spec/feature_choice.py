@@ -10,6 +10,7 @@ import dataclasses
 import pyarrow as pa
 
 from ...mechanisms.center.class_logit import MOST_CLASSES
+from ...mechanisms.center.class_partition import MOST_CLASS_SAMPLE
 from ...mechanisms.center.residuals import check_even
 from ...mechanisms.registry import AUTO
 from ...mechanisms.release.feature_sample import CenterFeatures
@@ -146,8 +147,9 @@ def choose_features(
     """
     chosen = _chosen(fields, column, schema, source, seen, where)
     if chosen:
-        cells = center_kind(fields) == CELL_CENTER if column.classes is None else class_center_is_asked_for(fields)
-        return CenterFeatures(chosen, column.id_column, cells)
+        if column.classes is not None:
+            return CenterFeatures(chosen, column.id_column, class_center_is_asked_for(fields), MOST_CLASS_SAMPLE)
+        return CenterFeatures(chosen, column.id_column, center_kind(fields) == CELL_CENTER)
     if is_asked_for(fields):
         raise FieldError(
             "{center} {kind}: {file} has no column of numbers or texts besides the label",

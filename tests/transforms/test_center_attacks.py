@@ -8,7 +8,7 @@ import json
 import logging
 import pickle
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,18 +28,18 @@ from labeldp.mechanisms.center.linear_center import LinearCenter
 from labeldp.mechanisms.core.label_classes import LabelClasses
 from labeldp.mechanisms.noise.noisy_histogram import HISTOGRAM_SENSITIVITY, noisy_counts
 from labeldp.mechanisms.release import center_passes
-from labeldp.mechanisms.release import feature_sample as sample_rules
 from labeldp.mechanisms.release.center_passes import Pass, PassSums
 from labeldp.mechanisms.release.feature_sample import CenterFeatures
 from labeldp.mechanisms.release.prior_release import PriorRelease
 from labeldp.mechanisms.release.unit_bound import UnitBound
 from labeldp.transforms import InputError, LabelColumn, NoiseKeyFile, NoisyPrior, PrivatizeLabels
 from labeldp.transforms.batches import Carried
-from labeldp.transforms.center import feature_sample, fit_center
+from labeldp.transforms.center import fit_center
 from labeldp.transforms.center.feature_sample import SampleFeatures
 from labeldp.transforms.center.fit_center import DesignPass, MergePasses, ReleasePass, append_center, summarize
 
 ROWS, SAMPLED = 3000, 1500
+"""There are more records than a sample holds."""
 FEATURES = ("a", "b", "word")
 SENTINEL = "sentinel7361"
 CLASSES = LabelClasses(("low", "mid", "high"))
@@ -86,9 +86,9 @@ NUMBERS = LabelColumn("y", tuple(float(label) for label in range(21)), center="y
 CLASS = LabelColumn("y", CLASSES.domain, center="y_probabilities", classes=CLASSES)
 ENDS = (0.0, 10.0, 20.0)
 KINDS = {
-    "linear": Kind(NUMBERS, CenterFeatures(FEATURES), 2.0, ENDS, LinearCenter),
-    "cells": Kind(NUMBERS, CenterFeatures(FEATURES, cells=True), 1.0, ENDS, CellCenter),
-    "classes": Kind(CLASS, CenterFeatures(FEATURES, cells=True), 2.0, CLASSES.values, ClassCenter),
+    "linear": Kind(NUMBERS, CenterFeatures(FEATURES, most=SAMPLED), 2.0, ENDS, LinearCenter),
+    "cells": Kind(NUMBERS, CenterFeatures(FEATURES, cells=True, most=SAMPLED), 1.0, ENDS, CellCenter),
+    "classes": Kind(CLASS, CenterFeatures(FEATURES, cells=True, most=SAMPLED), 2.0, CLASSES.values, ClassCenter),
 }
 # Kind and place of each pass; the first one of cells is that of a linear center.
 STEPS = {"moments": ("linear", 0), "cells": ("cells", 1), "class sums": ("classes", 0), "class cells": ("classes", 1)}
@@ -164,17 +164,8 @@ class Step:
         return {"released": read | ReleasePass(self.one, column or self.kind.column, design, key, before)}
 
 
-@pytest.fixture(scope="module", autouse=True)
-def small_samples() -> Iterator[None]:
-    """There are more records than a sample holds."""
-    with pytest.MonkeyPatch.context() as patched:
-        for module in (sample_rules, feature_sample):
-            patched.setattr(module, "MOST_SAMPLE", SAMPLED)
-        yield
-
-
 @pytest.fixture(scope="module")
-def made(labelled: Any, run: Any, secret: bytes, tmp_path_factory: Any, small_samples: None) -> Any:
+def made(labelled: Any, run: Any, secret: bytes, tmp_path_factory: Any) -> Any:
     """Function (name of a kind) -> all that a job makes of one batch."""
     path = tmp_path_factory.mktemp("key") / "noise.key"
     path.write_bytes(secret)
@@ -419,7 +410,7 @@ def test_sums_merge_in_any_order(labelled: Any, recut: Any, step: Step) -> None:
     ("name", "changes", "left"),
     [
         ("cells", {"epsilon": 4.0}, LinearCenter),
-        ("classes", {"epsilon": 8.0, "features": CenterFeatures(FEATURES)}, PriorRelease),
+        ("classes", {"epsilon": 8.0, "features": CenterFeatures(FEATURES, most=SAMPLED)}, PriorRelease),
     ],
     ids=["cells", "classes"],
 )

@@ -14,7 +14,6 @@ import pytest
 from apache_beam.testing.util import assert_that, equal_to
 from labeldp.mechanisms.center.feature_rows import Categories
 from labeldp.mechanisms.center.linear_center import MOST_SAMPLE
-from labeldp.mechanisms.release import feature_sample as sample_rules
 from labeldp.mechanisms.release.feature_sample import CenterFeatures, FeatureSample, smallest
 from labeldp.transforms.batches import LabelledBatch, LabelledBatchCoder
 from labeldp.transforms.center import feature_sample
@@ -54,14 +53,8 @@ def read(part: FilePart, columns: list[str], undecoded: tuple[str, ...] = (), wh
     return list(reader.read(part))
 
 
-def sample_at_most(records: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes samples smaller."""
-    for module in (sample_rules, feature_sample):
-        monkeypatch.setattr(module, "MOST_SAMPLE", records)
-
-
 def sample(drawn: list[int], **columns: Any) -> FeatureSample:
-    return smallest(np.array(drawn, np.uint64), columns, len(drawn))
+    return smallest(np.array(drawn, np.uint64), columns, len(drawn), MOST_SAMPLE)
 
 
 def same(one: FeatureSample, other: FeatureSample) -> bool:
@@ -105,12 +98,11 @@ def test_kept_records_have_the_features_that_they_have_when_all_are_decoded(
 
 
 def test_records_that_are_not_sampled_are_not_decoded(tmp_path: Path, key: Any, monkeypatch: Any) -> None:
-    sample_at_most(20, monkeypatch)
     whole = records()
     (batch,) = read(written(tmp_path, whole), [], NAMES)
 
     def sampled(batch: LabelledBatch) -> Any:
-        stage: Any = feature_sample._Sample(CenterFeatures(NAMES), key)
+        stage: Any = feature_sample._Sample(CenterFeatures(NAMES, most=20), key)
         stage.setup()
         return next(iter(stage.process(batch)))
 
@@ -156,9 +148,8 @@ def test_other_formats_read_all_columns(tmp_path: Path, format: str) -> None:
     assert batch.column("y") is None
 
 
-def test_samples_merge_in_any_order(monkeypatch) -> None:
-    sample_at_most(4, monkeypatch)
-    merge = MergeSamples()
+def test_samples_merge_in_any_order() -> None:
+    merge = MergeSamples(4)
     parts = [
         sample([5, 1, 9], a=np.array([0.5, 0.1, 0.9])),
         sample([2, 8], a=np.array([0.2, 0.8]), w=Categories(np.array([0, 1]), ("x", "y"))),
@@ -176,23 +167,20 @@ def test_samples_merge_in_any_order(monkeypatch) -> None:
     assert same(merge.extract_output(merge.merge_accumulators([])), merge.extract_output(merge.create_accumulator()))
 
 
-def test_samples_that_wait_to_be_merged_are_few(monkeypatch) -> None:
-    monkeypatch.setattr(feature_sample, "_MOST_HELD", 8)
-    sample_at_most(4, monkeypatch)
-    merge = MergeSamples()
+def test_samples_that_wait_to_be_merged_are_few() -> None:
+    merge = MergeSamples(2)
     held = merge.create_accumulator()
     for word in range(100):
         held = merge.add_input(held, sample([99 - word], a=np.array([word / 100])))
         assert sum(len(part.words) for part in held) < 8
     found = merge.extract_output(held)
-    assert (found.words.tolist(), found.records) == ([0, 1, 2, 3], 100)
+    assert (found.words.tolist(), found.records) == ([0, 1], 100)
 
 
-def test_a_mixture_is_refused_even_if_no_such_record_is_sampled(labelled, failure, key, monkeypatch) -> None:
+def test_a_mixture_is_refused_even_if_no_such_record_is_sampled(labelled, failure, key) -> None:
     """Otherwise the error would depend on how records come together in bundles."""
-    sample_at_most(1, monkeypatch)
     batches = [labelled({"a": [1.0] * 40, "y": [1.0] * 40}), labelled({"a": ["x"], "y": [1.0]}, "/logs/b")]
-    features = CenterFeatures(("a",))
+    features = CenterFeatures(("a",), most=1)
 
     def build(pipeline):
         return {"sample": pipeline | beam.Create(batches) | feature_sample.SampleFeatures(features, key)}
@@ -200,23 +188,21 @@ def test_a_mixture_is_refused_even_if_no_such_record_is_sampled(labelled, failur
     assert "feature 'a' holds numbers in some records and text in others" in failure(build)
 
 
-def test_a_worker_passes_on_what_may_be_in_the_sample(labelled, key, monkeypatch) -> None:
+def test_a_worker_passes_on_what_may_be_in_the_sample(labelled, key) -> None:
     """Records are behind a whole sample of all that the worker has seen, of which a retried bundle counts once."""
-    sample_at_most(50, monkeypatch)
     batches = [labelled({"a": np.arange(400.0) + 400 * place}, f"/logs/{place}") for place in range(3)]
 
     def sampled(batches):
-        stage: Any = feature_sample._Sample(CenterFeatures(("a",)), key)
+        stage: Any = feature_sample._Sample(CenterFeatures(("a",), most=50), key)
         stage.setup()
         return [next(iter(stage.process(batch))) for batch in batches]
 
     thinned, whole = sampled(batches), [sampled([batch])[0] for batch in batches]
     assert [len(part.words) for part in whole] == [50, 50, 50]
     assert sum(len(part.words) for part in thinned) < 150
-    assert same(feature_sample.merged(thinned), feature_sample.merged(whole))
+    assert same(feature_sample.merged(thinned, 50), feature_sample.merged(whole, 50))
     failed = sampled([batches[0], batches[0], *batches])[2:]
-    assert same(feature_sample.merged(failed), feature_sample.merged(whole))
-    assert MOST_SAMPLE > 50
+    assert same(feature_sample.merged(failed, 50), feature_sample.merged(whole, 50))
 
 
 def test_a_rare_column_is_in_its_place_whatever_comes_first(labelled, key) -> None:

@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 from apache_beam.pvalue import PCollection
 
-from ...mechanisms.center.linear_center import MOST_SAMPLE
 from ...mechanisms.release.feature_sample import CenterFeatures, FeatureSample, sample_words, smallest
 from ..batches import LabelledBatch, record_identities
 from ..errors import redact_errors
@@ -21,16 +20,21 @@ from ..tfrecord.example_columns import ExampleColumns
 from ..tfrecord.framing import PADDING, Frames
 from .feature_columns import concatenated, feature_columns
 
-# Records and samples that an accumulator holds before they are merged.
-_MOST_HELD, _MOST_PARTS = 4 * MOST_SAMPLE, 256
+# Whole samples, and samples of any size, that an accumulator holds before they are merged.
+_MOST_WHOLE, _MOST_PARTS = 4, 256
 _LARGEST = np.uint64((1 << 64) - 1)
 
 
 class MergeSamples(beam.CombineFn):
-    """Keeps the `MOST_SAMPLE` records with the smallest words.
+    """Keeps the `most` records with the smallest words.
 
-    Samples are merged once they have `_MOST_HELD` records together, or are sent: each merge looks at all records.
+    Samples are merged once they have `_MOST_WHOLE` times as many records together, or are sent: each merge looks at all
+    records.
     """
+
+    def __init__(self, most: int):
+        super().__init__()
+        self._most = most
 
     def create_accumulator(self) -> list[FeatureSample]:
         return []
@@ -38,23 +42,24 @@ class MergeSamples(beam.CombineFn):
     def add_input(self, accumulator: list[FeatureSample], element: FeatureSample) -> list[FeatureSample]:
         accumulator.append(element)
         held = sum(len(part.words) for part in accumulator)
-        return accumulator if held < _MOST_HELD and len(accumulator) < _MOST_PARTS else [merged(accumulator)]
+        few = held < _MOST_WHOLE * self._most and len(accumulator) < _MOST_PARTS
+        return accumulator if few else self.compact(accumulator)
 
     def merge_accumulators(self, accumulators: Iterable[list[FeatureSample]]) -> list[FeatureSample]:
-        return [merged([part for parts in accumulators for part in parts])]
+        return self.compact([part for parts in accumulators for part in parts])
 
     def compact(self, accumulator: list[FeatureSample]) -> list[FeatureSample]:
-        return [merged(accumulator)]
+        return [merged(accumulator, self._most)]
 
     def extract_output(self, accumulator: list[FeatureSample]) -> FeatureSample:
-        return merged(accumulator)
+        return merged(accumulator, self._most)
 
 
-def merged(parts: Sequence[FeatureSample]) -> FeatureSample:
+def merged(parts: Sequence[FeatureSample], most: int) -> FeatureSample:
     """Merges samples of disjoint sets of records."""
     columns = concatenated([part.columns for part in parts], [len(part.words) for part in parts])
     drawn = np.concatenate([np.zeros(0, np.uint64), *(part.words for part in parts)])
-    return smallest(drawn, columns, sum(part.records for part in parts))
+    return smallest(drawn, columns, sum(part.records for part in parts), most)
 
 
 @dataclass
@@ -75,7 +80,7 @@ class SampleFeatures(beam.PTransform):
         return (
             batches
             | "Sample" >> beam.ParDo(_Sample(self.features, self.key)).with_output_types(FeatureSample)
-            | "Merge" >> beam.CombineGlobally(MergeSamples())
+            | "Merge" >> beam.CombineGlobally(MergeSamples(self.features.most))
             | "Order" >> beam.Map(_ordered, self.features.names).with_output_types(FeatureSample)
         )
 
@@ -124,15 +129,16 @@ class _Sample(beam.DoFn):
         drawn = sample_words(self._secret, record_identities(batch, features.id_column))
         kept = self._may_be_sampled(drawn)
         found = feature_columns(with_features(batch.keep(kept), features.names), features.names)
-        yield smallest(drawn[kept], found, records)
+        yield smallest(drawn[kept], found, records, features.most)
         self._progress.add(records)
 
     def _may_be_sampled(self, drawn: np.ndarray) -> np.ndarray:
         """Mask of the words that are not behind those of a whole sample."""
-        limit = self._smallest[-1] if len(self._smallest) == MOST_SAMPLE else _LARGEST
+        most = self._features.most
+        limit = self._smallest[-1] if len(self._smallest) == most else _LARGEST
         # Not by np.union1d, which hashes in new versions of numpy: that takes as long as reading features of Parquet.
         found = np.sort(np.concatenate([self._smallest, drawn[drawn <= limit]]))
         distinct = np.full(len(found), True)
         np.not_equal(found[1:], found[:-1], out=distinct[1:])
-        self._smallest = found[distinct][:MOST_SAMPLE]
-        return drawn <= (self._smallest[-1] if len(self._smallest) == MOST_SAMPLE else _LARGEST)
+        self._smallest = found[distinct][:most]
+        return drawn <= (self._smallest[-1] if len(self._smallest) == most else _LARGEST)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from fractions import Fraction
 
 import numpy as np
@@ -9,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
+from labeldp.mechanisms.center.cell_partition import LEAST_CELLS
 from labeldp.mechanisms.center.class_center import (
     PROBABILITY_UNIT,
     ClassCenter,
@@ -19,6 +22,7 @@ from labeldp.mechanisms.center.class_center import (
     noised_class_counts,
     split_class_budget,
 )
+from labeldp.mechanisms.center.class_document import class_document, read_class_center
 from labeldp.mechanisms.center.class_logit import LOGIT_UNIT, MOST_CLASSES, class_sums
 from labeldp.mechanisms.core.budget import CLASS_SHARE, split_budget
 
@@ -65,14 +69,40 @@ def test_parts_add_up_to_at_most_epsilon(epsilon):
 def test_the_center_spends_what_the_parts_say(log: ClassLog, center: ClassCenter):
     assert center.epsilon <= 4.0
     assert center.epsilon == pytest.approx(center.budget.total, rel=1e-6)
-    few = log.release(1e-5)
-    assert few.cells is None
-    assert not few.linear.sums
-    assert few.epsilon == few.budget.counts
+
+
+@pytest.mark.parametrize("epsilon", [1e-5, 0.5, 2.0])
+@pytest.mark.parametrize("records", [60, 6000])
+@pytest.mark.parametrize("named", [["kind"], ["flag", "kind"], ["rare"], ["x0", "x1"]])
+def test_features_and_records_for_few_cells_leave_no_epsilon_unspent(named, records, epsilon):
+    log = class_log(6, records)
+    flags = {"flag": 1.0 * (log.columns["x0"] > 0), "rare": 1.0 * (np.arange(records) % 50 == 3)}
+    columns = {**log.columns, **flags}
+    few = ClassLog({name: columns[name] for name in named}, log.classes, log.truth)
+    center = few.release(epsilon)
+    assert center.cells is not None
+    assert center.epsilon == pytest.approx(center.budget.total, rel=1e-9)
+    assert center.epsilon <= center.budget.total
+    found = read_class_center(json.loads(json.dumps(class_document(center))))
+    assert (found.probabilities(few.columns) == center.probabilities(few.columns)).all()
+    if len(center.cells.counts) < LEAST_CELLS:
+        assert not len(center.cells.trees.leaves)
+
+
+def test_counts_of_few_cells_improve_the_coefficients():
+    log = class_log(6)
+    few = ClassLog({"flag": 1.0 * (log.columns["x0"] > 0), "kind": log.columns["kind"]}, log.classes, log.truth)
+    centers = [few.release(0.05, keys=tuple(bytes([place + 3 * i]) * 32 for place in range(3))) for i in range(10)]
+    assert all(center.cells is not None and len(center.cells.counts) == 10 for center in centers)
+    found, linear = (
+        sum(excess(few, each.probabilities(few.columns)) for each in several)
+        for several in (centers, [dataclasses.replace(each, cells=None) for each in centers])
+    )
+    assert found < linear
 
 
 def test_without_sums_and_cells_all_records_have_the_shares_of_the_classes(log: ClassLog):
-    found = log.release(1e-5).probabilities(log.columns)
+    found = dataclasses.replace(log.release(1e-5), cells=None).probabilities(log.columns)
     assert (found == found[0]).all()
 
 

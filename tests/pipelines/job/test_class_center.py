@@ -13,6 +13,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
 from labeldp.mechanisms.center.class_model import ClassModel
+from labeldp.mechanisms.center.linear_center import MOST_SAMPLE
 
 from tests.false_alarms import share_bound
 
@@ -102,6 +103,21 @@ def test_formats_and_shards_give_the_same_draws(run: Callable[..., Any], outputs
         table = pq.read_table(outputs / name / "data").sort_by("id")
         found.append((table["click"].to_pylist(), table["click_probabilities"].to_pylist()))
     assert found[0] == found[1]
+
+
+def test_features_of_few_values_leave_no_epsilon_unspent(
+    run: Callable[..., Any], invoke: Any, outputs: Path, tmp_path: Path
+) -> None:
+    """Their sample is that of centers of classes, larger than of others: here, all records."""
+    table = pa.concat_tables([log_table().select(["word", "click"])] * 5)
+    pq.write_table(table.append_column("id", pa.array(np.arange(len(table)))), tmp_path / "log.parquet")
+    run("few", epsilon=1, input=tmp_path / "log.parquet", center_features="word").ok()
+    manifest = json.loads((outputs / "few" / "release.json").read_text())
+    assert manifest["class_center"]["cells"] == 3
+    assert Fraction(99, 100) < Fraction(manifest["certified_epsilon"]) <= 1
+    center = json.loads((outputs / "few" / "center.json").read_text())["center"]
+    assert len(center["cells"]["codes"][0]) == len(table) > MOST_SAMPLE
+    invoke(["audit", str(outputs / "few")]).ok()
 
 
 def test_the_budget_and_repeated_runs(run: Callable[..., Any], outputs: Path, spent: Any, entries: Any) -> None:
