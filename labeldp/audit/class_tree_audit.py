@@ -123,6 +123,10 @@ class Boosting:
         self._sample, self._targets, self._fold, self.grown = sample, sample.targets, fold, 0
         targets = self._targets
         self._held = held_out(len(targets.counts), fold)
+        # The others have no weight.
+        self._seen = np.flatnonzero(~self._held[targets.cells])
+        # Bytes take little of the cache: a leaf of the last level and a code are below 256 together.
+        self._codes = sample.codes[:, self._seen].astype(np.uint8)
         self._shares = targets.means(softmax(judged))
         variances = targets.records[:, None] * self._shares * (1 - self._shares) + targets.noise
         self._inverse = np.where(self._held[:, None], 0.0, 1 / variances)
@@ -196,10 +200,13 @@ class Boosting:
     def _gains(self, sketched: _Sketched, leaf: np.ndarray, tried: list[int]) -> np.ndarray:
         """Gain of each cut of each column that is tried, in all leaves together, shape (columns, CODES - 1)."""
         gains, size = np.empty((len(tried), CODES - 1)), (int(leaf.max(initial=0)) + 1) * CODES
-        start = leaf * CODES
+        start, values = (
+            (leaf[self._seen] * CODES).astype(np.uint8),
+            [each[self._seen] for each in (sketched.weight, *sketched.gradients)],
+        )
         for place, column in enumerate(tried):
-            own = start + self._sample.codes[column]
-            sums = [np.bincount(own, each, size) for each in (sketched.weight, *sketched.gradients)]
+            own = (start + self._codes[column]).astype(np.intp)
+            sums = [np.bincount(own, each, size) for each in values]
             weights, *slopes = np.cumsum(np.array(sums).reshape(len(sums), -1, CODES), axis=2)
             below, above = weights[:, :-1], weights[:, -1:] - weights[:, :-1]
             first = np.array(slopes)[..., :-1]

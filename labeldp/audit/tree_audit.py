@@ -136,10 +136,15 @@ class _Boosting:
         self._weights = weights / (weights[sample.known > 0].sum() / len(sample.cells))
         self._used = np.where(held, 0.0, self._weights)
         self._curvature = (self._used / sample.counts)[sample.cells]
+        # The others have no weight.
+        self._seen = np.flatnonzero(~held[sample.cells])
+        # Bytes take little of the cache: a leaf of the last level and a code are below 256 together.
+        self._codes = sample.codes[:, self._seen].astype(np.uint8)
         self._shrinkage = _SHRINKAGE * self._curvature.sum()
         # Means of the predictions in each cell.
         self._fitted = np.zeros(len(targets.means))
-        self._first = self._histograms(self._curvature, np.zeros(len(sample.cells), np.intp), range(len(sample.codes)))
+        start = np.zeros(len(sample.cells), np.intp)
+        self._first = self._histograms([self._curvature], start, range(len(sample.codes)))[0]
         self._scores: list[tuple[np.ndarray, np.ndarray]] = []
 
     def follow(self, tree: int, columns: list[int], cuts: list[int], leaves: np.ndarray) -> str:
@@ -187,16 +192,20 @@ class _Boosting:
         every = range(len(self._sample.codes))
         return [column for column in every if mixed(column, seed) % 2 == 0] or list(every)
 
-    def _histograms(self, values: np.ndarray, leaf: np.ndarray, tried: range | list[int]) -> np.ndarray:
-        """Sums of values of the records by column, leaf and code, cumulated over the codes."""
-        size, start = int(leaf.max(initial=0)) + 1, leaf * CODES
-        found = [np.bincount(start + self._sample.codes[column], values, size * CODES) for column in tried]
-        return np.cumsum(np.array(found).reshape(len(found), size, CODES), axis=2)
+    def _histograms(self, values: Sequence[np.ndarray], leaf: np.ndarray, tried: range | list[int]) -> np.ndarray:
+        """Sums of each of some values of the records by column, leaf and code, cumulated over the codes."""
+        size, start = int(leaf.max(initial=0)) + 1, (leaf[self._seen] * CODES).astype(np.uint8)
+        own = [each[self._seen] for each in values]
+        places = ((start + self._codes[column]).astype(np.intp) for column in tried)
+        found = np.array([[np.bincount(place, each, size * CODES) for each in own] for place in places])
+        return np.cumsum(found.reshape(len(tried), len(own), size, CODES), axis=3).swapaxes(0, 1)
 
     def _gains(self, gradient: np.ndarray, leaf: np.ndarray, tried: list[int]) -> np.ndarray:
         """Gain of each cut of each column that is tried, in all leaves together, shape (columns, CODES - 1)."""
-        slopes = self._histograms(gradient, leaf, tried)
-        curvatures = self._histograms(self._curvature, leaf, tried) if leaf.any() else self._first[tried]
+        if leaf.any():
+            slopes, curvatures = self._histograms([gradient, self._curvature], leaf, tried)
+        else:
+            slopes, curvatures = self._histograms([gradient], leaf, tried)[0], self._first[tried]
         gains = np.zeros((len(tried), CODES - 1))
         for sums, weights in ((slopes, curvatures), (slopes[..., -1:] - slopes, curvatures[..., -1:] - curvatures)):
             gains += (sums[..., :-1] ** 2 / (weights[..., :-1] + self._shrinkage)).sum(axis=1)

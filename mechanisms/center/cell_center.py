@@ -167,8 +167,9 @@ class ReleasedCells:
         records: np.ndarray,
         counts: tuple[int, ...],
         sums: tuple[int, ...],
+        trees: ObliviousTrees | None = None,
     ) -> ReleasedCells:
-        """Computes the trees from the noised numbers; there are none without sums.
+        """Computes the trees from the noised numbers, unless they are given; there are none without sums.
 
         Raises ValueError if there are sums, but their range is none that is chosen from the counts.
         """
@@ -178,12 +179,14 @@ class ReleasedCells:
         if found is None:
             raise ValueError("sums of cells were released that the histogram of the residuals speaks against")
         scale = float(noise_scale(found, center.labels, design.epsilon))
+        ends = ends_in_steps(found.first, found.last, _residuals(center.labels))
+        if trees is not None:
+            return cls(design, records, counts, ends, sums, trees)
         filled = np.maximum(records, 1)
         means = np.array(sums, np.float64) / filled / found.mass
         variances = (2 * (scale / filled) ** 2 + found.squares / filled) / found.mass**2
         cells = design.partition.tree.cells(design.codes)
         trees = boost(design.codes, CellMeans(cells, means, variances))
-        ends = ends_in_steps(found.first, found.last, _residuals(center.labels))
         return cls(design, records, counts, ends, sums, trees)
 
 

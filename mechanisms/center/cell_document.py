@@ -14,7 +14,7 @@ import numpy as np
 
 from .cell_center import CellDesign, ReleasedCells
 from .cell_partition import CODES, LEAST_CELLS, MOST_CELLS, MOST_COLUMNS, CellPartition, CellTree, CodedColumn
-from .cell_trees import DEPTH, MOST_TREES
+from .cell_trees import DEPTH, MOST_TREES, ObliviousTrees
 from .document_values import read_list, read_object, read_real, read_whole, read_wholes
 from .feature_rows import FEATURE_UNIT, LARGEST_FEATURE, Category, Encoder
 from .linear_center import MOST_SAMPLE, LinearCenter
@@ -61,11 +61,11 @@ def tree_document(tree: CellTree) -> dict[str, Any]:
     return {"columns": tree.columns.tolist(), "cuts": tree.cuts.tolist(), "children": tree.children.tolist()}
 
 
-def read_cells(document: object, center: LinearCenter) -> ReleasedCells:
+def read_cells(document: object, center: LinearCenter, audited: bool = False) -> ReleasedCells:
     """Reads the cells of a linear center from an untrusted document, parsed JSON.
 
     Raises ValueError, which says what is wrong, if the document is anything else, or its trees do not follow from its
-    sums.
+    sums. `audited` says that an audit has found that they do: then they are taken as they are stated.
     """
     found = read_object(document, _KEYS, "cells of the center")
     encoders = center.design.map.encoders
@@ -92,7 +92,8 @@ def read_cells(document: object, center: LinearCenter) -> ReleasedCells:
     sums = read_wholes(released, "sums", size if released else 0, -_MOST_SUM, _MOST_SUM)
     stated = _trees(found["trees"], len(columns))
     with np.errstate(all="ignore"):
-        cells = ReleasedCells.fit(design, center, records, counts, sums)
+        trees = ObliviousTrees(**stated) if audited else None
+        cells = ReleasedCells.fit(design, center, records, counts, sums, trees)
     ends = read_list(found["range"], "range", 2)
     if read_wholes(ends, "range", len(cells.ends), -center.labels, center.labels) != cells.ends:
         raise ValueError("the range of the residuals of the center does not follow from their histogram")

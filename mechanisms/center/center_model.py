@@ -202,12 +202,12 @@ def center_document(center: LinearCenter) -> dict[str, Any]:
     return {**document, "cells": cells_document(center.cells)} if isinstance(center, CellCenter) else document
 
 
-def read_center(document: object) -> LinearCenter:
+def read_center(document: object, audited: bool = False) -> LinearCenter:
     """Reads a linear center from an untrusted document, parsed JSON, as `center_document` writes it.
 
     The number of labels is in proportion to the coefficients' variances and to the noise alike, so they do not confirm
     it: compare it with that of the label domain. Raises ValueError, which says what is wrong, if the document is
-    anything else, or its coefficients do not follow from its sums.
+    anything else, or its coefficients do not follow from its sums. `audited` is that of `read_cells`.
     """
     cells = document.get("cells") if isinstance(document, dict) else None
     found = read_object(document, _KEYS if cells is None else (*_KEYS, "cells"), "the center")
@@ -235,7 +235,7 @@ def read_center(document: object) -> LinearCenter:
         center = LinearCenter.fit(design, labels, sums)
     if center.coefficients != coefficients:
         raise ValueError("the coefficients of the center do not follow from its sums: the document was changed")
-    return center if cells is None else CellCenter.of(center, read_cells(cells, center))
+    return center if cells is None else CellCenter.of(center, read_cells(cells, center, audited))
 
 
 def read_row_map(found: Mapping[str, Any]) -> RowMap:

@@ -85,11 +85,12 @@ def _cells_document(cells: ReleasedClassCells) -> dict[str, Any]:
     }
 
 
-def read_class_center(document: object) -> ClassCenter:
+def read_class_center(document: object, audited: bool = False) -> ClassCenter:
     """Reads a center of classes from an untrusted document, parsed JSON, as `class_document` writes it.
 
     Raises ValueError, which says what is wrong, if the document is anything else, or what it says does not follow from
-    its noised numbers.
+    its noised numbers. `audited` says that an audit has found that it does: then coefficients and trees of cells are
+    taken as they are stated.
     """
     found = read_object(document, _KEYS, "the center")
     parts = read_object(found["budget"], _BUDGET, "budget of the center")
@@ -103,7 +104,7 @@ def read_class_center(document: object) -> ClassCenter:
     linear = _linear(found["linear"], len(counts))
     if linear.design.epsilon not in (0.0, budget.sums):
         raise ValueError("the linear center has another epsilon than its part of the budget")
-    cells = None if found["cells"] is None else _cells(found["cells"], linear, budget)
+    cells = None if found["cells"] is None else _cells(found["cells"], linear, budget, audited)
     return ClassCenter(budget, counts, linear, cells)
 
 
@@ -132,7 +133,7 @@ def _linear(document: object, classes: int) -> LinearClasses:
     return linear
 
 
-def _cells(document: object, linear: LinearClasses, budget: ClassBudget) -> ReleasedClassCells:
+def _cells(document: object, linear: LinearClasses, budget: ClassBudget, audited: bool) -> ReleasedClassCells:
     found = read_object(document, _CELLS, "cells of the center")
     design, classes = linear.design, linear.design.classes
     features = tuple(
@@ -159,8 +160,11 @@ def _cells(document: object, linear: LinearClasses, budget: ClassBudget) -> Rele
     if (totals < 0).any() or int(totals.sum()) != design.records:
         raise ValueError("the counts of the cells do not add up to the number of records")
     stated = _coefficients(found["coefficients"], design.map.size, classes), _trees(found["trees"], columns, classes)
+    cell_design = ClassCellDesign(sample, epsilon)
+    if audited:
+        return ReleasedClassCells(cell_design, counts, *stated)
     with np.errstate(all="ignore"):
-        cells = ReleasedClassCells.fit(ClassCellDesign(sample, epsilon), linear, counts)
+        cells = ReleasedClassCells.fit(cell_design, linear, counts)
     names = ("columns", "cuts", "leaves")
     if not np.array_equal(cells.coefficients, stated[0]) or not all(
         np.array_equal(getattr(cells.trees, name), getattr(stated[1], name)) for name in names

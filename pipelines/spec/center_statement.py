@@ -46,10 +46,10 @@ class CenterStatement:
         return cls(release.center, release.domain, release.counts, release.budget.prior, release.linear)
 
     @classmethod
-    def from_document(cls, document: Any, prior_epsilon: float) -> CenterStatement:
+    def from_document(cls, document: Any, prior_epsilon: float, audited: bool = False) -> CenterStatement:
         """Reads the member of an untrusted mechanism file, whose prior has spent `prior_epsilon`.
 
-        Raises ValueError if the member does not have the form of a center.
+        `audited` is that of `read_cells`. Raises ValueError if the member does not have the form of a center.
         """
         needed = {"column", "domain", "counts"}
         if not isinstance(document, dict) or not needed <= set(document) <= {*needed, "linear"}:
@@ -63,7 +63,7 @@ class CenterStatement:
             raise ValueError("its center.counts is not an array of integers")
         if not prior_epsilon >= MIN_EPSILON:
             raise ValueError("its prior has no epsilon, but its center has noised counts")
-        linear = read_center(document["linear"]) if "linear" in document else None
+        linear = read_center(document["linear"], audited) if "linear" in document else None
         if linear is not None and linear.labels != len(domain):
             raise ValueError("its center.linear is for another number of labels")
         statement = cls(column, tuple(domain), tuple(counts), prior_epsilon, linear)

@@ -40,13 +40,16 @@ class ClassStatement:
         return {"column": self.column, "center": class_document(self.center)}
 
     @classmethod
-    def from_document(cls, document: Any, classes: int) -> ClassStatement:
-        """Reads the member, which is untrusted, of a file of so many classes. Raises ValueError if it is wrong."""
+    def from_document(cls, document: Any, classes: int, audited: bool = False) -> ClassStatement:
+        """Reads the member, which is untrusted, of a file of so many classes; `audited` as for `read_class_center`.
+
+        Raises ValueError if it is wrong.
+        """
         if not isinstance(document, dict) or set(document) != {"column", "center"}:
             raise ValueError("its class_center must have a column and a center")
         if not isinstance(document["column"], str) or not document["column"]:
             raise ValueError("the column of its class_center is not a name")
-        center = read_class_center(document["center"])
+        center = read_class_center(document["center"], audited)
         if len(center.counts) != classes:
             raise ValueError("its class_center is for another number of classes")
         return cls(document["column"], center)

@@ -216,8 +216,11 @@ class MechanismFile:
         return tuple(self.randomizer.labels.tolist()) if self.center is None else self.center.domain
 
 
-def read_mechanism_file(path: str) -> MechanismFile:
+def read_mechanism_file(path: str, audited: bool = False) -> MechanismFile:
     """Reads a mechanism file on any filesystem and certifies its randomizer.
+
+    `audited` says that the audit found that the trees of its center follow from the noised numbers: then they are not
+    fitted again.
 
     Raises InputError, which names the file, if it cannot be read or used.
     """
@@ -231,7 +234,7 @@ def read_mechanism_file(path: str) -> MechanismFile:
         weights, (epsilon, name) = np.array(prior["weights"], np.float64), parse_prior_release(prior)
         stated = document.get("center")
         _check_stated(randomizer)
-        center = None if stated is None else CenterStatement.from_document(stated, epsilon)
+        center = None if stated is None else CenterStatement.from_document(stated, epsilon, audited)
         found = Prior(randomizer.labels, weights)
         noised = NoisedCounts.from_document(prior)
         if center is not None:
@@ -246,7 +249,7 @@ def read_mechanism_file(path: str) -> MechanismFile:
             places = {*randomizer.outputs.tolist()} <= {*classes.domain}
             if classes.domain != tuple(randomizer.labels.tolist()) or not places or center is not None:
                 raise InputError(f"{path} cannot be used: its labels and outputs are not the places of its classes")
-        drawn = _stated_class_center(document.get("class_center"), randomizer, classes)
+        drawn = _stated_class_center(document.get("class_center"), randomizer, classes, audited)
         unit, grid = _stated_unit(document.get("unit"), randomizer), _stated_grid(document.get("declared_grid"))
         rest = (label, *unit, grid, classes, drawn)
         file = MechanismFile(randomizer, found, epsilon, rounding, name, center, noised, *rest)
@@ -307,7 +310,9 @@ def _stated_classes(stated: Any) -> LabelClasses | None:
     return LabelClasses(tuple(values), other)
 
 
-def _stated_class_center(stated: Any, randomizer: Randomizer, classes: LabelClasses | None) -> ClassStatement | None:
+def _stated_class_center(
+    stated: Any, randomizer: Randomizer, classes: LabelClasses | None, audited: bool
+) -> ClassStatement | None:
     """The center of classes, whose randomizer says nothing of the labels."""
     if (stated is None) != (randomizer.mechanism != DRAWN_BY_CENTER) or (stated is not None and classes is None):
         raise ValueError("its class_center and its mechanism do not belong together")
@@ -315,7 +320,7 @@ def _stated_class_center(stated: Any, randomizer: Randomizer, classes: LabelClas
         return None
     if randomizer.fingerprint != center_randomizer(len(classes)).fingerprint:
         raise ValueError("the weights beside its class_center are not equal")
-    return ClassStatement.from_document(stated, len(classes))
+    return ClassStatement.from_document(stated, len(classes), audited)
 
 
 def _check_stated(randomizer: Randomizer) -> None:
