@@ -19,21 +19,22 @@ from ..audit.audit_mechanism import Audit
 from ..audit.audit_release import audit_path
 from ..mechanisms.analysis.verdict import release_warnings
 from ..mechanisms.core.losses import LOSSES
-from ..pipelines.job.validation_passes import (
-    ANOMALIES_NAME,
-    FEATURE_STATISTICS_NAME,
-    OUTPUT_STATISTICS_NAME,
-    VALIDATION_NAME,
-    describe_anomalies,
-)
 from ..pipelines.ledger.ledger import Ledger, default_ledger_path
 from ..pipelines.publish.manifest import Manifest, adjacency, losses_of, manifest_facts, read_manifest
-from ..pipelines.spec.label_folders import DATA_OF_LABEL, MANIFEST_NAME, several_labels
+from ..pipelines.spec.label_folders import (
+    ANOMALIES_NAME,
+    DATA_OF_LABEL,
+    FEATURE_STATISTICS_NAME,
+    MANIFEST_NAME,
+    OUTPUT_STATISTICS_NAME,
+    VALIDATION_NAME,
+    several_labels,
+)
 from ..pipelines.spec.machine import check_extra
 from ..pipelines.spec.mechanism_file import MECHANISM_NAME, MechanismFile, read_mechanism_file
 from ..transforms.errors import InputError
 from ..transforms.io.filesystems import read_text
-from ..transforms.validation.tensorflow_libraries import parse_statistics
+from ..transforms.validation.tensorflow_libraries import describe_anomalies, parse_statistics
 from .release_summary import UnitSummary, unit_summary
 
 # Relative; sums may differ in their last digits between versions of numpy.

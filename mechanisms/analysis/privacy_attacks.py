@@ -20,7 +20,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import betainccinv, betaincinv, ndtri
-from scipy.stats import binom
 
 from ..core.prior import Prior
 from ..core.randomizer import Randomizer
@@ -234,6 +233,9 @@ def misfits(counts: np.ndarray, probabilities: np.ndarray, alpha: float) -> np.n
     in (0, 1), is the probability of any false finding; it is divided by the number of tests (Bonferroni). The result
     has shape (f, 2), integers: input and outcome of each contradiction.
     """
+    # It takes a second of a report, which needs other functions of this module.
+    from scipy.stats import binom
+
     draws = counts.sum(axis=1, keepdims=True)
     expected = draws * probabilities
     deviation = np.abs(counts - expected) > _LEAST_DEVIATION * np.sqrt(expected * (1 - probabilities))

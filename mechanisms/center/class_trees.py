@@ -30,7 +30,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from .cell_partition import CODES
-from .cell_trees import DEPTH, FOLDS, added_leaves, gain_of_cuts, hashed, leaf_of
+from .cell_trees import DEPTH, FOLDS, Splits, added_leaves, hashed, leaf_of
 from .class_logit import LOGIT_UNIT
 from .logit_fit import softmax
 
@@ -216,6 +216,7 @@ class _Boosting:
         """`start` are the logits before the trees, `judged` those that gains are compared with."""
         self._codes, self._targets, self._fold = by_column, targets, fold
         self._held = held_out(len(targets.counts), fold)
+        self._choice = Splits(by_column, ~self._held[targets.cells], fold, _SIZES[-1])
         # Covariances are those of the logits that gains are compared with, so that those are comparable.
         self._shares = targets.means(softmax(judged))
         variances = targets.records[:, None] * self._shares * (1 - self._shares) + targets.noise
@@ -260,26 +261,12 @@ class _Boosting:
 
     def _splits(self, gradient: np.ndarray, curvature: np.ndarray, tree: int) -> tuple[np.ndarray, np.ndarray]:
         """Columns and cuts of a tree's levels, each the best for all leaves so far."""
-        columns, cuts = np.zeros(DEPTH, np.int64), np.full(DEPTH, CODES)
         totals = np.add.reduce(curvature, axis=0) + _TINY
         weight = np.add.reduce(curvature / totals, axis=1) / len(totals)
         sketches = self._sketches(gradient / np.sqrt(totals), tree)
         shrinkage = _SHRINKAGE + _PRIOR * len(totals) / float(np.add.reduce(totals))
-        leaf = np.zeros(len(gradient), np.int64)
-        for level in range(DEPTH):
-            best = -np.inf
-            for column in self._tried(tree, level):
-                place, size = leaf * CODES + self._codes[column], CODES << level
-                second = np.cumsum(np.bincount(place, weight, size).reshape(-1, CODES), axis=1)
-                gain = np.zeros(CODES - 1)
-                for each in sketches:
-                    first = np.cumsum(np.bincount(place, each, size).reshape(-1, CODES), axis=1)
-                    gain += gain_of_cuts(first, second, shrinkage)
-                cut = int(np.argmax(gain))
-                if gain[cut] > best:
-                    best, columns[level], cuts[level] = float(gain[cut]), column, cut + 1
-            leaf = 2 * leaf + (self._codes[columns[level]] >= cuts[level])
-        return columns, cuts
+        self._choice.weigh(weight)
+        return self._choice.choose(tree, [each[self._choice.seen] for each in sketches], shrinkage)
 
     def _sketches(self, gradient: np.ndarray, tree: int) -> list[np.ndarray]:
         """Signed sums of the gradients of the classes; of two classes, one says all."""
@@ -289,12 +276,6 @@ class _Boosting:
         drawn = hashed(np.arange(classes * _SKETCHES), 991 + tree + 1000 * self._fold) % 2
         signs = (drawn.astype(np.float64) * 2 - 1).reshape(_SKETCHES, classes)
         return [np.add.reduce(gradient * each, axis=1) for each in signs]
-
-    def _tried(self, tree: int, level: int) -> list[int]:
-        """About half of the columns."""
-        every = np.arange(len(self._codes))
-        chosen = every[hashed(every, 1 + level + DEPTH * (tree + _SIZES[-1] * self._fold)) % 2 == 0]
-        return (chosen if len(chosen) else every).tolist()
 
     def _values(self, leaf: np.ndarray, gradient: np.ndarray, slopes: np.ndarray, curvature: np.ndarray) -> np.ndarray:
         """Newton's step of each leaf and class, where the curvature is that of the cells' counts."""

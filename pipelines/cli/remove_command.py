@@ -27,10 +27,9 @@ from ..errors import UsageError, one_line
 from ..flags.arguments import log_to_stderr
 from ..job.run_pipeline import describe_failure
 from ..publish.named_records import Found
-from ..publish.output_folder import VALIDATION_NAME
 from ..publish.removal import Before, check_removal, find_records, publish_removal, read_before, remaining_records
 from ..publish.signals import signals_as_interrupts
-from ..spec.label_folders import CENTER_NAME, MANIFEST_NAME, SIGNATURE_NAME
+from ..spec.label_folders import CENTER_NAME, MANIFEST_NAME, SIGNATURE_NAME, VALIDATION_NAME
 from ..spec.signing_key import SigningKey
 from ..spec.store_access import check_store, open_stores
 from ..spec.target_checks import check_target, path_of, resolve_signing_key

@@ -33,7 +33,7 @@ from ...transforms.io.input_format import Format, file_parts
 from ...transforms.progress_log import LOGGER
 from ...transforms.readers.file_reader import FileReader, ReadRecordBatches
 from ...transforms.validation.tensorflow_libraries import (
-    parse_anomalies,
+    describe_anomalies,
     with_center,
     with_privatized_classes,
     with_privatized_label,
@@ -41,23 +41,21 @@ from ...transforms.validation.tensorflow_libraries import (
 )
 from ...transforms.validation.validate_examples import ValidateExamples, Validation
 from ..errors import one_line
-from ..publish.output_folder import (
+from ..publish.output_folder import DATA_NAME, Staging
+from ..publish.request import Request
+from ..spec.label_folders import (
     ANOMALIES_NAME,
-    DATA_NAME,
     FEATURE_STATISTICS_NAME,
     OUTPUT_STATISTICS_NAME,
     SCHEMA_NAME,
     VALIDATION_FILES,
     VALIDATION_NAME,
-    Staging,
 )
-from ..publish.request import Request
 from ..spec.mechanism_file import MechanismFile
 from ..spec.release import Release
 from .run_pipeline import run_pipeline, run_single_threaded
 
 _ANOMALIES_SHOWN = 5
-_LONGEST_DESCRIPTION = 200
 """In characters."""
 
 
@@ -146,23 +144,6 @@ def _with_label(schema: str, label: str, mechanism: MechanismFile) -> str:
         if center.linear is not None:
             schema = with_center(schema, center.column, ends)
     return with_privatized_label(schema, label, outputs)
-
-
-def describe_anomalies(text: str) -> list[str]:
-    """Describes anomalies in a text proto of TFDV's Anomalies; one line per anomaly, naming the feature."""
-    anomalies = parse_anomalies(text)
-    lines = [
-        f"feature {'.'.join(info.path.step) or name}: {_one_line(info)}"
-        for name, info in sorted(anomalies.anomaly_info.items())
-    ]
-    if anomalies.HasField("dataset_anomaly_info"):
-        lines.append(f"all features: {_one_line(anomalies.dataset_anomaly_info)}")
-    return lines
-
-
-def _one_line(info: Any) -> str:
-    text = " ".join(f"{info.short_description}: {info.description}".split())
-    return text if len(text) <= _LONGEST_DESCRIPTION else text[: _LONGEST_DESCRIPTION - 3] + "..."
 
 
 def _check_anomalies(folder: str, subject: str, consequence: str) -> None:

@@ -39,13 +39,6 @@ from ..spec.written_files import create_from
 from .staging_locks import locked_staging, remove_leftovers, remove_staging
 
 DATA_NAME = "data"
-VALIDATION_NAME = "validation"
-FEATURE_STATISTICS_NAME = "feature_stats.pb"
-OUTPUT_STATISTICS_NAME = "output_stats.pb"
-SCHEMA_NAME = "schema.pbtxt"
-ANOMALIES_NAME = "anomalies.pbtxt"
-VALIDATION_FILES = FEATURE_STATISTICS_NAME, OUTPUT_STATISTICS_NAME, SCHEMA_NAME, ANOMALIES_NAME
-"""Files in the folder of the validation."""
 SEGMENTS_NAME = "segments"
 RELEASE_NAME = "release"
 """Folder in a local staging folder that becomes the release."""

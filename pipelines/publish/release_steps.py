@@ -22,21 +22,13 @@ from ...mechanisms.release.prior_release import EarlierMechanism
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import delete_folder, read_text, write_text
 from ..ledger.ledger import Ledger
-from ..spec.label_folders import CENTER_NAME, DATA_OF_LABEL, MANIFEST_NAME
+from ..spec.label_folders import CENTER_NAME, DATA_OF_LABEL, MANIFEST_NAME, VALIDATION_FILES, VALIDATION_NAME
 from ..spec.mechanism_file import MECHANISM_NAME, MechanismFile, read_mechanism_file
 from ..spec.release import Release
 from ..spec.release_files import released_file
 from .job_result import JobResult
 from .manifest import feature_columns, labels_manifest, make_manifest, output_statement, released_facts
-from .output_folder import (
-    DATA_NAME,
-    SEGMENTS_NAME,
-    VALIDATION_FILES,
-    VALIDATION_NAME,
-    Staging,
-    job_result_path,
-    released_path,
-)
+from .output_folder import DATA_NAME, SEGMENTS_NAME, Staging, job_result_path, released_path
 from .protocol import Charge, release_entries
 from .request import Request, RequestedLabel, Run
 from .sealed_result import unsealed

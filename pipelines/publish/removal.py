@@ -24,7 +24,7 @@ from ...transforms.io.filesystems import FileSystems, absolute, complete_file, o
 from ...transforms.progress_log import LOGGER, Progress
 from ...transforms.shards.reduced_shards import write_reduced
 from ..errors import FieldError, UsageError
-from ..spec.label_folders import CENTER_NAME, MANIFEST_NAME, label_folders
+from ..spec.label_folders import CENTER_NAME, MANIFEST_NAME, VALIDATION_FILES, VALIDATION_NAME, label_folders
 from ..spec.mechanism_file import MECHANISM_NAME
 from ..spec.release_files import released_file
 from ..spec.signing_key import SigningKey
@@ -40,16 +40,7 @@ from .named_records import (
     read_places,
     read_sources,
 )
-from .output_folder import (
-    DATA_NAME,
-    VALIDATION_FILES,
-    VALIDATION_NAME,
-    Staging,
-    publish_folder,
-    publishing,
-    released_path,
-    staging_folder,
-)
+from .output_folder import DATA_NAME, Staging, publish_folder, publishing, released_path, staging_folder
 from .release_steps import write_document
 from .signals import signals_ignored
 from .signature import sign_release

@@ -40,3 +40,10 @@ CENTER_NAME = "center.json"
 
 
 SIGNATURE_NAME = "signature.json"
+VALIDATION_NAME = "validation"
+FEATURE_STATISTICS_NAME = "feature_stats.pb"
+OUTPUT_STATISTICS_NAME = "output_stats.pb"
+SCHEMA_NAME = "schema.pbtxt"
+ANOMALIES_NAME = "anomalies.pbtxt"
+VALIDATION_FILES = FEATURE_STATISTICS_NAME, OUTPUT_STATISTICS_NAME, SCHEMA_NAME, ANOMALIES_NAME
+"""Files in the folder of the validation."""

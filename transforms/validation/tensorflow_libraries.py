@@ -19,6 +19,8 @@ import pyarrow as pa
 from ...mechanisms.core.label_classes import LabelClasses
 from ..arrow_values import is_text
 
+_LONGEST_DESCRIPTION = 200
+
 
 def import_quietly(name: str) -> Any:
     """Imports a module without what Python and native libraries log meanwhile.
@@ -55,9 +57,24 @@ def parse_schema(text: str) -> Any:
     return _parse(text, _module("schema").Schema())
 
 
-def parse_anomalies(text: str) -> Any:
-    """Parses a text proto of Anomalies. Raises ValueError, which gives line and column, if it is not one."""
-    return _parse(text, _module("anomalies").Anomalies())
+def describe_anomalies(text: str) -> list[str]:
+    """Describes anomalies in a text proto of TFDV's Anomalies; one line per anomaly, naming the feature.
+
+    Raises ValueError, which gives line and column, if the text is not one.
+    """
+    anomalies = _parse(text, _module("anomalies").Anomalies())
+    lines = [
+        f"feature {'.'.join(info.path.step) or name}: {_one_line(info)}"
+        for name, info in sorted(anomalies.anomaly_info.items())
+    ]
+    if anomalies.HasField("dataset_anomaly_info"):
+        lines.append(f"all features: {_one_line(anomalies.dataset_anomaly_info)}")
+    return lines
+
+
+def _one_line(info: Any) -> str:
+    text = " ".join(f"{info.short_description}: {info.description}".split())
+    return text if len(text) <= _LONGEST_DESCRIPTION else text[: _LONGEST_DESCRIPTION - 3] + "..."
 
 
 def parse_statistics(content: bytes) -> Any:

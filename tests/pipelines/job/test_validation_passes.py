@@ -17,7 +17,7 @@ import pytest
 
 pytest.importorskip("tensorflow_metadata", reason="the extra validation is not installed")
 
-from labeldp.pipelines.job.validation_passes import describe_anomalies
+from labeldp.transforms.validation.tensorflow_libraries import describe_anomalies
 
 ARTIFACTS = {"feature_stats.pb", "output_stats.pb", "schema.pbtxt", "anomalies.pbtxt"}
 DOMAIN = {"label_min": 0, "label_max": 52, "label_step": 1, "epsilon": 1}

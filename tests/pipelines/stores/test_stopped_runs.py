@@ -14,7 +14,8 @@ import requests
 from apache_beam.options.pipeline_options import PipelineOptions
 from labeldp.pipelines.ledger.ledger import Ledger, LedgerEntry
 from labeldp.pipelines.ledger.spent_budget import Caps
-from labeldp.pipelines.publish.output_folder import VALIDATION_FILES, publish_folder, publishing, staging_folder
+from labeldp.pipelines.publish.output_folder import publish_folder, publishing, staging_folder
+from labeldp.pipelines.spec.label_folders import VALIDATION_FILES
 from labeldp.transforms.errors import InputError, StageError
 from labeldp.transforms.io.filesystems import complete_file, join_files, store_of, write_text
 from labeldp.transforms.stores import lease as lease_module
