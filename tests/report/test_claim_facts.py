@@ -259,7 +259,6 @@ def test_the_template_has_every_fact_and_is_refused_until_it_is_filled_in(
         (["--check_claim=nowhere.yaml"], "--check_claim nowhere.yaml cannot be read: No such file"),
         (["--check_claim=c.yaml", "--output=page.html"], "--output is for the page"),
         (["--check_claim=c.yaml", "--party=us"], "--party is for the page"),
-        (["released", "--check_claim=c.yaml"], "2 releases are given: a claim is about one"),
         (["--check_claim=c.yaml", "--ledger=nowhere.jsonl"], "--ledger nowhere.jsonl is not a file"),
     ],
 )
