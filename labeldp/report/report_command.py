@@ -53,26 +53,24 @@ def run(args: argparse.Namespace) -> int:
 
 def _claim(args: argparse.Namespace) -> None:
     """Writes a claim file or a template of facts, or checks a claim file."""
-    from .claim_facts import facts_template, read_facts
-    from .claim_file import claim_document, claim_problems, claim_text
-    from .claimed_release import read_claimed
+    from .claim_file import claim_document, claim_problem, claim_text, facts_template
+    from .claim_statements import read_claimed
 
     _check_claim_flags(args)
     _check_ledger(args.ledger)
     path = args.path
     claimed = read_claimed(local_copy(args, path), args.ledger, path)
     if args.claim_template is not None:
-        _write("--claim_template", args.claim_template, facts_template(claimed.release.needed_facts))
+        _write("--claim_template", args.claim_template, facts_template(claimed))
         print(f"template   {one_line(args.claim_template)}: fill it in, for --claim_facts")
     elif args.claim is not None:
-        facts = read_facts(args.claim_facts, claimed.release.needed_facts)
-        _write("--claim", args.claim, claim_text(claim_document(claimed, facts)))
+        _write("--claim", args.claim, claim_text(claim_document(claimed, args.claim_facts)))
         print(f"claim      {one_line(args.claim)}")
     else:
-        problems = claim_problems(claimed, args.check_claim)
-        if problems:
-            raise InputError(f"{args.check_claim} does not state {path}: {'; '.join(problems)}")
-        ledger = "" if claimed.charged else "; its statement on a ledger was not compared, because there is no ledger"
+        problem = claim_problem(claimed, args.check_claim)
+        if problem is not None:
+            raise InputError(f"{args.check_claim} does not state {path}: {problem}")
+        ledger = "" if claimed.runs else "; its statement on a ledger was not compared, because there is no ledger"
         print(f"claim      {one_line(args.check_claim)} states this release{ledger}")
 
 
