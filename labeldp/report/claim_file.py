@@ -180,7 +180,8 @@ def claim_document(claimed: Claimed, path: str) -> dict[str, Any]:
         if given.get(fact.name) in ("", None):
             continue
         try:
-            value = facts[fact.name] = (_READERS.get(fact.kind) or _one_of(*fact.kind.split(", ")))(given[fact.name])
+            read: Callable[[Any], Any] = _READERS.get(fact.kind) or _one_of(*fact.kind.split(", "))
+            value = facts[fact.name] = read(given[fact.name])
         except ValueError as error:
             raise UsageError(f"{flag}: {fact.name} {one_line(str(error))}") from None
         if fact.name == "curators":

@@ -76,6 +76,10 @@ class Claimed:
         return self.labels[0].unit
 
     @property
+    def _column(self) -> str | None:
+        return None if self.unit is None else self.unit.column
+
+    @property
     def per(self) -> str:
         """Whom epsilon is for."""
         return "one record" if self.unit is None else f"one value of {_code(self.unit.column)}"
@@ -83,12 +87,12 @@ class Claimed:
     @property
     def spent(self) -> SpentBudget:
         """Sum over all releases that are charged for the units of this one."""
-        return total(spent_by(self.runs, self.runs, self.unit and self.unit.column).values())
+        return total(spent_by(self.runs, self.runs, self._column).values())
 
     @property
     def unbounded(self) -> int:
         """Number of runs that are charged for records, or other units, and bound nothing for these units."""
-        return len(unbounded_runs(self.runs, self.runs, self.unit and self.unit.column))
+        return len(unbounded_runs(self.runs, self.runs, self._column))
 
 
 def read_claimed(path: str, ledger: str | None = None, name: str | None = None) -> Claimed:
@@ -190,7 +194,7 @@ def _of_release(claimed: Claimed) -> dict[str, Any]:
         "labels": ", ".join(_code(label.manifest.label) for label in claimed.labels),
         "several": len(claimed.labels) > 1,
         "certified": _spent(budget["certified_epsilon"], delta and budget["certified_delta"]),
-        "of_record": round_up(sum((sum(map(Fraction, _parts(label))) for label in claimed.labels), Fraction(0))),
+        "of_record": round_up(sum((Fraction(part) for each in claimed.labels for part in _parts(each)), Fraction(0))),
         "odds": epsilon <= _MOST_ODDS and upper_bound(math.exp(epsilon)),
         "rare": ", except with a probability of the order of delta" if delta else "",
         "no_ledger": not runs,
