@@ -57,7 +57,7 @@ setup(
     package_data={
         "labeldp": ["py.typed"],
         "labeldp.pipelines.publish": ["*.json"],
-        "labeldp.report": ["*.j2", "*.css"],
+        "labeldp.report": ["*.j2", "*.css", "*.txt"],
         "labeldp.templates": ["yaml/*.yaml", "dataflow/*", "kubernetes/*.yaml", "flink/**/*", "spark/*"],
     },
     install_requires=[

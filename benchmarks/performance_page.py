@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from labeldp.report.line_chart import Line, draw_lines
+from labeldp.study.line_chart import Line, draw_lines
 from performance_tables import NAMES, PLOTS, Result, tables
 
 BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"

@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 TIMEOUT_SECONDS = 300
 ROOMS = ("mechanisms", "transforms", "pipelines", "templates")
-DATA = (".yaml", ".json", ".j2", ".css", ".sh", ".xml")
+DATA = (".yaml", ".json", ".j2", ".css", ".sh", ".txt", ".xml")
 
 
 def run(*command: str, folder: Path = ROOT, **environment: str) -> str:

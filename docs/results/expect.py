@@ -31,7 +31,6 @@ from labeldp.mechanisms.core.randomizer import variances
 from labeldp.mechanisms.registry import AUTO, default_rounding, mechanism_named
 from labeldp.mechanisms.release.label_column import LabelColumn
 from labeldp.mechanisms.release.prior_release import release_prior, solved
-from labeldp.report.line_chart import Line, draw_lines
 from labeldp.study.dataset import Dataset, select_records
 from labeldp.study.evaluation_cell import (
     CELL_CENTER,
@@ -42,6 +41,7 @@ from labeldp.study.evaluation_cell import (
     score_cell,
     seed_secret,
 )
+from labeldp.study.line_chart import Line, draw_lines
 from labeldp.transforms.batches import LabelledBatch
 from labeldp.transforms.label_summary import summarize
 from summary import replace_blocks, table

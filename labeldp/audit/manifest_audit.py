@@ -312,7 +312,7 @@ def _center_problems(release: dict[str, Any], mechanism: dict[str, Any]) -> Iter
     summary = None if linear is None else read_member(stated, "release.center.linear", dict)
     if linear is None and "release.center.linear" in stated:
         yield "release.center.linear is there, but mechanism.json has none"
-    if summary is not None and summary.get("epsilon") != release.get("release.center_epsilon"):
+    if summary is not None and summary.get("epsilon") != release.get("release.center_epsilon", 0.0):
         yield "release.center.linear.epsilon is not release.center_epsilon"
     if ("cells" in (summary or {})) != _has_cells(mechanism):
         yield "release.center.linear.cells and those of mechanism.json: one is missing"

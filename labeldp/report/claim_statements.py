@@ -1,4 +1,4 @@
-"""Statements of a claim file that follow from a release alone, field by field of the registry of deployments.
+"""Statements of a claim file that follow from a release and its ledger, field by field of the registry of deployments.
 
 Texts are markdown, as the registry shows them. Names that a user or a file chose are code spans, so that none of them
 is read as markup.
@@ -6,89 +6,156 @@ is read as markup.
 
 from __future__ import annotations
 
+import json
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from ..audit.audit_mechanism import Audit
+from ..audit.audit_release import audit_path
 from ..mechanisms.analysis.verdict import debiasing, release_warnings, verdict
 from ..mechanisms.core.budget import round_up
 from ..mechanisms.core.integer_weights import BITS
 from ..pipelines.cli.text_format import upper_bound
 from ..pipelines.errors import one_line
+from ..pipelines.ledger.charged_runs import ChargedRun, spent_by, unbounded_runs
+from ..pipelines.ledger.spent_budget import SpentBudget, total
 from ..pipelines.publish.manifest import Manifest, losses_of, manifest_facts
+from ..pipelines.spec.label_folders import DATA_OF_LABEL, MANIFEST_NAME, label_folders
 from ..pipelines.spec.mechanism_file import MechanismFile
+from ..transforms.errors import InputError
+from ..transforms.io.filesystems import read_text
 from .release_summary import UnitSummary
+from .report_input import read_report_input
 
-SOURCE = "https://github.com/labeldp/labeldp"
-_MOST_CLASSES = 20
-_MOST_FEATURES = 60
-_MOST_NAME = 200
+LEDGER = "deployment_model.release_type_details"
+_POINTS = [
+    (field, *line.groups())
+    for field, lines in re.findall(
+        r"^\[(\S+)\]\n((?:[=*-] .*\n)+)", Path(__file__).with_name("claim_points.txt").read_text("utf-8"), re.MULTILINE
+    )
+    for line in re.finditer(r"^([=*-]) (?:\((\w+)\) )?(.*)$", lines, re.MULTILINE)
+]
+_MOST_CLASSES, _MOST_FEATURES, _MOST_NAME = 20, 60, 200
 # Above, the factor e^epsilon says no more than that there is no bound.
 _MOST_ODDS = 30
+# Relative; a ledger has decimals, of which sums differ from those of floats in their last digits.
+_CLOSE = Fraction(1, 10**9)
 
 
-@dataclass(frozen=True)
-class ClaimedLabel:
-    """One label of a release that passed the audit: manifest, mechanism, audit and unit."""
+class ClaimedLabel(NamedTuple):
+    """One label of a release that passed the audit."""
 
     manifest: Manifest
-    mechanism: MechanismFile
+    file: MechanismFile
     audit: Audit
     unit: UnitSummary | None
 
 
 @dataclass(frozen=True)
-class ClaimedRelease:
-    """Release that a claim is about; it passed the audit.
+class Claimed:
+    """Release that a claim is about, which passed the audit: its labels, and its manifest as a whole, the budget.
 
-    Attributes:
-      labels: Each of its labels.
-      epsilon: Budget of all labels of a record, or of a unit.
-      certified_epsilon: What the mechanisms certify of it.
-      delta: Delta of the budget; 0 for pure DP.
-      certified_delta: Certified delta.
-      adjacency: Definition of neighboring datasets, as in the manifest.
+    Of its ledger it has all runs, those of other releases of the same labels, and the day of the last that made it.
     """
 
     labels: Sequence[ClaimedLabel]
-    epsilon: float
-    certified_epsilon: float
-    delta: float
-    certified_delta: float
-    adjacency: str
-
-    @property
-    def first(self) -> ClaimedLabel:
-        """The first label, for what all labels have in common."""
-        return self.labels[0]
+    budget: Mapping[str, Any]
+    runs: Sequence[ChargedRun]
+    of_labels: Sequence[ChargedRun]
+    day: str | None
 
     @property
     def unit(self) -> UnitSummary | None:
         """Privacy unit; None for single records."""
-        return self.first.unit
+        return self.labels[0].unit
+
+    @property
+    def _column(self) -> str | None:
+        return None if self.unit is None else self.unit.column
 
     @property
     def per(self) -> str:
         """Whom epsilon is for."""
-        return "one record" if self.unit is None else f"one value of {code(self.unit.column)}"
+        return "one record" if self.unit is None else f"one value of {_code(self.unit.column)}"
 
     @property
-    def needed_facts(self) -> list[str]:
-        """Facts that the deployer has to state, because the release takes something from elsewhere."""
-        needed = []
-        files = [label.mechanism for label in self.labels]
-        if any(file.center is not None and file.center.linear is None for file in files):
-            needed.append("center_origin")
-        if any(not file.parts for file in files):
-            needed.append("prior_origin")
-        return needed
+    def spent(self) -> SpentBudget:
+        """Sum over all releases that are charged for the units of this one."""
+        return total(spent_by(self.runs, self.runs, self._column).values())
+
+    @property
+    def unbounded(self) -> int:
+        """Number of runs that are charged for records, or other units, and bound nothing for these units."""
+        return len(unbounded_runs(self.runs, self.runs, self._column))
 
 
-def code(name: str) -> str:
+def read_claimed(path: str, ledger: str | None = None, name: str | None = None) -> Claimed:
+    """Audits and reads the release that a claim is about: an output folder, or its release.json, on this machine.
+
+    `ledger` is the path or URL of the ledger that was charged, by default the file beside the release; `name` is the
+    name of the release in messages, by default the path. Raises InputError if the release fails the audit or
+    contradicts itself, or the ledger does not have it.
+    """
+    name, audit = name or path, audit_path(path)
+    if audit.problems:
+        raise InputError(f"{name} fails the audit; no claim is written: {'; '.join(audit.problems)}")
+    if audit.total_epsilon is None:
+        raise InputError(f"{name} is a mechanism file, which releases no labels: name an output folder")
+    folder = Path(path) if Path(path).is_dir() else Path(path).parent
+    budget = json.loads(read_text(str(folder / MANIFEST_NAME)))
+    if budget.get("data") == DATA_OF_LABEL:
+        raise InputError(f"{name} is one of several labels: name the release, whose epsilon holds for all of them")
+    places = label_folders([label for label, _ in audit.parts]) if audit.parts else [""]
+    parts = [read_report_input(str(folder / place), ledger, name, "claim") for place in places]
+    labels = [ClaimedLabel(part.manifest, part.mechanism, part.audit, part.unit) for part in parts if part.manifest]
+    digests, drawn = {label.manifest.input_digest for label in labels}, {label.file.drawn_by for label in labels}
+    runs, own, others, days = [ChargedRun.from_dict(dict(run)) for run in parts[0].ledger], 0, [], [""]
+    for run, charged in zip(parts[0].ledger, runs, strict=True):
+        named = {key: {*str(run.get(key, "")).split(",")} for key in ("input_digest", "mechanism_fingerprint", "label")}
+        if named["input_digest"] == digests and named["mechanism_fingerprint"] == drawn:
+            own += 1
+            days.append(str(run.get("time", ""))[:10])
+        elif {each.manifest.label for each in labels} & named["label"] and run.get("command") not in ("fit", "domain"):
+            others.append(charged)
+    found = Claimed(labels, budget, runs, others, days[-1] or None)
+    if runs and not own:
+        raise InputError(f"the ledger of {name} has no charge of it: name the one that was charged with --ledger")
+    if runs and found.spent.epsilon < Fraction(budget["certified_epsilon"]) * (1 - _CLOSE):
+        raise InputError(f"the ledger of {name} adds up to less than the release spent: restore it from a backup")
+    return found
+
+
+def statements(claimed: Claimed) -> dict[str, Any]:
+    """States a release: value by field of the registry, as group.field below `deployment`.
+
+    A list of points may be continued by the deployer; any other value is the whole field.
+    """
+    whole, each = _of_release(claimed), [_of_label(label) for label in claimed.labels]
+    points: dict[str, list[str]] = {}
+    for (field, kind), lines in groupby(_POINTS, lambda point: point[:2]):
+        texts = [(needed, ("" if kind == "=" else "- ") + text) for _, _, needed, text in lines]
+        points.setdefault(field, []).extend(
+            text.format_map(values)
+            for values in (each if kind == "*" else [whole])
+            for needed, text in texts
+            if not needed or values[needed]
+        )
+    keys = ("epsilon", "delta") if claimed.budget.get("delta") else ("epsilon",)
+    return {
+        "privacy_loss.number_of_privacy_units": whole["records"] if claimed.unit is None else claimed.unit.units,
+        "privacy_loss.privacy_parameters": {key: claimed.budget[key] for key in keys},
+        "administrative.tier": 3,
+        **{field: "\n".join(lines) for field, lines in points.items()},
+    }
+
+
+def _code(name: str) -> str:
     """Code span of markdown with a name that anybody may have chosen."""
     text = one_line(name)
     text = text if len(text) <= _MOST_NAME else text[: _MOST_NAME - 3] + "..."
@@ -97,278 +164,97 @@ def code(name: str) -> str:
     return f"{fence}{pad}{text}{pad}{fence}"
 
 
-def statements(release: ClaimedRelease) -> dict[str, Any]:
-    """States a release: value by field of the registry, as group.field below `deployment`.
+def _codes(names: Sequence[str], most: int) -> str:
+    return ", ".join(map(_code, names[:most])) + (f" and {len(names) - most:,} more" if len(names) > most else "")
 
-    A list of points may be continued by the deployer; any other value is the whole field.
-    """
+
+def _of_release(claimed: Claimed) -> dict[str, Any]:
+    """Values of points about the release."""
+    manifest, unit, budget, runs = claimed.labels[0].manifest, claimed.unit, claimed.budget, len(claimed.runs)
+    missing, epsilon, spent = manifest.missing, budget["epsilon"], claimed.spent
+    delta = budget.get("delta")
+    without = f"Which records have no usable label: {manifest.records_without_label:,} were left out for that"
     return {
-        "basic.data_product_type": "Dataset",
-        "dp_variant.variant_name": "Approximate DP" if release.delta else "Pure DP",
-        "dp_variant.data_domain": _listed(_domain(release)),
-        "dp_variant.unprotected_quantities": _listed(_unprotected(release)),
-        "privacy_loss.privacy_unit": _unit(release),
-        "privacy_loss.privacy_unit_details": _listed(_unit_details(release)),
-        "privacy_loss.number_of_privacy_units": _units(release),
-        "privacy_loss.privacy_parameters": {
-            "epsilon": release.epsilon,
-            **({"delta": release.delta} if release.delta else {}),
-        },
-        "privacy_loss.privacy_parameters_details": _listed(_parameters(release)),
-        "deployment_model.model_name": "Central",
-        "deployment_model.model_name_details": (
-            "The party that has the labels randomizes them with labeldp, and hands on the dataset with randomized ones."
-        ),
-        "deployment_model.trust_assumptions": _listed(_TRUST),
-        "deployment_model.access_type": "Non-interactive",
-        "deployment_model.access_type_details": (
-            "Recipients work with the released records. Nobody queries the true labels."
-        ),
-        "implementation.preprocessing_and_hyperparameter_tuning": _listed(_preprocessing(release)),
-        "implementation.mechanisms": _listed(_mechanisms(release)),
-        "implementation.composition": _listed(_composition(release)),
-        "implementation.post_processing": _listed(_post_processing(release)),
-        "implementation.utility": _listed(_utility(release)),
-        "implementation.additional_information": _listed(_audited(release)),
+        "variant": "Approximate DP" if delta else "Pure DP",
+        "fixed": f"Features{', and which records have a label,' if missing is None else ''} are fixed",
+        "missing": missing if missing is None else _code(missing if isinstance(missing, str) else f"{missing:g}"),
+        "columns": "" if manifest.features is None else f", {manifest.features:,} columns",
+        # Removed ones included.
+        "records": manifest.records + manifest.removed,
+        "removed": manifest.removed,
+        "identity": _code(manifest.identity),
+        "unlabelled": without if missing is None else "Which of them had a label is protected as the label is",
+        "where": manifest.where and _code(manifest.where),
+        "unit": unit,
+        "per": claimed.per,
+        "whose": f"Label{'s' * (len(claimed.labels) > 1)} of one record"
+        if unit is None
+        else f"All labels of {claimed.per}",
+        "adjacency": budget["adjacency"][:1].upper() + budget["adjacency"][1:],
+        "labels": ", ".join(_code(label.manifest.label) for label in claimed.labels),
+        "several": len(claimed.labels) > 1,
+        "certified": _spent(budget["certified_epsilon"], delta and budget["certified_delta"]),
+        "of_record": round_up(sum((Fraction(part) for each in claimed.labels for part in _parts(each)), Fraction(0))),
+        "odds": epsilon <= _MOST_ODDS and upper_bound(math.exp(epsilon)),
+        "rare": ", except with a probability of the order of delta" if delta else "",
+        "no_ledger": not runs,
+        "runs": runs and f"{runs:,} {'run' if runs == 1 else 'runs'}",
+        "spent": _spent(float(spent.epsilon), float(spent.delta)),
+        "unbounded": claimed.unbounded,
+        "versions": ", ".join(f"{_code(name)} {_code(version)}" for name, version in manifest.versions.items()),
+        "bits": BITS,
     }
 
 
-_TRUST = (
-    "Trusted with the true labels: the party that runs the job, its workers, and the storage between its stages. "
-    "Whoever has the secret key of the noise and the release can remove the noise.",
-    "Not trusted: everybody who sees the release, its ledger, logs and errors. They may know all features and all "
-    "labels but those of one privacy unit, and have any computing power, except that they cannot tell keyed BLAKE2b "
-    "and AES-256 from random.",
-)
+def _spent(epsilon: float, delta: float | None) -> str:
+    return f"epsilon {epsilon!r} and delta {delta!r}" if delta else f"epsilon {epsilon!r}"
 
 
-def _listed(points: Sequence[str] | Iterator[str]) -> str:
-    return "\n".join(f"- {point}" for point in points)
+def _parts(label: ClaimedLabel) -> tuple[float, float, float]:
+    """Epsilons of one record: of its center, histogram and randomized label."""
+    return label.file.center_epsilon, label.file.prior_epsilon, label.audit.certified_epsilon
 
 
-def _columns(release: ClaimedRelease) -> str:
-    return ", ".join(code(label.manifest.label) for label in release.labels)
-
-
-def _domain(release: ClaimedRelease) -> Iterator[str]:
-    missing = _missing(release)
-    fixed = "Features, and which records have a label, are fixed" if missing is None else "Features are fixed"
-    yield f"Datasets of records with features and a label. {fixed}."
-    if missing is not None:
-        yield f"A missing label counts as {missing}."
-    for label in release.labels:
-        name, classes = code(label.manifest.label), label.mechanism.classes
-        if classes is None:
-            low, high, count = label.manifest.domain
-            yield f"Label {name}: numbers from {low!r} to {high!r}, {count:,} values. Others are clamped to this range."
-        else:
-            listed = ", ".join(map(code, classes.values[:_MOST_CLASSES]))
-            more = f" and {len(classes) - _MOST_CLASSES:,} more" if len(classes) > _MOST_CLASSES else ""
-            other = code(classes.values[classes.other])
-            yield f"Label {name}: {len(classes):,} classes, {listed}{more}. Any other value counts as {other}."
-    yield "The domain of the labels is public."
-
-
-def _missing(release: ClaimedRelease) -> str | None:
-    """Public label that a missing one counts as; None if records without a label were left out."""
-    missing = release.first.manifest.missing
-    return missing if missing is None else code(missing if isinstance(missing, str) else f"{missing:g}")
-
-
-def _counted(release: ClaimedRelease) -> int:
-    """Number of records that were released, removed ones included."""
-    return release.first.manifest.records + release.first.manifest.removed
-
-
-def _unprotected(release: ClaimedRelease) -> Iterator[str]:
-    manifest, unit = release.first.manifest, release.unit
-    count = "" if manifest.features is None else f", {manifest.features:,} columns"
-    yield (
-        f"The features of every record{count}: they are released as they are. Label differential privacy does not "
-        "protect them, and a feature that follows from the label reveals it."
-    )
-    records = f"The number of records, {_counted(release):,}, and which records they are (by {code(manifest.identity)})"
-    if _missing(release) is None:
-        without = f"{manifest.records_without_label:,} were left out for that"
-        yield f"{records}. Which records have no usable label: {without}."
-    else:
-        yield f"{records}. Which of them had a label is protected as the label is."
-    if manifest.where is not None:
-        yield f"The filter on features that selected the records, {code(manifest.where)}."
-    if unit is not None:
-        yield f"Which records belong to one value of {code(unit.column)}, and how many."
-    for label in release.labels:
-        center = label.mechanism.center
-        if center is not None and center.linear is None:
-            yield f"The column {code(center.column)}, around which {code(label.manifest.label)} is randomized."
-        if not label.mechanism.parts:
-            yield f"The distribution of {code(label.manifest.label)} for which the mechanism was solved: it is public."
-    yield "Whether the labels changed between two releases that are made alike under one secret key."
-
-
-def _unit(release: ClaimedRelease) -> str:
-    several = len(release.labels) > 1
-    if release.unit is None:
-        return f"{'Labels' if several else 'Label'} of one record"
-    return f"All labels of one value of {code(release.unit.column)}"
-
-
-def _units(release: ClaimedRelease) -> int:
-    return _counted(release) if release.unit is None else release.unit.units
-
-
-def _unit_details(release: ClaimedRelease) -> Iterator[str]:
-    yield f"{release.adjacency[:1].upper()}{release.adjacency[1:]}."
-    yield f"Labels: {_columns(release)}."
-    unit = release.unit
-    if unit is not None:
-        yield (
-            f"At most {unit.max_records:,} records of one value of {code(unit.column)} are released with a label of "
-            f"their own, chosen without regard to labels; {unit.left_out:,} further records and {unit.without_unit:,} "
-            f"records without a value are left out."
-        )
-    yield "Presence of a record is not protected: the labels of a unit are replaced, its records are not removed."
-
-
-def _parameters(release: ClaimedRelease) -> Iterator[str]:
-    certified = f"epsilon {release.certified_epsilon!r}"
-    if release.delta:
-        certified += f" and delta {release.certified_delta!r}"
-    yield f"The parameters are upper bounds for {release.per}, for everything in this release together."
-    yield f"Certified from the integers of the mechanisms, in exact arithmetic: {certified}."
-    if release.unit is not None:
-        total = round_up(sum((_of_record(label) for label in release.labels), Fraction(0)))
-        yield f"For a single record, whose unit has other records that are known: epsilon {total!r}."
-    if release.epsilon <= _MOST_ODDS:
-        rare = ", except with a probability of the order of delta" if release.delta else ""
-        odds = upper_bound(math.exp(release.epsilon))
-        yield f"They change the odds of an observer between two possible labels by a factor of at most {odds}{rare}."
-
-
-def _of_record(label: ClaimedLabel) -> Fraction:
-    """Epsilon of one record: of its center, histogram and randomized label."""
-    file = label.mechanism
-    return Fraction(file.center_epsilon) + Fraction(file.prior_epsilon) + Fraction(label.audit.certified_epsilon)
-
-
-def _preprocessing(release: ClaimedRelease) -> Iterator[str]:
-    for label in release.labels:
-        file, name = label.mechanism, code(label.manifest.label)
-        if file.classes is not None:
-            yield f"Values of {name} that are no class were counted as one of the classes, without any count of them."
-        else:
-            nearest = "to the nearest" if file.rounding == "nearest" else "at random to one"
-            yield f"Labels {name} outside of the domain were clamped to it, without any count of them."
-            yield f"Values of {name} between two labels of the domain were rounded {nearest} of them."
-        if file.made_center is not None:
-            columns = file.made_center.map.columns
-            shown = ", ".join(map(code, columns[:_MOST_FEATURES])) or "none"
-            more = f" and {len(columns) - _MOST_FEATURES:,} more" if len(columns) > _MOST_FEATURES else ""
-            yield f"The model around which {name} is randomized was designed from features alone: {shown}{more}."
-        if file.solved is not None and file.solved.choice is not None:
-            yield f"The mechanism of {name} was chosen by its errors under the noised histogram: post-processing."
-        if file.declared is not None:
-            yield f"The mechanism of {name} uses a coarser grid than the {file.declared.labels:,} labels declared."
-
-
-def _mechanisms(release: ClaimedRelease) -> Iterator[str]:
-    for label in release.labels:
-        yield from _mechanism(label)
-    versions = release.first.manifest.versions
-    named = ", ".join(f"{code(name)} {code(version)}" for name, version in versions.items())
-    yield f"Library: {named}; source {SOURCE}."
-    yield (
-        "Floating point: no noise is drawn from a distribution in floats. Noise of counts and sums is drawn exactly in "
-        f"integers, and a label by one random word of 64 bits from integer weights in units of 2^-{BITS}."
-    )
-    yield (
-        "Randomness: keyed BLAKE2b and AES-256 under a secret key of 32 bytes, bound to the labels and the request. A "
-        "repeated run gives the same bytes, and after any change of the labels all noise is fresh."
-    )
-    yield "Timing: no analyst sends queries. The duration of the job is not hidden from those who see it run."
-
-
-def _mechanism(label: ClaimedLabel) -> Iterator[str]:
-    file, name = label.mechanism, code(label.manifest.label)
-    each = " for each record" if label.unit is not None else ""
-    yield from (f"{name}: {part.noise} on {part.what} (epsilon {part.epsilon!r}{each})." for part in file.parts)
-    if file.draws_classes:
-        yield f"{name}: classes are drawn from the model that follows; no label is looked at again."
-        return
-    randomizer = file.randomizer
-    delta = f" and delta {label.audit.certified_delta!r}" if label.audit.certified_delta else ""
-    yield (
-        f"{name}: each {'residual' if file.center is not None else 'label'} is replaced with a draw from the mechanism "
-        f"`{randomizer.mechanism}`, {len(randomizer.labels):,} inputs to {len(randomizer.outputs):,} outputs "
-        f"(certified epsilon {label.audit.certified_epsilon!r}{delta}{each})."
-    )
-
-
-def _composition(release: ClaimedRelease) -> Iterator[str]:
-    for label in release.labels:
-        file, name, most = label.mechanism, code(label.manifest.label), 1
-        parts = (file.center_epsilon, file.prior_epsilon, label.audit.certified_epsilon)
-        shown = " + ".join(repr(part) for part in parts if part)
-        if label.unit is not None:
-            most = label.unit.max_records
-        if file.unit_epsilon is not None:
-            before = round_up(most * (Fraction(file.center_epsilon) + Fraction(file.prior_epsilon)))
-            yield (
-                f"{name}: the labels of a unit, at most {most:,}, are composed by the privacy loss distribution of the "
-                f"randomizer, to epsilon {file.unit_epsilon!r} with delta {label.manifest.certified_delta!r}; "
-                f"{before!r} for center and histogram is added."
-            )
-        else:
-            times = f", times the {most:,} records of a unit" if most > 1 else ""
-            total = label.manifest.certified_epsilon
-            yield f"{name}: basic composition of {shown}{times}, at most {total!r}. The sum is exact, and rounded up."
-    if len(release.labels) > 1:
-        yield "The epsilons and deltas of the labels of a record add up, to those of the release."
-
-
-def _post_processing(release: ClaimedRelease) -> Iterator[str]:
-    removed = release.first.manifest.removed
-    if removed:
-        yield f"{removed:,} records were removed from the release since. Noised statistics still count them."
-    for label in release.labels:
-        file, name = label.mechanism, code(label.manifest.label)
-        if file.made_center is not None:
-            yield f"{name}: coefficients of the center follow from its noised numbers; its trees do, if it has cells."
-        if file.draws_classes:
-            yield f"{name}: its probabilities in {code(str(file.center_column))}, and draws."
-        if file.center is not None:
-            yield (
-                f"{name}: the center {code(file.center.column)} is added to the randomized residual, whose range "
-                "follows from the noised histogram."
-            )
-        elif file.prior_epsilon:
-            yield f"{name}: the mechanism is solved for the noised histogram."
-    yield "Expected errors, verdict and warnings are computed from the noised histogram."
-
-
-def _utility(release: ClaimedRelease) -> Iterator[str]:
-    for label in release.labels:
-        facts, name = manifest_facts(label.mechanism, label.manifest), code(label.manifest.label)
-        yield f"{name}: {verdict(facts).text}."
-        stated = label.manifest.expected_loss
-        # Other names in a manifest are those of anybody, and no contradiction of it would be found.
-        losses = ", ".join(
-            f"{loss} {stated[loss]!r}" for loss in losses_of(label.mechanism) if stated.get(loss) is not None
-        )
-        if losses:
-            yield f"{name}: expected loss of one released label, under the released prior: {losses}."
-        yield f"{name}: to debias: {debiasing(facts).line}."
-        yield from (f"{name}: warning: {warning.text}." for warning in release_warnings(facts))
-
-
-def _audited(release: ClaimedRelease) -> Iterator[str]:
-    yield (
-        "`labeldp audit` passes on the documents of the release: it recomputes certificates, budgets and fingerprints "
-        "with code that the solvers do not share, and replays with the program's own code what follows from the noised "
-        "numbers of centers. `labeldp audit RELEASE --data` checks the records as well."
-    )
-    for label in release.labels:
-        yield (
-            f"{code(label.manifest.label)}: fingerprint of the mechanism {code(label.mechanism.drawn_by)}, keyed "
-            f"digest of the input {code(label.manifest.input_digest)}."
-        )
+def _of_label(label: ClaimedLabel) -> dict[str, Any]:
+    """Values of points about a label."""
+    manifest, file, audit, unit = label
+    name, classes, center, solved = _code(manifest.label), file.classes, file.center, file.solved
+    each, most = ("", 1) if unit is None else (" for each record", unit.max_records)
+    before = most * (Fraction(file.center_epsilon) + Fraction(file.prior_epsilon))
+    facts, stated = manifest_facts(file, manifest), manifest.expected_loss
+    times = f", times the {most:,} records of a unit" if most > 1 else ""
+    noised = (f"{name}: {part.noise} on {part.what} (epsilon {part.epsilon!r}{each})." for part in file.parts)
+    # Other names in a manifest are those of anybody, and no contradiction of it would be found.
+    losses = (f"{loss} {stated[loss]!r}" for loss in losses_of(file) if stated.get(loss) is not None)
+    return {
+        "name": name,
+        "manifest": manifest,
+        "numbers": classes is None,
+        "classes": classes and f"{len(classes):,} classes, {_codes(classes.values, _MOST_CLASSES)}",
+        "other": classes and _code(classes.values[classes.other]),
+        "column": center and center.linear is None and _code(center.column),
+        "public_prior": not file.parts,
+        "nearest": "to the nearest" if file.rounding == "nearest" else "at random to one",
+        "model": file.made_center and (_codes(file.made_center.map.columns, _MOST_FEATURES) or "none"),
+        "chosen": solved is not None and solved.choice is not None,
+        "declared": file.declared and file.declared.labels,
+        "parts": "\n- ".join(noised),
+        "drawn": file.draws_classes and _code(str(file.center_column)),
+        "replaced": solved and ("residual" if center else "label"),
+        "randomizer": solved,
+        "table": solved and f"{len(solved.labels):,} inputs to {len(solved.outputs):,} outputs",
+        "certified": _spent(audit.certified_epsilon, audit.certified_delta),
+        "each": each,
+        "composed": file.unit_epsilon,
+        "most": most,
+        "before": round_up(before),
+        "sum": file.unit_epsilon is None and " + ".join(repr(part) for part in _parts(label) if part) + times,
+        "center": center and _code(center.column),
+        "solved": center is None and file.prior_epsilon,
+        "verdict": verdict(facts),
+        "losses": ", ".join(losses),
+        "debiasing": debiasing(facts),
+        "warnings": "\n- ".join(f"{name}: warning: {warning.text}." for warning in release_warnings(facts)),
+        "fingerprint": _code(file.drawn_by),
+        "digest": _code(manifest.input_digest),
+    }

@@ -1,4 +1,4 @@
-"""Summary of released classes for their report: table and charts by class, losses of models, and facts to compare."""
+"""Summary of released classes for their report: table and charts by class, and losses of models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`labeldp report`: audits releases or mechanism files, and explains one, or compares two, in one HTML page.
+"""`labeldp report`: audits a release or a mechanism file, and explains it in one HTML page.
 
 Or it states a release in a claim file, or compares it with one.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import os
 import re
-from collections.abc import Sequence
 
 from ..audit.audit_release import audit_path
 from ..pipelines.cli.exit_codes import run_command
@@ -40,13 +39,13 @@ def run(args: argparse.Namespace) -> int:
         check_extra("labeldp report", "evaluation", "jinja2")
         _check_inputs(args)
         _check_ledger(args.ledger)
-        pages = {default_output(path): [path] for path in _of_labels(args.paths[0])}
+        pages = {default_output(path): path for path in _of_labels(args.path)}
         if args.output is not None:
-            pages = {args.output: args.paths}
+            pages = {args.output: args.path}
         for output in pages:
             _check_output(output)
-        for output, paths in pages.items():
-            _write_page(args, paths, output)
+        for output, path in pages.items():
+            _write_page(args, path, output)
             print(f"report     {one_line(output)}")
 
     return run_command("labeldp report", work, (InputError,))
@@ -54,32 +53,28 @@ def run(args: argparse.Namespace) -> int:
 
 def _claim(args: argparse.Namespace) -> None:
     """Writes a claim file or a template of facts, or checks a claim file."""
-    from .claim_facts import facts_template, read_facts
-    from .claim_file import claim_document, claim_problems, claim_text
-    from .claimed_release import read_claimed
+    from .claim_file import claim_document, claim_problem, claim_text, facts_template
+    from .claim_statements import read_claimed
 
     _check_claim_flags(args)
     _check_ledger(args.ledger)
-    path = args.paths[0]
+    path = args.path
     claimed = read_claimed(local_copy(args, path), args.ledger, path)
     if args.claim_template is not None:
-        _write("--claim_template", args.claim_template, facts_template(claimed.release.needed_facts))
+        _write("--claim_template", args.claim_template, facts_template(claimed))
         print(f"template   {one_line(args.claim_template)}: fill it in, for --claim_facts")
     elif args.claim is not None:
-        facts = read_facts(args.claim_facts, claimed.release.needed_facts)
-        _write("--claim", args.claim, claim_text(claim_document(claimed, facts)))
+        _write("--claim", args.claim, claim_text(claim_document(claimed, args.claim_facts)))
         print(f"claim      {one_line(args.claim)}")
     else:
-        problems = claim_problems(claimed, args.check_claim)
-        if problems:
-            raise InputError(f"{args.check_claim} does not state {path}: {'; '.join(problems)}")
-        ledger = "" if claimed.charged else "; its statement on a ledger was not compared, because there is no ledger"
+        problem = claim_problem(claimed, args.check_claim)
+        if problem is not None:
+            raise InputError(f"{args.check_claim} does not state {path}: {problem}")
+        ledger = "" if claimed.runs else "; its statement on a ledger was not compared, because there is no ledger"
         print(f"claim      {one_line(args.check_claim)} states this release{ledger}")
 
 
 def _check_claim_flags(args: argparse.Namespace) -> None:
-    if len(args.paths) > 1:
-        raise UsageError(f"{len(args.paths)} releases are given: a claim is about one")
     for name in ("output", "party"):
         if getattr(args, name) is not None:
             raise UsageError(f"--{name} is for the page: make page and claim with two commands")
@@ -121,19 +116,14 @@ def _of_labels(path: str) -> list[str]:
 def _check_inputs(args: argparse.Namespace) -> None:
     page = all(getattr(args, name) is None for name in _CLAIM_FLAGS)
     in_release = page and args.output is None
-    if len(args.paths) > 2:
-        raise UsageError(f"{len(args.paths)} releases are given: name one, or two to compare them")
-    if len(args.paths) == 2 and args.output is None:
-        raise UsageError("--output is missing: name the file of the comparison, which belongs to neither folder")
-    if in_release and is_remote(args.paths[0]):
+    if in_release and is_remote(args.path):
         raise UsageError("--output is missing: name a local file for the page")
-    if in_release and _is_signed(args.paths[0]):
+    if in_release and _is_signed(args.path):
         raise UsageError(
-            f"--output is missing: {args.paths[0]} is signed, and its signature would not hold with a page in it"
+            f"--output is missing: {args.path} is signed, and its signature would not hold with a page in it"
         )
-    for path in args.paths:
-        if not os.path.exists(local_copy(args, path)):
-            raise UsageError(f"{path} does not exist: name an output folder or a mechanism file")
+    if not os.path.exists(local_copy(args, args.path)):
+        raise UsageError(f"{args.path} does not exist: name an output folder or a mechanism file")
 
 
 def _is_signed(path: str) -> bool:
@@ -158,14 +148,12 @@ def _check_output(output: str, flag: str = "--output") -> None:
         raise UsageError(f"{flag} {output} exists: name another file, or delete it")
 
 
-def _write_page(args: argparse.Namespace, paths: Sequence[str], output: str) -> None:
-    # They need jinja2, which an extra installs.
-    from .comparison_page import comparison_page
+def _write_page(args: argparse.Namespace, path: str, output: str) -> None:
+    # It needs jinja2, which an extra installs.
     from .report_page import report_page
 
-    subjects = [read_report_input(local_copy(args, path), args.ledger, path) for path in paths]
-    text = report_page(subjects[0], args.party) if len(subjects) == 1 else comparison_page(subjects, args.party)
-    _write("--output", output, text)
+    subject = read_report_input(local_copy(args, path), args.ledger, path)
+    _write("--output", output, report_page(subject, args.party))
 
 
 def _write(flag: str, output: str, text: str) -> None:

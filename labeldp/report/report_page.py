@@ -64,7 +64,7 @@ def report_page(subject: ReportInput, party: str | None = None) -> str:
     mechanism, manifest, audit = subject.mechanism, subject.manifest, subject.audit
     randomizer = mechanism.solved
     facts = manifest_facts(mechanism, manifest)
-    ledger = ledger_of(subject)
+    ledger = _ledger_of(subject)
     # The ledger of the party that applied a mechanism file may lack the prior, which fit charged to another ledger.
     before = Fraction(mechanism.center_epsilon) + Fraction(mechanism.prior_epsilon)
     of_record = before + Fraction(audit.certified_epsilon)
@@ -72,13 +72,13 @@ def report_page(subject: ReportInput, party: str | None = None) -> str:
     least = Fraction(mechanism.total_epsilon(labels_epsilon)) if manifest else Fraction(0)
     drawn = _center_summary(mechanism)
     return (
-        environment(tiny_of(facts))
+        _environment(_tiny_of(facts))
         .get_template(_TEMPLATE if drawn is None else _CENTER_TEMPLATE)
         .render(
             name=subject.name,
-            column=column_name(subject),
+            column=_column_name(subject),
             party=party,
-            date=release_date(ledger),
+            date=_release_date(ledger),
             audit=audit,
             audit_report=audit_report(audit),
             manifest=manifest,
@@ -104,14 +104,14 @@ def report_page(subject: ReportInput, party: str | None = None) -> str:
             listed=facts.classes,
             classes=_class_summary(facts),
             drawn=drawn,
-            charts=charts_of(subject, facts),
+            charts=_charts_of(subject, facts),
             **({} if facts.classes is not None else _numbers(facts)),
-            **(advantage_bounds(mechanism) if randomizer is None else _randomized(mechanism, randomizer, audit)),
+            **(_advantage_bounds(mechanism) if randomizer is None else _randomized(mechanism, randomizer, audit)),
         )
     )
 
 
-def tiny_of(facts: ReleasedFacts) -> float:
+def _tiny_of(facts: ReleasedFacts) -> float:
     """Values below this come from rounding."""
     labels = facts.prior.labels
     return 1e-9 * float(labels[-1] - labels[0])
@@ -139,7 +139,7 @@ def _numbers(facts: ReleasedFacts) -> dict[str, Any]:
         "whole": facts.whole_utility,
         "of_what": facts.of_what,
         "parameters": parameters_of(facts),
-        "headline": headline_worth(facts),
+        "headline": _headline_worth(facts),
         "explained_shares": EXPLAINED_SHARES,
         "worths": _worths(facts),
         "remaining": remaining_bias(facts.whole_utility),
@@ -169,13 +169,13 @@ def _center_summary(mechanism: MechanismFile) -> CenterSummary | None:
     return CenterSummary(mechanism.classes, mechanism.class_center.column, mechanism.class_center.center)
 
 
-def advantage_bounds(mechanism: MechanismFile) -> dict[str, Any]:
+def _advantage_bounds(mechanism: MechanismFile) -> dict[str, Any]:
     """Bounds on the advantage at a center of classes: of who knows the shares, and of who knows anything."""
     share, epsilon = float(mechanism.prior.weights.max()), mechanism.center_epsilon
     return {"best_share": share, "bounds": (largest_advantage(share, epsilon), largest_advantage_of_all(epsilon))}
 
 
-def ledger_of(subject: ReportInput) -> list[LedgerRow]:
+def _ledger_of(subject: ReportInput) -> list[LedgerRow]:
     """Rows of the ledger, of which some made the release, or the prior or center that the mechanism file holds."""
     mechanism = subject.mechanism
     released = None if subject.manifest else mechanism.prior_release
@@ -184,12 +184,12 @@ def ledger_of(subject: ReportInput) -> list[LedgerRow]:
     return ledger_rows(subject.ledger, subject.audit.fingerprint, released)
 
 
-def release_date(ledger: Sequence[LedgerRow]) -> str | None:
+def _release_date(ledger: Sequence[LedgerRow]) -> str | None:
     """Year, month and day of the last run that made the release, in UTC; None if the ledger does not have it."""
     return next((row.time[:10] for row in reversed(ledger) if row.this and row.time), None)
 
 
-def headline_worth(facts: ReleasedFacts) -> Worth | None:
+def _headline_worth(facts: ReleasedFacts) -> Worth | None:
     """Computes the worth of a label for the model of the verdict; None if there is none.
 
     Without records, it is that where noise has averaged out for most uses.
@@ -208,7 +208,7 @@ def _worths(facts: ReleasedFacts) -> list[tuple[int | None, Worth | None]]:
     return [(each, worth_of_label(facts, facts.records / each)) for each in models if each <= facts.records]
 
 
-def column_name(subject: ReportInput) -> str:
+def _column_name(subject: ReportInput) -> str:
     """Name of the label column; "label" where no file names it."""
     return subject.manifest.label if subject.manifest else "label"
 
@@ -216,10 +216,10 @@ def column_name(subject: ReportInput) -> str:
 def _axis_name(subject: ReportInput) -> str:
     """Name of what the mechanism randomizes: the label, or the label minus its center."""
     center = subject.mechanism.center
-    return column_name(subject) if center is None else f"{column_name(subject)} - {center.column}"
+    return _column_name(subject) if center is None else f"{_column_name(subject)} - {center.column}"
 
 
-def charts_of(subject: ReportInput, facts: ReleasedFacts) -> dict[str, Markup]:
+def _charts_of(subject: ReportInput, facts: ReleasedFacts) -> dict[str, Markup]:
     """Draws the pictures of the page, by name: of prior, outputs, channel and errors, or those of classes.
 
     Biases that come from rounding are drawn as 0.
@@ -230,7 +230,7 @@ def charts_of(subject: ReportInput, facts: ReleasedFacts) -> dict[str, Markup]:
         return {which: Markup(chart) for which, chart in classes.charts(name).items()}
     randomizer, prior, moments = facts.randomizer, facts.prior, facts.utility
     labels, outputs, probabilities = randomizer.labels, randomizer.outputs, randomizer.probabilities()
-    tiny, bins = tiny_of(facts), _bins(facts)
+    tiny, bins = _tiny_of(facts), _bins(facts)
     errors = [
         ("error", "total error", moments.error),
         ("deviation", "noise (averages out)", moments.deviation),
@@ -245,7 +245,7 @@ def charts_of(subject: ReportInput, facts: ReleasedFacts) -> dict[str, Markup]:
     return {which: Markup(chart) for which, chart in drawn.items()}
 
 
-def environment(tiny: float) -> jinja2.Environment:
+def _environment(tiny: float) -> jinja2.Environment:
     """Makes Jinja with the filters of the templates; values below `tiny` come from rounding and are shown as 0."""
     styles = jinja2.DictLoader({"charts.css": page_style()})
     found = jinja2.Environment(

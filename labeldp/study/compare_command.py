@@ -9,11 +9,10 @@ from dataclasses import dataclass
 
 from ..mechanisms.core.losses import loss_named
 from ..mechanisms.core.prior import Prior
-from ..mechanisms.core.randomizer import Quality, loss_without_labels, quality
+from ..mechanisms.core.randomizer import Quality, quality
 from ..pipelines.cli.text_format import Row, table_lines
 from ..pipelines.spec.mechanism_spec import MechanismSpec
 from ..pipelines.spec.prior_file import PriorFile
-from ..report.line_chart import Line, draw_lines
 from .study_commands import (
     describe_prior,
     explain_residuals,
@@ -84,7 +83,7 @@ def _compare(args: argparse.Namespace) -> None:
     cells = [ComparisonCell(spec, epsilon, source.prior, args.loss) for epsilon in args.epsilon for spec in specs]
     results = map_with_progress(solve_cell, cells, args.processes, "solved")
     rows = [result.row() for result in results]
-    write_results(args, source, rows, lambda: _picture(results, args, source))
+    write_results(args, source, rows)
     print(_text(rows, args, source))
     if all(result.quality is None for result in results):
         raise ValueError("no mechanism could be solved: see the reasons in the table")
@@ -114,20 +113,3 @@ def _text(rows: Sequence[Row], args: argparse.Namespace, source: PriorFile) -> s
             text.append("")
         text.append(line)
     return "\n".join([*text, *explain_residuals(source)])
-
-
-def _picture(results: Sequence[ComparisonResult], args: argparse.Namespace, source: PriorFile) -> str:
-    epsilons = sorted(args.epsilon)
-    found = {(result.cell.spec.text, result.cell.epsilon): result.quality for result in results}
-    lines = []
-    for text in dict.fromkeys(result.cell.spec.text for result in results):
-        qualities = [found[text, epsilon] for epsilon in epsilons]
-        lines.append(Line(text, epsilons, [each.loss if each else None for each in qualities]))
-    return draw_lines(
-        lines,
-        title=f"Expected loss of privatized labels, {len(source.prior.labels)} "
-        f"{'labels' if source.residuals is None else 'residuals'}",
-        x_label="epsilon of the labels",
-        y_label=f"expected {args.loss} loss",
-        levels=[("one output for all", loss_without_labels(source.prior, loss_named(args.loss)))],
-    )

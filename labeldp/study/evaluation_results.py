@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..pipelines.cli.text_format import Row
-from ..report.line_chart import Line, draw_lines
 from ..transforms.errors import InputError
 from .evaluation_cell import CLEAN, MEAN_PREDICTOR, Cell, Score
+from .line_chart import Line, draw_lines
 
 WARNING = (
     "These losses were measured on true labels, with noise that anyone can make from the seed. They are not private, "

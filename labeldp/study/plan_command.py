@@ -15,7 +15,6 @@ from ..pipelines.cli.text_format import Row, table_lines
 from ..pipelines.errors import UsageError
 from ..pipelines.spec.mechanism_spec import MechanismSpec
 from ..pipelines.spec.prior_file import PriorFile
-from ..report.line_chart import Line, draw_lines
 from .study_commands import (
     describe_prior,
     explain_residuals,
@@ -142,7 +141,7 @@ def _plan(args: argparse.Namespace) -> None:
     planned = map_with_progress(plan_epsilon, tasks, args.processes, "planned")
     rows = [each.row() for each in planned]
     write_results(
-        args, source, rows, lambda: _picture(planned, args, source, records),
+        args, source, rows,
         records=records, mechanism=args.mechanism, features=args.features, explained=args.explained, draws=args.draws,
     )  # fmt: skip
     print(_text(rows, args, source, records))
@@ -214,34 +213,3 @@ def _text(rows: Sequence[Row], args: argparse.Namespace, source: PriorFile, reco
 def _readable(row: Row, variance: float) -> Row:
     """The row with a bias part of 0 where only rounding error is left of it."""
     return {**row, "bias_part": 0.0} if row["bias_part"] and row["bias_part"] < _ROUNDING * variance else row
-
-
-def _picture(planned: Sequence[PlanResult], args: argparse.Namespace, source: PriorFile, records: int) -> str:
-    ordered = sorted(planned, key=lambda each: each.epsilon)
-    epsilons = [each.epsilon for each in ordered]
-    splits = [each.split for each in ordered]
-    lines = [
-        Line(
-            "default split",
-            epsilons,
-            [None if split is None else split.default.value for split in splits],
-            band=[None if split is None else split.default.standard_error for split in splits],
-        ),
-        Line(
-            "best split",
-            epsilons,
-            [None if split is None else split.best.value for split in splits],
-            band=[None if split is None else split.best.standard_error for split in splits],
-        ),
-        Line("prior known", epsilons, [None if split is None else split.known_prior for split in splits]),
-        Line(
-            "flat prior, no histogram", epsilons, [None if split is None else split.uniform_prior for split in splits]
-        ),
-    ]
-    return draw_lines(
-        lines,
-        title=f"Expected loss: {args.mechanism}, {len(source.prior.labels)} labels, {records:,} records",
-        x_label="epsilon of histogram and labels together",
-        y_label=f"expected {args.loss} loss",
-        levels=[("one output for all", loss_without_labels(source.prior, loss_named(args.loss)))],
-    )

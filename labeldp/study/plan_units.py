@@ -35,7 +35,6 @@ from ..pipelines.spec.prior_file import PriorFile
 from ..pipelines.spec.release import InputSpec
 from ..pipelines.spec.store_access import open_stores
 from ..pipelines.spec.target_checks import resolve_noise_key
-from ..report.line_chart import Line, draw_lines
 from ..transforms.errors import InputError
 from ..transforms.io.filesystems import absolute, read_text, write_text
 from ..transforms.noise_key_file import NoiseKeyFile
@@ -132,7 +131,7 @@ def _parse(args: argparse.Namespace) -> _Request:
     fields = Fields.of({**vars(args), "epsilon": None, "mechanism": None})
     prior = _prior(args, fields)
     input = input_spec(fields)
-    for flag in ("csv", "json", "picture"):
+    for flag in ("csv", "json"):
         path = getattr(args, flag)
         if path is not None and absolute(path) in input.paths:
             raise UsageError(f"--{flag} {path} is a file of --input: name another")
@@ -218,7 +217,7 @@ def _report(args: argparse.Namespace, request: _Request, units: dict[int, int]) 
     total, largest = sum(records * number for records, number in units.items()), max(units)
     counted = f"{sum(units.values()):,} units with {total:,} records"
     write_results(
-        args, request.prior, rows, lambda: _picture(plans, request, counted),
+        args, request.prior, rows,
         label=args.label, unit_column=args.unit_column, units=sum(units.values()), records=total,
         most_records_of_a_unit=largest, parameters=parameters,
     )  # fmt: skip
@@ -236,22 +235,3 @@ def _report(args: argparse.Namespace, request: _Request, units: dict[int, int]) 
     print("\n".join(text))
     if all(plan.reason for plan in plans):
         raise ValueError("no epsilon could be planned for: see the reasons in the table")
-
-
-def _picture(plans: Sequence[UnitsPlan], request: _Request, counted: str) -> str:
-    lines = [
-        Line(
-            f"epsilon {plan.epsilon:g}: best {best_bound(list(plan.options)).max_records}",
-            [option.max_records for option in plan.options],
-            [option.model_error for option in plan.options],
-        )
-        for plan in sorted(plans, key=lambda plan: plan.epsilon)
-        if plan.options
-    ]
-    return draw_lines(
-        lines,
-        title=f"Records per unit: {counted}",
-        x_label="most records of a unit (--max_records_per_unit)",
-        y_label=f"squared error of a model of {request.parameters} parameters",
-        levels=[("no labels", loss_without_labels(request.prior.prior))],
-    )

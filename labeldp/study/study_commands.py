@@ -27,7 +27,7 @@ from ..pipelines.flags.arguments import check_unique, local_copy
 from ..pipelines.spec.machine import check_extra, check_file
 from ..pipelines.spec.mechanism_spec import MechanismSpec, parse_mechanism_spec
 from ..pipelines.spec.prior_file import PriorFile, read_prior
-from ..pipelines.spec.written_files import CSV_TABLE, PICTURE, TABLE, write_file
+from ..pipelines.spec.written_files import CSV_TABLE, TABLE, write_file
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -59,20 +59,10 @@ def check_study_flags(args: argparse.Namespace) -> None:
     check_unique("epsilon", args.epsilon)
     if args.processes < 1:
         raise UsageError(f"--processes must be at least 1, not {args.processes}")
-    for flag in ("csv", "json", "picture"):
+    for flag in ("csv", "json"):
         path = getattr(args, flag)
         if path is not None:
             check_file(f"--{flag}", path)
-    if args.picture is not None:
-        _check_picture(args.picture)
-
-
-def _check_picture(path: str) -> None:
-    if not path.lower().endswith(".svg"):
-        raise UsageError(
-            f"--picture {path} must end in .svg: browsers show SVG and print it as PDF, and `rsvg-convert` makes a "
-            "PNG of it"
-        )
 
 
 def parse_mechanisms(texts: Sequence[str], args: argparse.Namespace) -> list[MechanismSpec]:
@@ -129,20 +119,13 @@ def explain_residuals(source: PriorFile) -> list[str]:
     return lines
 
 
-def write_results(
-    args: argparse.Namespace, source: PriorFile, rows: Sequence[Row], draw: Callable[[], str], **facts: Any
-) -> None:
-    """Writes the files of --csv, --json and --picture.
-
-    `draw` gives the content of an SVG file; `facts` are members of the JSON besides the rows.
-    """
+def write_results(args: argparse.Namespace, source: PriorFile, rows: Sequence[Row], **facts: Any) -> None:
+    """Writes the files of --csv and --json; `facts` are members of the JSON besides the rows."""
     if args.csv:
         write_file(args.csv, csv_text(rows), CSV_TABLE, "--csv")
     if args.json:
         about = {"prior": args.prior, "prior_epsilon": source.prior_epsilon, "loss": args.loss}
         write_file(args.json, json_text(rows, format=TABLE, **about, **facts), TABLE, "--json")
-    if args.picture:
-        write_file(args.picture, draw(), PICTURE, "--picture")
 
 
 def map_with_progress(work: Callable[[Item], Result], items: Sequence[Item], processes: int, verb: str) -> list[Result]:

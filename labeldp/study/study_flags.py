@@ -6,7 +6,7 @@ from ..pipelines.flags.command_parser import Add, CommandParser
 from ..pipelines.flags.job_flags import budget_record_flags, input_flags, label_flags, runner_group
 from ..pipelines.spec.fields import CENTERS, DEFAULT_LOSS, LOSSES, MECHANISM_LIST, MECHANISMS, MODELS, NO_CENTER
 from ..pipelines.spec.machine import available_cpus
-from ..pipelines.spec.written_files import CSV_TABLE, FOLDER, NEW, PICTURE, TABLE
+from ..pipelines.spec.written_files import CSV_TABLE, FOLDER, NEW, TABLE
 
 DEFAULT_EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
 COMPARED_MECHANISMS = ("rr_on_bins", "bias_limited", "unbiased", "rr", "laplace", "staircase")
@@ -97,11 +97,10 @@ def _prior_flags(parser: CommandParser, epsilon_help: str) -> None:
 
 def _result_flags(parser: CommandParser, mechanism: Add) -> None:
     mechanism("--loss", choices=LOSSES, default=DEFAULT_LOSS, metavar="LOSS",
-        help=_loss_help("loss to minimize and to plot"))  # fmt: skip
+        help=_loss_help("loss to minimize and to state"))  # fmt: skip
     add = parser.flag_group("Output", "The table is printed.")
     add("--csv", metavar="FILE", writes=CSV_TABLE, help="write the table as CSV")
     add("--json", metavar="FILE", writes=TABLE, help="write the table as JSON")
-    add("--picture", metavar="FILE", writes=PICTURE, help="plot the expected error: an .svg file, which browsers show")
     add("--processes", type=int, default=available_cpus(), metavar="N",
         help="number of worker processes; default CPU count")  # fmt: skip
 

@@ -75,7 +75,7 @@ def _paths(args: argparse.Namespace) -> list[str | None]:
     """Paths that the command reads; None for an argument that was left out."""
     if hasattr(args, "prior"):
         return [args.prior]
-    return args.paths if hasattr(args, "paths") else [args.path]
+    return [args.path]
 
 
 def _shown() -> tuple[type[Exception], ...]:

@@ -290,7 +290,8 @@ class CommandParser(ArgumentParser):
         `more` are names, without dashes, of flags that are known elsewhere, such as those of the runner.
         """
         if not argument.startswith("-"):
-            return f"no flag takes {argument!a}: quote a glob, and text with spaces"
+            one = "".join(f"give one {action.metavar}; " for action in self.positionals())
+            return f"no flag takes {argument!a}: {one}quote a glob, and text with spaces"
         flag = argument.partition("=")[0]
         name = flag.lstrip("-")
         if name in self.hints:

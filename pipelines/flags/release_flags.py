@@ -69,21 +69,16 @@ def attack_flags(parser: CommandParser) -> None:
 def report_flags(parser: CommandParser) -> None:
     """Adds the flags of `report`."""
     parser.description = (
-        "Audit a release or a mechanism file and explain it in one HTML page, or compare two. Or state a release in a "
-        "claim file, or check one."
+        "Audit a release or a mechanism file and explain it in one HTML page. Or state a release in a claim file, or "
+        "check one."
     )
     add = parser.flag_group("Input")
-    add(
-        "paths",
-        nargs="+",
-        metavar="FOLDER|FILE",
-        help="an output folder or a mechanism file; two to compare them; on s3:// or gs:// too",
-    )
+    add("path", metavar="FOLDER|FILE", help="an output folder or a mechanism file; on s3:// or gs:// too")
     add("--ledger", metavar="FILE|URL",
         help="ledger that was charged, a file or a database; default the file beside the folder")  # fmt: skip
     add = parser.flag_group("Output")
     add("--output", metavar="FILE", writes=NEW,
-        help=f"HTML file to write; default {REPORT_NAME} beside the manifest, none for a comparison")  # fmt: skip
+        help=f"HTML file to write; default {REPORT_NAME} beside the manifest")  # fmt: skip
     add("--party", metavar="NAME", help="who releases the labels, for the head of the page")
     add = parser.flag_group(
         "Claim file", "In place of the page: the release in the form of the OpenDP registry of deployments."

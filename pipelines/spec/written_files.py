@@ -25,7 +25,6 @@ RESULT = "labeldp-result-1"
 TABLE = "labeldp-table-1"
 """Kinds of JSON documents, as their first member `format` states them."""
 CSV_TABLE = "csv"
-PICTURE = "svg"
 
 _HEADS = {
     RESULT: rb'\{"format": "labeldp-result-1"',
@@ -33,9 +32,6 @@ _HEADS = {
     # Columns of compare, plan and plan --units.
     CSV_TABLE: rb"mechanism,epsilon,certified,delta,mse,"
     rb"|epsilon,(default_e1,default_loss|max_records,records,units_cut),",
-    # Of charts/svg_plot.
-    PICTURE: rb'<svg xmlns="http://www\.w3\.org/2000/svg" viewBox="-8 -8 \d+ \d+" width="\d+" height="\d+" role="img" '
-    rb"aria-label=",
     LEDGER: rb'\{"',
 }
 _HEAD_BYTES = 256
@@ -80,7 +76,7 @@ def check_replaced(flag: str, path: str, kind: str) -> None:
     if head is None or "://" in path or os.path.isdir(path) or not os.path.lexists(path):
         return
     if not _begins_with(path, head, kind == LEDGER):
-        what = {LEDGER: "a ledger", PICTURE: "a picture of labeldp", CSV_TABLE: "a table of labeldp"}.get(kind, kind)
+        what = {LEDGER: "a ledger", CSV_TABLE: "a table of labeldp"}.get(kind, kind)
         raise ForeignFile(
             f"{flag} {path} exists and is not {what}, so it is not overwritten: name another file, or delete it"
         )

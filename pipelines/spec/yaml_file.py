@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from ..errors import UsageError
+from ..errors import UsageError, one_line
 
 _MOST_BYTES = 1 << 20
 
@@ -40,6 +40,37 @@ def yaml_entries(flag: str, path: str, kind: str, key: str) -> list[tuple[Any, A
     if not isinstance(root, yaml.MappingNode):
         raise UsageError(f"{flag} {path} must have lines of NAME: VALUE, where NAME is {key}")
     return list(root.value)
+
+
+def yaml_mapping(flag: str, path: str, kind: str, key: str) -> dict[str, Any]:
+    """Reads the mapping in a file like `yaml_entries`: mappings and lists of scalars, which are text as written.
+
+    A name that is there twice is refused, because readers would differ.
+    """
+    made: dict[int, Any] = {}
+
+    def mapping(pairs: list[tuple[Any, Any]], found: dict[str, Any]) -> dict[str, Any]:
+        for key, node in pairs:
+            name = node_text(key)
+            if name is None or name in found:
+                problem = "a name must be text" if name is None else f"{one_line(name)} is there twice: give it once"
+                raise UsageError(f"{flag} {path}, line {key.start_mark.line + 1}: {problem}")
+            found[name] = plain(node)
+        return found
+
+    def plain(node: Any) -> Any:
+        if (text := node_text(node)) is not None:
+            return "" if node_kind(node) == "null" else text
+        # Anchors: each node is read once, however often it is named.
+        if id(node) not in made:
+            made[id(node)] = {} if node.id == "mapping" else []
+            if node.id == "mapping":
+                mapping(node.value, made[id(node)])
+            else:
+                made[id(node)] += map(plain, node.value)
+        return made[id(node)]
+
+    return mapping(yaml_entries(flag, path, kind, key), {})
 
 
 def node_text(node: Any) -> str | None:

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from labeldp.report.claim_facts import FACTS, OF_RELEASE
+from labeldp.report.claim_file import FACTS
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/nist_sp_800_226.md").read_text()
@@ -45,7 +45,7 @@ def test_each_part_of_the_pyramid_is_answered(level: str) -> None:
 
 
 def test_what_is_left_to_the_operator_is_asked_by_a_claim() -> None:
-    facts = {fact.name for fact in (*FACTS, *OF_RELEASE)}
+    facts = {fact.name for fact in FACTS}
     named = {
         fact for row in ROWS for group in re.findall(r"\((`[^)]*`)\)", row[3]) for fact in re.findall(r"\w+", group)
     }

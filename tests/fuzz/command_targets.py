@@ -50,7 +50,6 @@ def _good_values() -> dict[str, list[str]]:
         "schema": ["schema.pbtxt", "missing"],
         "csv": ["table.csv", "no/where.csv", "."],
         "json": ["table.json"],
-        "picture": ["plot.png", "plot.svg", "plot.doc"],
         "published": ["labels.txt"],
     }
     small |= {

@@ -33,12 +33,12 @@ OF_RANDOMIZED = (
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory, invoke: Any, command: Any, key_file: Path) -> Path:
-    """Releases 4,000 records around a center, the same with units, by rr and as numbers, and a mechanism file."""
+    """Releases 4,000 records around a center, the same with units, and a mechanism file."""
     folder, rng = tmp_path_factory.mktemp("center"), np.random.default_rng(5)
     feature, other = rng.normal(size=ROWS), rng.integers(0, 3, ROWS)
     places = np.searchsorted([0.6, 2.0], feature + (other == 1) + rng.normal(0, 0.5, ROWS))
     columns = {"id": np.arange(ROWS), "<i>f</i>": feature, "g": other, "user": np.arange(ROWS) // 2}
-    columns |= {"ill": [VALUES[place] for place in places], "weeks": places}
+    columns |= {"ill": [VALUES[place] for place in places]}
     pq.write_table(pa.table(columns), folder / "log.parquet")
     (folder / "classes.txt").write_text("\n".join(VALUES))
     flags = {
@@ -46,12 +46,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory, invoke: Any, command: Any, 
         "id_column": "id", "for": "models",
     }  # fmt: skip
     classes = {"label": "ill", "label_classes": folder / "classes.txt", "center_features": "<i>f</i>,g"}
-    numbers = {"label": "weeks", "label_min": 0, "label_max": 2, "label_step": 1, "for": None, "mechanism": "rr"}
     jobs: dict[str, dict[str, Any]] = {
         "drawn": classes,
         "units": classes | {"unit_column": "user", "max_records_per_unit": 2},
-        "rr": classes | {"center": "none", "center_features": None},
-        "numbers": numbers,
     }
     for name, more in jobs.items():
         invoke(command("privatize", flags | more | {"output": folder / name})).ok()
@@ -166,20 +163,6 @@ def test_the_certificate(model: ClassModel, folder: Path, page_of: Callable[[str
     manifest = json.loads((folder / "drawn" / "release.json").read_text())
     assert facts["Fingerprint of the center"] == manifest["class_center"]["fingerprint"]
     assert facts["Likelihood ratio of the draws"].startswith("1: they do not depend on true classes")
-
-
-@pytest.mark.parametrize("other", ["rr", "numbers", "units"])
-def test_beside_another_release(other: str, folder: Path, invoke: Any, tmp_path: Path, read_page: Any) -> None:
-    output = tmp_path / "page.html"
-    invoke(["report", str(folder / "drawn"), str(folder / other), f"--output={output}"]).ok()
-    page = read_page(output.read_text())
-    facts = {row[0]: row[1:] for row in next(iter(page.tables.values()))}
-    assert facts["mechanism"][0] == "class_center"
-    assert facts["advantage of the best guess of a label"][0].startswith("at most ")
-    assert facts["center"][0] == "ill_probabilities"
-    assert facts["released on"][0] != "-"
-    assert facts["worth of one released label"][0] == facts["loss of a model"][0] == "-"
-    assert output.read_text().count("<svg ") == 6
 
 
 @pytest.mark.filterwarnings("ignore::labeldp.ReleaseWarning")

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from labeldp.report.claim_file import claim_problems
-from labeldp.report.claimed_release import read_claimed
+from labeldp.report.claim_file import claim_problem
+from labeldp.report.claim_statements import read_claimed
 
 from .registry_format import format_problems
 
@@ -214,8 +214,8 @@ def test_a_claim_that_states_something_else_is_refused(claim: Any, folder: Path,
     for field in fields:
         for change in (lambda value: f"x{value}" if isinstance(value, str) else value / 2, _first_line_changed):
             (tmp_path / "changed.yaml").write_text(yaml.safe_dump(changed(document, field, change)))
-            (problem,) = claim_problems(claimed, str(tmp_path / "changed.yaml"))
-            assert problem.startswith(f"{'.'.join(field[1:3])} is not that of the release")
+            problem = claim_problem(claimed, str(tmp_path / "changed.yaml"))
+            assert str(problem).startswith(f"{'.'.join(field[1:3])} is not that of the release")
 
 
 def _first_line_changed(value: Any) -> Any:
@@ -240,8 +240,9 @@ def test_a_claim_with_fields_too_few_or_too_many_is_refused(claim: Any, checked:
     more["deployment"]["privacy_loss"]["promise"] = "none"
     more["status"] = "Approved"
     error = checked("plain", more).error
-    assert "privacy_loss.promise is no field of a claim" in error
-    assert "status is no field" in error
+    assert error.endswith(": status is no field of a claim")
+    del more["status"]
+    assert "privacy_loss.promise is no field of a claim" in checked("plain", more).error
 
 
 def test_the_deployer_may_go_on_after_the_statements_of_the_release(claim: Any, checked: Any) -> None:
@@ -261,23 +262,11 @@ def test_a_field_that_is_there_twice_is_refused(claim: Any, folder: Path, invoke
     assert re.search(r"--check_claim \S*claim.yaml, line \d+: epsilon is there twice", outcome.error)
 
 
-@pytest.mark.parametrize(("field", "value"), [("publication_date", "2030-01-31"), ("name", "2030"), ("name", "true")])
-def test_values_that_yaml_does_not_read_as_text_are_refused(
-    claim: Any, folder: Path, invoke: Any, field: str, value: str
-) -> None:
-    path = claim("plain")[1]
-    path.write_text(re.sub(rf"^    {field}: .*$", f"    {field}: {value}", path.read_text(), flags=re.MULTILINE))
-    outcome = invoke(["report", str(folder / "plain"), f"--check_claim={path}", f"--ledger={folder}/plain.jsonl"])
-    assert outcome.code == 1
-    assert f"basic.{field} is not text: put it in quotes" in outcome.error
-    assert format_problems(path)
-
-
 def test_a_claim_of_another_release_is_refused(claim: Any, folder: Path, invoke: Any) -> None:
     path = claim("plain")[1]
     outcome = invoke(["report", str(folder / "center"), f"--check_claim={path}", f"--ledger={folder}/center.jsonl"])
     assert outcome.code == 1
-    assert "implementation.mechanisms is not that of the release" in outcome.error
+    assert outcome.error.endswith("dp_variant.unprotected_quantities is not that of the release")
 
 
 @pytest.mark.parametrize(

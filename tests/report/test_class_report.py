@@ -28,7 +28,7 @@ ALL = "All classes, under the noisy prior"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory, invoke: Any, command: Any, key_file: Path) -> Path:
-    """Releases rr, top_k and units of a log of 4,000 records, and a release of numbers.
+    """Releases rr, top_k and units of a log of 4,000 records.
 
     With ids, the noise does not depend on the path of the log.
     """
@@ -40,18 +40,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory, invoke: Any, command: Any, 
         "id": np.arange(4000),
         "ill": [VALUES[place] for place in places],
     }
-    pq.write_table(pa.table(columns | {"weeks": places}), folder / "log.parquet")
+    pq.write_table(pa.table(columns), folder / "log.parquet")
     flags = {
         "input": folder / "log.parquet", "input_format": "parquet", "label": "ill", "epsilon": 1, "prior_epsilon": 0.1,
         "noise_key_file": key_file, "mechanism": "rr", "id_column": "id",
     }  # fmt: skip
     classes = {"label_classes": ",".join(VALUES)}
-    numbers = {"label": "weeks", "label_min": 0, "label_max": 3, "label_step": 1}
     jobs: dict[str, dict[str, Any]] = {
         "rr": classes,
         "top_k": classes | {"mechanism": "rr_top_k"},
         "units": classes | {"unit_column": "user", "max_records_per_unit": 1},
-        "numbers": numbers,
     }
     for name, more in jobs.items():
         invoke(command("privatize", flags | more | {"output": folder / name})).ok()
@@ -164,20 +162,6 @@ def test_the_losses_of_models(folder: Path, page_of: Callable[[str], Any]) -> No
         assert share(on_true) == pytest.approx(exact, rel=5e-3) if exact <= 1 else on_true == "more than all"
         assert loss == "more than all" if exact > worth else share(loss) == pytest.approx(exact / worth, rel=5e-3)
     assert re.search(rf"Worth of one released class ?{worth:.4g} ?true ones", page.text)
-
-
-def test_classes_beside_numbers(folder: Path, invoke: Any, tmp_path: Path, read_page: Any) -> None:
-    output = tmp_path / "page.html"
-    invoke(["report", str(folder / "rr"), str(folder / "numbers"), f"--output={output}"]).ok()
-    page = read_page(output.read_text())
-    facts = {row[0]: row[1:] for row in next(iter(page.tables.values()))}
-    assert facts["label domain"] == ["4 classes", "4 values, 0 to 3"]
-    assert facts["largest bias"][0] == facts["root mean squared error of one label"][0] == "-"
-    kept, missing = facts["probability that a released class is the true one"]
-    assert (share(kept) > 0.4, missing) == (True, "-")
-    assert "of the entropy, for 100 parameters a class" in facts["loss of a model"][0]
-    assert "of the variance of the labels, for 100 parameters" in facts["loss of a model"][1]
-    assert output.read_text().count("<svg ") == 6
 
 
 def test_a_release_in_memory(tmp_path: Path, key_file: Path, read_page: Any) -> None:

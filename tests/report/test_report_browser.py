@@ -17,7 +17,7 @@ import pytest
 pytest.importorskip("jinja2", reason="the extra evaluation is not installed")
 
 from labeldp import LabelPrivatizer, ReleaseWarning
-from labeldp.report.line_chart import Line, draw_lines
+from labeldp.study.line_chart import Line, draw_lines
 
 BROWSERS = ("chromium", "google-chrome", "chromium-browser")
 FLAGS = (

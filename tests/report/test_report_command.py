@@ -117,9 +117,7 @@ def test_text_that_utf8_cannot_hold(copied: Path, invoke: Any) -> None:
         (["released", "--output="], "--output is empty"),
         (["released", "--output=labeldp_ledger.jsonl"], "--output labeldp_ledger.jsonl exists: name another file"),
         (["released", "--ouput=page.html"], "--ouput"),
-        (["released", "released"], "--output is missing"),
-        (["released", "released", "released", "--output=page.html"], "name one, or two to compare them"),
-        (["released", "nowhere", "--output=page.html"], "nowhere does not exist"),
+        (["released", "mechanism.json", "--output=page.html"], "give one FOLDER|FILE; quote a glob"),
         ([], "FOLDER|FILE"),
     ],
 )

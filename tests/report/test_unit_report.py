@@ -1,4 +1,4 @@
-"""Report, comparison and audit of releases with privacy units: what is said of a unit, and what of a record."""
+"""Report and audit of releases with privacy units: what is said of a unit, and what of a record."""
 
 import json
 import math
@@ -128,32 +128,6 @@ def test_a_mechanism_file_alone(read: Any) -> None:
     certified = 3 * manifest["randomizer_epsilon"]
     value = page.text.partition("Privacy budget ")[2].partition("for the labels of one unit")[0]
     assert float(value.replace("\u03b5 \u2264", "")) == pytest.approx(certified, rel=1e-3)
-
-
-def test_releases_side_by_side(units: Path, invoke: Any, read_page: Any) -> None:
-    pages = {}
-    for first, second in (("linear", "plain"), ("linear", "records")):
-        output = units / "comparison.html"
-        invoke(["report", str(units / first), str(units / second), f"--output={output}"]).ok()
-        pages[second] = read_page(output.read_text())
-        output.unlink()
-
-    (table,) = pages["plain"].tables.values()
-    facts = {row[0]: row[1:] for row in table}
-    assert facts["privacy unit"] == [f"{USER}: all labels of one"] * 2
-    assert facts["records of a unit"] == ["at most 3"] * 2
-    assert facts["epsilon, certified"] == ["6", "6"]
-    assert facts["epsilon of one record"] == ["2", "2"]
-    parts = [float(facts[f"of which for the {part}"][0]) for part in ("center", "histogram", "labels")]
-    assert sum(parts) == pytest.approx(6, rel=2e-3)
-    assert "If both contain labels of the same units, their epsilons add up" in pages["plain"].text
-
-    (table,) = pages["records"].tables.values()
-    facts = {row[0]: row[1:] for row in table}
-    assert facts["privacy unit"] == [f"{USER}: all labels of one", "one record"]
-    assert facts["epsilon of one record"] == ["2", "6"]
-    assert "Their epsilons are for different units" in pages["records"].text
-    assert "their epsilons add up" not in pages["records"].text
 
 
 def test_the_audit_says_whose_epsilon_it_is(units: Path, invoke: Any) -> None:

@@ -125,15 +125,6 @@ def test_the_same_twice_and_in_two_processes(plan: Any, document: Any) -> None:
     assert document() == first
 
 
-def test_the_picture(plan: Any, tmp_path: Path) -> None:
-    plan(epsilon=[4, 1], picture=tmp_path / "plan.svg").ok()
-
-    drawn = (tmp_path / "plan.svg").read_text()
-    for text in ("best split", "default split", "prior known", "flat prior, no histogram", "one output for all"):
-        assert f"{text}</text>" in drawn
-    assert "rr_on_bins, 4 labels, 1,000 records" in drawn
-
-
 def test_a_release_knows_its_records_and_what_it_spent(plan: Any, invoke: Any, job: Any, outputs: Path) -> None:
     invoke(job()).ok()
     manifest = json.loads((outputs / "released" / "release.json").read_text())
@@ -177,7 +168,6 @@ def test_when_nothing_can_be_planned(plan: Any) -> None:
         ({"mechanism": "gaussian"}, "--delta"),
         ({"delta": 1e-4}, "--delta"),
         ({"epsilon": [1, 31]}, "--epsilon"),
-        ({"picture": "a.gif"}, "--picture"),
         ({"prior": "/nowhere/at/all"}, "--prior /nowhere/at/all"),
         ({"unknown": 1}, "--unknown"),
     ],

@@ -147,14 +147,6 @@ def test_a_prior_is_taken_instead_of_a_flat_one(plan: Any, document: Any, tmp_pa
     assert "--prior" in outcome.error
 
 
-def test_the_picture(plan: Any, tmp_path: Path) -> None:
-    plan(epsilon=[16, 1], picture=tmp_path / "plan.svg").ok()
-
-    drawn = (tmp_path / "plan.svg").read_text()
-    for text in ("epsilon 1: best 1", "epsilon 16: best ", "no labels", "58 units with 145 records"):
-        assert text in drawn
-
-
 def test_an_epsilon_that_is_too_small_is_a_row_that_says_why(plan: Any, document: Any) -> None:
     out = plan(epsilon=[1, 1e-9]).ok().out
     *_, refused = document()["rows"]
@@ -181,7 +173,6 @@ def test_an_epsilon_that_is_too_small_is_a_row_that_says_why(plan: Any, document
         ({"where": "y=1"}, "--where must not use the label"),
         ({"features": -1}, "--features"),
         ({"epsilon": [1, 31]}, "--epsilon"),
-        ({"picture": "a.gif"}, "--picture"),
         ({"prior": "/nowhere/at/all"}, "--prior /nowhere/at/all"),
         ({"noise_key_file": "/nowhere/at/all"}, "--noise_key_file"),
         ({"records": 100}, "--records is not for --units"),

@@ -14,7 +14,7 @@ from labeldp.pipelines.spec.written_files import LEDGER, RESULT, write_file
 
 READ = {
     "check_claim", "claim_facts", "config", "file", "folder", "ids", "input", "label_classes",
-    "label_values", "noise_key_file", "path", "paths", "place", "prior", "published", "rows", "schema", "sign",
+    "label_values", "noise_key_file", "path", "place", "prior", "published", "rows", "schema", "sign",
     "signer", "sources", "truth", "units",
 }  # fmt: skip
 # Commits of the library of the table add to a table, or fail.
@@ -122,7 +122,7 @@ def test_one_file_for_two_flags(
 
 
 def test_own_files_are_replaced(lines: Mapping[str, list[str]], invoke: Any, tmp_path: Path) -> None:
-    files = {flag: tmp_path / f"{flag}.svg" for flag in ("csv", "json", "picture")}
+    files = {flag: tmp_path / f"{flag}" for flag in ("csv", "json")}
     flags = [f"--{flag}={path}" for flag, path in files.items()]
     for name in ("compare", "plan"):
         for _ in range(2):

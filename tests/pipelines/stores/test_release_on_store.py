@@ -221,7 +221,6 @@ def test_commands_that_explain_a_release(
     day = json.loads(emulator.objects()[LEDGER].splitlines()[0])["time"][:10]
     assert day in page.read_text()
     assert "--output is missing: name a local file" in invoke(["report", release]).error
-    invoke(["report", release, file, f"--output={tmp_path / 'both.html'}"]).ok()
     claim = ["report", release, f"--claim={tmp_path / 'claim.yaml'}", f"--claim_facts={CLAIM_FACTS}"]
     invoke(claim).ok()
     assert "The ledger has 1 run." in (tmp_path / "claim.yaml").read_text()

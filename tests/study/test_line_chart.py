@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from labeldp.report.line_chart import Line, draw_lines, separate
 from labeldp.report.svg_plot import text_width
+from labeldp.study.line_chart import Line, draw_lines, separate
 from scipy.optimize import minimize
 
 LINES = [Line("first", [1, 2, 4], [100.0, 10.0, 1.0]), Line("second", [1, 2, 4], [50.0, None, math.inf])]

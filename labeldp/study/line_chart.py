@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..pipelines.cli.text_format import clipped, number
-from .svg_plot import Axis, Frame, Plot, file_style, max_text_width, points_path, text_element, text_width
+from ..report.svg_plot import Axis, Frame, Plot, file_style, max_text_width, points_path, text_element, text_width
 
 # Okabe and Ito's hues for color-blind readers, as dark or as light as the ground needs.
 _COLORS = {
