@@ -119,7 +119,7 @@ def read_records(
             if not most:
                 return
             bounds, corrupt = _followed(content, bounds, most)
-            large = _first_large(content, bounds)
+            large = _first_large(content, bounds, corrupt)
             if large is not None:
                 raise InputError(
                     f"{source}: the record at row {row + large} has more than {_LARGEST_RECORD >> 20} MiB: write it "
@@ -146,11 +146,11 @@ def _followed(content: memoryview, bounds: np.ndarray, batch_size: int) -> tuple
     return np.append(bounds, ends[:count]), corrupt
 
 
-def _first_large(content: memoryview, bounds: np.ndarray) -> int | None:
-    """Place of the first record that is too large, of those that are complete and the one whose header follows."""
+def _first_large(content: memoryview, bounds: np.ndarray, corrupt: bool) -> int | None:
+    """Place of the first record that is too large, of those that are complete and the next, unless that is corrupt."""
     header = content[int(bounds[-1]) : len(content) - PADDING][:HEADER_SIZE]
     sizes = np.diff(bounds) - HEADER_SIZE - FOOTER_SIZE
-    if len(header) == HEADER_SIZE and int.from_bytes(header[:8], "little") > _LARGEST_RECORD:
+    if not corrupt and len(header) == HEADER_SIZE and int.from_bytes(header[:8], "little") > _LARGEST_RECORD:
         sizes = np.append(sizes, _LARGEST_RECORD + 1)
     return int(np.argmax(sizes > _LARGEST_RECORD)) if np.any(sizes > _LARGEST_RECORD) else None
 
