@@ -1,8 +1,9 @@
 """Audit of the bytes of a Parquet shard: nothing in the file but what the records need.
 
 The footer and the headers of pages are parsed with code of this module. Pages must tile the file from its first bytes
-to the footer, row groups must have the lengths that follow from the manifest and the records, and members of the format that the writer does
-not use are refused: metadata, bloom filters, encryption, indexes, sorting columns, other statistics.
+to the footer, row groups must have the lengths that follow from the manifest and the records, and members of the format
+that the writer does not use are refused: metadata, bloom filters, encryption, indexes, sorting columns, other
+statistics.
 
 What remains is how values are encoded, such as the order of a dictionary or the cut of runs and pages. So the records
 are written again with pyarrow, row group by row group, and every byte is compared. Where the file was written by
@@ -150,7 +151,7 @@ def _check_size(group: pa.Table, most: int, last: bool) -> None:
         sizes += np.concatenate([_size_of(chunk) for chunk in column.chunks] or [sizes])
     totals = np.cumsum(sizes)
     end = int(np.searchsorted(totals, _GROUP_BYTES)) + 1
-    if group.num_rows > end or group.num_rows < min(end, most) and not last:
+    if group.num_rows > end or (group.num_rows < min(end, most) and not last):
         raise RefusedDocument(f"has row groups that end neither at {most} records nor where these are large")
 
 

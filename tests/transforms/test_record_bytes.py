@@ -1,4 +1,4 @@
-"""Bytes of records decide where batches and row groups end: they follow from the values, and the audit finds the same."""
+"""Bytes of records, which decide where batches and row groups end: of values alone, and the audit finds the same."""
 
 import numpy as np
 import pyarrow as pa

@@ -19,7 +19,15 @@ from ..io.filesystems import is_remote, match
 from ..io.input_format import FilePart
 from ..io.table_columns import TableColumn, TableColumns
 from .parquet_reader import ParquetReader
-from .table_snapshot import LARGEST_METADATA, TableFile, TableSnapshot, TableUrl, name_in_table, readable_type, sorted_files
+from .table_snapshot import (
+    LARGEST_METADATA,
+    TableFile,
+    TableSnapshot,
+    TableUrl,
+    name_in_table,
+    readable_type,
+    sorted_files,
+)
 
 _READABLE = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", "deletionVectors"}
 """Features of a table that change no data file, or are checked here."""
@@ -77,7 +85,8 @@ def _check_log(url: TableUrl, what: str) -> None:
     """
     sizes = _sizes(f"{url.table}/{_LOG}")
     checkpoints = _checkpoints(sizes, url.snapshot)
-    for path, expanded in sizes.items():
+    for path, size in sizes.items():
+        expanded = size
         batches = ParquetReader(None).read(FilePart(path, path)) if path in checkpoints else iter(())
         while expanded <= LARGEST_METADATA and (batch := next(batches, None)) is not None:
             expanded += int(record_bytes(batch).sum())
