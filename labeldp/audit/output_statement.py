@@ -15,7 +15,7 @@ class OutputStatement(NamedTuple):
     Attributes:
       format: tfrecord or parquet.
       compression: none or gzip.
-      row_group: Records of each row group but the last of a Parquet shard; 0 for TFRecords.
+      row_group: Most records of each row group of a Parquet shard; 0 for TFRecords.
       columns: Names and Arrow types of the columns of Parquet shards; empty for TFRecords, whose records name theirs.
     """
 

@@ -1,8 +1,9 @@
 """Audit of the bytes of a Parquet shard: nothing in the file but what the records need.
 
 The footer and the headers of pages are parsed with code of this module. Pages must tile the file from its first bytes
-to the footer, row groups must have the lengths that the manifest states, and members of the format that the writer does
-not use are refused: metadata, bloom filters, encryption, indexes, sorting columns, other statistics.
+to the footer, row groups must have the lengths that follow from the manifest and the records, and members of the format
+that the writer does not use are refused: metadata, bloom filters, encryption, indexes, sorting columns, other
+statistics.
 
 What remains is how values are encoded, such as the order of a dictionary or the cut of runs and pages. So the records
 are written again with pyarrow, row group by row group, and every byte is compared. Where the file was written by
@@ -18,6 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -33,6 +35,8 @@ _CODECS = {0: "none", 2: "gzip"}
 _DATA_PAGE, _DICTIONARY_PAGE = 0, 2
 _MOST_BYTES = 1 << 28
 _SAMPLED = 1 << 10
+# A row group ends with the record with which its values reach this size.
+_GROUP_BYTES = 1 << 26
 
 # Members of the structures of Parquet's Thrift definition that the writer uses: number and structure, {} for a value.
 _Members = dict[int, Any]
@@ -134,9 +138,46 @@ def _write_again(
         table = parquet.read_row_group(group)
         table = pa.table([table.column(place).cast(field.type) for place, field in enumerate(schema)], schema=schema)
         table = table.combine_chunks()
+        _check_size(table, output.row_group, group == parquet.num_row_groups - 1)
         writer = writer or _writer(table, output, sink, collected)
         writer.write_table(table, row_group_size=output.row_group)
     (writer or _writer(schema.empty_table(), output, sink, collected)).close()
+
+
+def _check_size(group: pa.Table, most: int, last: bool) -> None:
+    """Row groups end early where their values are large, and only there: another end could say something."""
+    sizes = np.zeros(group.num_rows, np.int64)
+    for column in group.columns:
+        sizes += np.concatenate([_size_of(chunk) for chunk in column.chunks] or [sizes])
+    totals = np.cumsum(sizes)
+    end = int(np.searchsorted(totals, _GROUP_BYTES)) + 1
+    if group.num_rows > end or (group.num_rows < min(end, most) and not last):
+        raise RefusedDocument(f"has row groups that end neither at {most} records nor where these are large")
+
+
+def _size_of(column: pa.Array) -> np.ndarray:
+    """8 bytes of each value and of each within it, and those of texts, of which a category is one."""
+    types, kind, sizes = pa.types, column.type, np.full(len(column), 8)
+    if _is_text(kind):
+        return sizes + pc.binary_length(column).fill_null(0).to_numpy()  # type: ignore[attr-defined]
+    if types.is_dictionary(kind) and _is_text(kind.value_type):
+        lengths = pc.binary_length(column.dictionary)  # type: ignore[attr-defined]
+        return sizes + lengths.take(column.indices).fill_null(0).to_numpy()
+    if types.is_fixed_size_binary(kind):
+        return sizes + kind.byte_width
+    if types.is_struct(kind):
+        return sum((_size_of(member) for member in column.flatten()), sizes)
+    if not types.is_nested(kind):
+        return sizes
+    if types.is_map(kind):
+        column = column.cast(pa.list_(pa.struct([kind.key_field, kind.item_field])))
+    ends = np.cumsum(pc.list_value_length(column).fill_null(0).to_numpy())  # type: ignore[attr-defined]
+    return sizes + np.diff(np.append(0, np.cumsum(_size_of(column.flatten())))[np.append(0, ends)])
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
+    return any(test(kind) for test in tests)
 
 
 def _writer(first: pa.Table, output: OutputStatement, sink: Any, collected: list[pq.FileMetaData]) -> pq.ParquetWriter:
@@ -177,9 +218,8 @@ def _leaves(path: str, kind: pa.DataType) -> Iterator[str]:
 def _pays(values: pa.ChunkedArray) -> bool:
     """True unless nearly all of the first values differ; for kinds of values whose numbers are not counted, too."""
     types, kind = pa.types, values.type
-    texts = types.is_string(kind) or types.is_large_string(kind) or types.is_binary(kind) or types.is_large_binary(kind)
     numbers = types.is_integer(kind) or types.is_float32(kind) or types.is_float64(kind) or types.is_temporal(kind)
-    if types.is_interval(kind) or not (texts or numbers):
+    if types.is_interval(kind) or not (_is_text(kind) or numbers):
         return True
     sample = values.slice(0, _SAMPLED)
     return 64 * pc.count_distinct(sample).as_py() <= 63 * len(sample)  # type: ignore[attr-defined]
@@ -237,10 +277,9 @@ def _check_structure(content: mmap.mmap, output: OutputStatement) -> str:
 
 
 def _check_lengths(lengths: list[int], records: int, most: int) -> None:
-    """Row groups are full but for the last one: other lengths could say something."""
-    expected = [most] * (records // most) + ([records % most] if records % most else [])
-    if lengths != expected:
-        raise RefusedDocument(f"has other row groups than of {most} records each, the last one shorter")
+    """Row groups have some records, and no more than the most. `_check_size` tells which may have fewer."""
+    if sum(lengths) != records or not all(0 < length <= most for length in lengths):
+        raise RefusedDocument(f"has row groups without records, or of more than {most} each")
 
 
 def _check_group(content: mmap.mmap, group: dict[int, Any], number: int, place: int, end: int, codec: str) -> int:

@@ -11,7 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from labeldp.audit import parquet_bytes
 from labeldp.audit.audit_release import audit_path
+from labeldp.transforms.shards import shard_formats
 
 from tests.audit.written_files import write_document, write_shard
 
@@ -146,6 +148,20 @@ def test_forged_shards(released: dict[str, Path], tmp_path: Path, forgery: str) 
     PARQUET[forgery](folder)
     (problem,) = audit_path(str(folder), data=True).problems
     assert problem.startswith(f"data/{shard(folder).name} ")
+
+
+def test_row_groups_end_early_where_records_are_large_and_only_there(
+    released: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = shutil.copytree(released["parquet"], tmp_path / "forged")
+    with monkeypatch.context() as patch:
+        patch.setattr(shard_formats, "GROUP_BYTES", 1 << 12)
+        for path in (folder / "data").iterdir():
+            write_shard(pq.read_table(path), path)
+    for size in (1 << 12, 1 << 13, 1 << 11):
+        monkeypatch.setattr(parquet_bytes, "_GROUP_BYTES", size)
+        problems = audit_path(str(folder), data=True).problems
+        assert any("row groups that end" in problem for problem in problems) == bool(problems) == (size != 1 << 12)
 
 
 @pytest.mark.parametrize("forgery", sorted(PARQUET.keys() - {"pages", "dictionaries"}))

@@ -5,23 +5,36 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
 
-from ..arrow_values import plain_schema
+from ..arrow_values import plain_schema, record_bytes
 from ..errors import InputError, describe
-from ..io.filesystems import is_remote
+from ..io.filesystems import is_remote, match
+from ..io.input_format import FilePart
 from ..io.table_columns import TableColumn, TableColumns
-from .table_snapshot import TableFile, TableSnapshot, TableUrl, name_in_table, readable_type, sorted_files
+from .parquet_reader import ParquetReader
+from .table_snapshot import (
+    LARGEST_METADATA,
+    TableFile,
+    TableSnapshot,
+    TableUrl,
+    name_in_table,
+    readable_type,
+    sorted_files,
+)
 
 _READABLE = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", "deletionVectors"}
 """Features of a table that change no data file, or are checked here."""
 # Version 2 added column mapping, and version 3 a list of features.
 _LAST_PROTOCOL = 3
+_LOG = "_delta_log"
+_CHECKPOINT = re.compile(r"([0-9]{20})\.checkpoint\.(?:[0-9]{10}\.([0-9]{10})\.)?.*")
 _REWRITE = "rewrite the table without it, or export it to Parquet files"
 
 
@@ -32,8 +45,8 @@ def delta_snapshot(url: TableUrl) -> TableSnapshot:
     files.
     """
     what = f"delta://{url.table}" + ("" if url.snapshot is None else f"@{url.snapshot}")
-    if not is_remote(url.table) and not os.path.isdir(os.path.join(url.table, "_delta_log")):
-        raise InputError(f"{what}: there is no Delta table: {url.table} has no folder _delta_log")
+    if not is_remote(url.table) and not os.path.isdir(os.path.join(url.table, _LOG)):
+        raise InputError(f"{what}: there is no Delta table: {url.table} has no folder {_LOG}")
     try:
         return _snapshot(url, what)
     except InputError:
@@ -46,6 +59,7 @@ def delta_snapshot(url: TableUrl) -> TableSnapshot:
 def _snapshot(url: TableUrl, what: str) -> TableSnapshot:
     from deltalake import DeltaTable
 
+    _check_log(url, what)
     table = DeltaTable(url.table, version=url.snapshot)
     _check_features(table, what)
     schema = pa.schema(table.schema())
@@ -62,6 +76,51 @@ def _snapshot(url: TableUrl, what: str) -> TableSnapshot:
         columns=columns,
         ordered_by=frozenset(partitioned),
     )
+
+
+def _check_log(url: TableUrl, what: str) -> None:
+    """Checks the sizes of the files of the log, and what checkpoints expand to, before deltalake reads them.
+
+    Raises InputError, which names the file.
+    """
+    sizes = _sizes(f"{url.table}/{_LOG}")
+    checkpoints = _checkpoints(sizes, url.snapshot)
+    for path, size in sizes.items():
+        expanded = size
+        batches = ParquetReader(None).read(FilePart(path, path)) if path in checkpoints else iter(())
+        while expanded <= LARGEST_METADATA and (batch := next(batches, None)) is not None:
+            expanded += int(record_bytes(batch).sum())
+        if expanded > LARGEST_METADATA:
+            raise InputError(
+                f"{what}: {path} has more than {LARGEST_METADATA >> 20} MiB when expanded: write a checkpoint with "
+                "fewer files and statistics, or export the table to Parquet files"
+            )
+
+
+def _sizes(log: str) -> dict[str, int]:
+    """Files of a log, with those that its checkpoints name, and their sizes in bytes."""
+    if is_remote(log):
+        return match(f"{log}/*")
+    return {
+        entry.path: entry.stat().st_size
+        for folder in (log, f"{log}/_sidecars")
+        if os.path.isdir(folder)
+        for entry in os.scandir(folder)
+        if entry.is_file()
+    }
+
+
+def _checkpoints(paths: Collection[str], version: int | None) -> set[str]:
+    """Those files that may be read for a version: the newest checkpoint, any incomplete ones after it, and sidecars."""
+    found = {path for path in paths if "/_sidecars/" in path}
+    named = {path: name for path in paths if (name := _CHECKPOINT.fullmatch(path.rpartition("/")[2]))}
+    for number in sorted({int(name[1]) for name in named.values()}, reverse=True):
+        if version is None or number <= version:
+            own = {path: name[2] for path, name in named.items() if int(name[1]) == number}
+            found |= own.keys()
+            if any(parts is None or int(parts) == len(own) for parts in own.values()):
+                break
+    return {path for path in found if path.endswith(".parquet")}
 
 
 def _table_id(table: Any, what: str) -> str:

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from apache_beam.pvalue import PBegin, PCollection
 
-from ..arrow_values import is_text, single_values
+from ..arrow_values import record_bytes, single_values
 from ..batches import Carried, LabelledBatch, carried_inputs
 from ..class_values import coded_classes
 from ..csv_input.csv_reader import CSVReader, csv_notes, csv_schema, split_csv
@@ -404,7 +404,7 @@ def _regular(pieces: Iterator[pa.RecordBatch], labels: Sequence[str]) -> Iterato
         rest = piece
         while rest.num_rows:
             taken = rest.slice(0, BATCH_ROWS - row % BATCH_ROWS)
-            sizes = size + np.cumsum(_feature_sizes(taken, labels))
+            sizes = size + np.cumsum(record_bytes(taken, labels))
             taken = taken.slice(0, int(np.searchsorted(sizes, _BATCH_BYTES)) + 1)
             rest = rest.slice(taken.num_rows)
             held.append(taken)
@@ -419,15 +419,6 @@ def _regular(pieces: Iterator[pa.RecordBatch], labels: Sequence[str]) -> Iterato
 def _joined(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
     """One batch of all, unless a column is too large for it."""
     return batches if len(batches) == 1 else pa.Table.from_batches(batches).combine_chunks().to_batches()
-
-
-def _feature_sizes(batch: pa.RecordBatch, labels: Sequence[str]) -> np.ndarray:
-    """Bytes of each record's texts apart from its labels, and 8 for each other value. Shape (n,), int64."""
-    sizes = np.full(batch.num_rows, 8 * batch.num_columns, np.int64)
-    for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        if name not in labels and is_text(column.type):
-            sizes += np.asarray(pc.binary_length(column).fill_null(0))  # type: ignore[attr-defined]
-    return sizes
 
 
 def _matches(batch: pa.RecordBatch, where: Equals) -> np.ndarray:

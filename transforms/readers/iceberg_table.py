@@ -18,6 +18,7 @@ from ..arrow_values import plain_schema
 from ..errors import InputError, describe
 from ..io.table_columns import TableColumn, TableColumns, inner_fields
 from .table_snapshot import (
+    LARGEST_METADATA,
     MOST_FILES,
     TableFile,
     TableSnapshot,
@@ -31,7 +32,7 @@ from .table_snapshot import (
 
 _OF_CATALOG = ("py-", "s3.", "gcs.", "adls.", "abfs.", "hdfs.", "hf.", "oss.", "client.", "rest.", "auth")
 """Beginnings of properties that a table must not set."""
-_MOST_MANIFESTS, _LARGEST_MANIFEST = 10_000, 1 << 28
+_MOST_MANIFESTS = 10_000
 _CONFIGURE = "configure the catalog for pyiceberg, in ~/.pyiceberg.yaml or PYICEBERG_CATALOG__NAME__URI"
 _DELETES = {
     "EQUALITY_DELETES": "equality deletes",
@@ -155,10 +156,10 @@ def _check_expanded(file: Any, most: int, what: str) -> None:
     from pyiceberg.avro.file import SYNC_SIZE, AvroFile
 
     large = InputError(
-        f"{what}: {file.location} has more than {most:,} entries, or {_LARGEST_MANIFEST >> 20} MiB when expanded: "
+        f"{what}: {file.location} has more than {most:,} entries, or {LARGEST_METADATA >> 20} MiB when expanded: "
         "compact the table (rewrite_manifests)"
     )
-    if len(file) > _LARGEST_MANIFEST:
+    if len(file) > LARGEST_METADATA:
         raise large
     with AvroFile(file) as avro:
         names: dict[Any, str] = {codec: name for name, codec in KNOWN_CODECS.items()}
@@ -171,7 +172,7 @@ def _check_expanded(file: Any, most: int, what: str) -> None:
                 return
             for size in expand(block):
                 expanded += size
-                if expanded > _LARGEST_MANIFEST:
+                if expanded > LARGEST_METADATA:
                     raise large
             if records > most:
                 raise large

@@ -55,7 +55,7 @@ class ORCReader:
             layout = PlainLayout.of(self._columns, schema, part, _arrow_schema, self._hidden)
             rows = 0
             try:
-                for batch in _joined(_batches(file, schema, layout.columns)):
+                for batch in _joined(_batches(part, schema, layout.columns)):
                     rows += batch.num_rows
                     yield from pieces(layout, batch)
             except (pa.ArrowException, OSError, MemoryError) as error:
@@ -64,27 +64,34 @@ class ORCReader:
                 raise InputError(f"{part.path}: {_CORRUPT}")
 
 
-def _batches(file: pa.NativeFile, schema: pa.Schema, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+def _batches(part: FilePart, schema: pa.Schema, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
     wanted = [name for name in schema.names if columns is None or name in columns]
     # A name with a dot would be taken for that of a field within a column.
     read = schema.names if any("." in name for name in wanted) else wanted
     if all(_is_fixed(schema.field(name).type) for name in read):
-        yield from (batch.select(wanted) for batch in _scanned(file, read, BATCH_ROWS))
+        yield from (batch.select(wanted) for batch in _scanned(part, read, BATCH_ROWS))
         return
-    at_once, done, fewer = _FIRST_ROWS, 0, True
+    at_once, done, fewer = _MOST_ROWS, 0, True
+    for batch in _scanned(part, read, _FIRST_ROWS):
+        at_once = _fitting(batch)
+        break
     while fewer:
         fewer, row = False, 0
-        for batch in _scanned(file, read, at_once):
+        for batch in _scanned(part, read, at_once):
             row += batch.num_rows
             if row <= done:
                 continue
             yield batch.slice(max(done - row + batch.num_rows, 0)).select(wanted)
-            fits = max(min(_READ_BYTES * batch.num_rows // max(batch.nbytes, 1), _MOST_ROWS), 1)
-            fewer = 2 * fits <= at_once or not done
-            done = row
+            done, fits = row, _fitting(batch)
+            fewer = 2 * fits <= at_once
             if fewer:
                 at_once = fits
                 break
+
+
+def _fitting(batch: pa.RecordBatch) -> int:
+    """Number of records like those of a batch that are read at once."""
+    return max(min(_READ_BYTES * batch.num_rows // max(batch.nbytes, 1), _MOST_ROWS), 1)
 
 
 def _joined(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -101,17 +108,20 @@ def _joined(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from pa.Table.from_batches(held).combine_chunks().to_batches()
 
 
-def _scanned(file: pa.NativeFile, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
+def _scanned(part: FilePart, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
     """Reads some columns of a file, at most so many records at a time."""
     # Not all builds of pyarrow read ORC.
     from pyarrow import dataset
 
-    # Without threads, a scan that is given up would read the rest of the file first.
-    scanner = dataset.OrcFileFormat().make_fragment(file).scanner(
-        columns={name: dataset.field(name) for name in columns}, batch_size=rows, use_threads=True,
-        batch_readahead=0, fragment_readahead=0,
-    )  # fmt: skip
-    return scanner.to_batches()
+    # A scan that is given up reads the rest of its file first, so that is closed before.
+    with open_part(part) as file:
+        # With threads, up to a gigabyte would be read ahead.
+        batches = dataset.OrcFileFormat().make_fragment(file).scanner(
+            columns={name: dataset.field(name) for name in columns}, batch_size=rows, use_threads=False,
+            batch_readahead=0, fragment_readahead=0,
+        ).to_batches()  # fmt: skip
+        for batch in batches:  # noqa: UP028 - `yield from` would end the scan first
+            yield batch
 
 
 def _is_fixed(kind: pa.DataType) -> bool:

@@ -29,6 +29,9 @@ SCHEMES = ("iceberg", "delta")
 MOST_FILES = 100_000
 """More are refused: the list is a part of the job graph."""
 
+LARGEST_METADATA = 1 << 28
+"""Bytes of the largest file of metadata, when expanded."""
+
 _URL = re.compile(r"(?P<format>iceberg|delta)://(?P<table>[^@].*?)(?:@(?P<snapshot>[^@/]*))?", re.DOTALL)
 _LARGEST_SNAPSHOT = (1 << 63) - 1
 

@@ -20,7 +20,7 @@ from ..errors import InputError, named_file, system_text
 from ..io.filesystems import complete_file, open_file, open_input
 from ..progress_log import Progress
 from ..tfrecord.framing import Frames, read_records
-from .shard_formats import GroupWriter, compressed_file
+from .shard_formats import GroupWriter, batches_of_groups, compressed_file
 from .shard_writer import COPY_BYTES
 
 _ROWS = 1 << 14
@@ -201,7 +201,7 @@ def _parquet_file(file: BinaryIO, path: str) -> pq.ParquetFile:
 
 def _batches(parquet: pq.ParquetFile, path: str, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
     try:
-        yield from parquet.iter_batches(_ROWS, columns=columns)
+        yield from batches_of_groups(parquet, columns)
     except (pa.ArrowException, OSError) as error:
         raise _damaged(path, error) from None
 

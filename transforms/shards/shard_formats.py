@@ -11,10 +11,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from ..arrow_values import record_bytes
 from ..batches import LabelledBatch
 from ..errors import InputError
 from ..tfrecord.example_encoder import encode_frames
@@ -22,7 +24,11 @@ from .shard_writer import COPY_BYTES, Layout, Segment, SegmentWriter, WriteShard
 
 _GZIP_LEVEL = 6
 ROW_GROUP = 1 << 16
-"""Records of each row group of Parquet but the last."""
+"""Records of each row group of Parquet but the last, and those that end early."""
+GROUP_BYTES = 1 << 26
+"""A row group ends early at the record with which its records reach this size, by `record_bytes`."""
+# Records that are read at a time.
+_READ_ROWS = 1 << 14
 # Values of a column that are looked at. If half of those of a row group are distinct, a 64th of these repeat.
 _SAMPLE = 1 << 10
 
@@ -155,7 +161,10 @@ class _ParquetLayout:
 
 
 class GroupWriter:
-    """Writes a Parquet file with row groups of exactly 65,536 rows, the last one shorter, whatever the batches."""
+    """Writes a Parquet file with row groups that follow from its records, whatever the batches.
+
+    They have 65,536 records, and fewer at the end of the file and where records are large.
+    """
 
     def __init__(self, file: BinaryIO, schema: pa.Schema, compression: str):
         self.schema = schema
@@ -163,7 +172,7 @@ class GroupWriter:
         self._compression = compression
         self._opened: pq.ParquetWriter | None = None
         self._pending: list[pa.RecordBatch] = []
-        self._rows = 0
+        self._rows = self._size = 0
 
     def __enter__(self) -> GroupWriter:
         return self
@@ -176,13 +185,16 @@ class GroupWriter:
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Appends records of the schema."""
-        self._pending.append(batch)
-        self._rows += batch.num_rows
-        while self._rows >= ROW_GROUP:
-            table = pa.Table.from_batches(self._pending)
-            self._write_group(table.slice(0, ROW_GROUP))
-            self._pending = table.slice(ROW_GROUP).to_batches()
-            self._rows -= ROW_GROUP
+        while batch.num_rows:
+            taken = batch.slice(0, ROW_GROUP - self._rows)
+            sizes = self._size + np.cumsum(record_bytes(taken))
+            taken = taken.slice(0, int(np.searchsorted(sizes, GROUP_BYTES)) + 1)
+            batch = batch.slice(taken.num_rows)
+            self._pending.append(taken)
+            self._rows, self._size = self._rows + taken.num_rows, int(sizes[taken.num_rows - 1])
+            if self._rows == ROW_GROUP or self._size >= GROUP_BYTES:
+                self._write_group(pa.Table.from_batches(self._pending))
+                self._pending, self._rows, self._size = [], 0, 0
 
     def close(self) -> None:
         """Writes the records that are left, and the end of the file."""
@@ -320,7 +332,7 @@ def _batches(segment: Segment) -> Iterator[pa.RecordBatch]:
     with open_segment_file(segment) as file:
         if segment.final:
             source = pa.PythonFile(file, "r")
-            yield from pq.ParquetFile(source, pre_buffer=False, page_checksum_verification=True).iter_batches()
+            yield from batches_of_groups(pq.ParquetFile(source, pre_buffer=False, page_checksum_verification=True))
             return
         source = pa.PythonFile(file, "r")
         while True:
@@ -330,6 +342,12 @@ def _batches(segment: Segment) -> Iterator[pa.RecordBatch]:
                 # Raised at the end of the file, whose size has been checked.
                 return
             yield from reader
+
+
+def batches_of_groups(parquet: pq.ParquetFile, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
+    """The records of a shard, in batches of no more than a row group, so of no more than `GROUP_BYTES`."""
+    for group in range(parquet.num_row_groups):
+        yield from parquet.iter_batches(_READ_ROWS, row_groups=[group], columns=columns)
 
 
 def _common_schema(schemas: frozenset[bytes]) -> pa.Schema:

@@ -32,6 +32,8 @@ ALL_ROWS = 1 << 62
 _CHUNK = (4 << 20) - (64 << 10)
 # A batch ends early at the record with which its features, without the label, reach this size.
 _BATCH_BYTES = 16 << 20
+# Larger records are refused, before memory is taken for them.
+_LARGEST_RECORD = 1 << 28
 _MASK_DELTA = np.uint32(0xA282EAD8)
 
 
@@ -101,8 +103,9 @@ def read_records(
     `sizes` of records in bytes, shape (n,), int64, batches of large records end early; None stands for the sizes in the
     file. They decide the number of records in a batch, so they must not depend on labels. `rows` are the rows to read,
     from the position of `file` on; None stands for all from there to the end, the first being row 0. A range up to
-    `ALL_ROWS` reads to the end, too. Raises InputError if the file is corrupt, truncated or cannot be read. It names
-    the source and the first bad record by its row, never by an offset, which depends on how many bytes labels take.
+    `ALL_ROWS` reads to the end, too. Raises InputError if the file is corrupt, truncated or cannot be read, or a record
+    is too large. It names the source and the first bad record by its row, never by an offset, which depends on how many
+    bytes labels take.
     """
     rows = rows or range(ALL_ROWS)
     content, row, bounds = memoryview(bytes(PADDING)), rows.start, np.zeros(1, np.int64)
@@ -116,6 +119,12 @@ def read_records(
             if not most:
                 return
             bounds, corrupt = _followed(content, bounds, most)
+            large = _first_large(content, bounds, corrupt)
+            if large is not None:
+                raise InputError(
+                    f"{source}: the record at row {row + large} has more than {_LARGEST_RECORD >> 20} MiB: write it "
+                    "with smaller features"
+                )
             if corrupt:
                 raise InputError(f"{source}: corrupt TFRecord at row {row + len(bounds) - 1}")
             measured = _measured(Frames(content, bounds), measured, sizes)
@@ -135,6 +144,15 @@ def _followed(content: memoryview, bounds: np.ndarray, batch_size: int) -> tuple
     ends = np.empty(batch_size + 1 - len(bounds), np.int64)
     count, corrupt = follow_frames(content, int(bounds[-1]), len(content) - PADDING, ends)
     return np.append(bounds, ends[:count]), corrupt
+
+
+def _first_large(content: memoryview, bounds: np.ndarray, corrupt: bool) -> int | None:
+    """Place of the first record that is too large, of those that are complete and the next, unless that is corrupt."""
+    header = content[int(bounds[-1]) : len(content) - PADDING][:HEADER_SIZE]
+    sizes = np.diff(bounds) - HEADER_SIZE - FOOTER_SIZE
+    if not corrupt and len(header) == HEADER_SIZE and int.from_bytes(header[:8], "little") > _LARGEST_RECORD:
+        sizes = np.append(sizes, _LARGEST_RECORD + 1)
+    return int(np.argmax(sizes > _LARGEST_RECORD)) if np.any(sizes > _LARGEST_RECORD) else None
 
 
 def _missing(bounds: np.ndarray, batch_size: int) -> int:

@@ -147,7 +147,7 @@ def test_a_budget_is_planned_for_the_residuals_of_a_default_release(
 
 
 def test_a_folder_that_is_no_release(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=f"--prior {tmp_path}/mechanism.json cannot be read"):
+    with pytest.raises(UsageError, match=f"--prior {tmp_path}: {tmp_path}/mechanism.json cannot be read"):
         read_prior(str(tmp_path))
 
 

@@ -217,10 +217,37 @@ def test_a_manifest_that_expands_to_more_is_refused(iceberg, monkeypatch, snapsh
     content = path.read_bytes()
     sync = content[-16:]
     head = content[: content.index(sync) + 16]
-    monkeypatch.setattr(iceberg_table, "_LARGEST_MANIFEST", len(content) + 1000)
+    monkeypatch.setattr(iceberg_table, "LARGEST_METADATA", len(content) + 1000)
     path.write_bytes(head + b"\x02" + _zigzag(len(block)) + block + sync)
     with pytest.raises(InputError, match=r"n\.t: .*\.avro has more than .* when expanded"):
         snapshot("iceberg://cat/n.t")
+
+
+def test_a_log_of_a_delta_table_that_expands_to_more_is_refused(delta, monkeypatch, snapshot):
+    from deltalake import DeltaTable
+    from labeldp.transforms.readers import delta_table
+
+    folder = delta(FIRST)
+    DeltaTable(folder).create_checkpoint()
+    monkeypatch.setattr(delta_table, "LARGEST_METADATA", 1 << 16)
+    assert snapshot(f"delta://{folder}").files
+    path = log_of(folder).with_suffix(".checkpoint.parquet")
+    table = pq.read_table(path)
+    row = table.slice(table["add"].is_valid().index(True).as_py(), 1)
+    names = [field.name for field in row["add"].type]
+    values = [pa.array(["x" * 1000]) if name == "stats" else row["add"].combine_chunks().field(name) for name in names]
+    added = row.set_column(0, "add", pa.StructArray.from_arrays(values, names)).select(["add"])
+    pq.write_table(pa.concat_tables([added] * 100), path)
+    assert path.stat().st_size < 1 << 16
+    with pytest.raises(InputError, match=r"events: .*\.checkpoint\.parquet has more than .* when expanded"):
+        snapshot(f"delta://{folder}")
+    path.unlink()
+    (log_of(folder).parent / "_last_checkpoint").unlink()
+    assert snapshot(f"delta://{folder}").files
+    with log_of(folder).open("a") as log:
+        log.write(f'\n{{"commitInfo": {{"note": "{"x" * (1 << 16)}"}}}}')
+    with pytest.raises(InputError, match=r"events: .*0\.json has more than .* when expanded"):
+        snapshot(f"delta://{folder}")
 
 
 def _zigzag(number: int) -> bytes:

@@ -639,6 +639,26 @@ def test_parquet_keeps_types_and_has_full_row_groups(written, monkeypatch):
     )
 
 
+def test_row_groups_end_early_where_records_are_large(tmp_path, monkeypatch):
+    """The same ends whatever the batches, and no batch that is read back is larger than a row group."""
+    monkeypatch.setattr(shard_formats, "ROW_GROUP", 100)
+    monkeypatch.setattr(shard_formats, "GROUP_BYTES", 1 << 16)
+    texts = pa.array(["x" * (1 << 12 if 130 <= row < 190 else 1) for row in range(300)])
+    table = pa.table({"row": range(300), "text": texts, "kind": texts.dictionary_encode()})
+    contents = set()
+    for rows in (1, 70, 300):
+        with open(tmp_path / "shard", "wb") as file, shard_formats.GroupWriter(file, table.schema, "none") as writer:
+            for batch in table.to_batches(rows):
+                writer.write(batch)
+        contents.add((tmp_path / "shard").read_bytes())
+    assert len(contents) == 1
+    parquet = pq.ParquetFile(tmp_path / "shard")
+    groups = [parquet.metadata.row_group(place).num_rows for place in range(parquet.num_row_groups)]
+    assert groups == [100, 30 + 8, *[8] * 6, 100, 14]
+    assert [batch.num_rows for batch in shard_formats.batches_of_groups(parquet)] == groups
+    assert parquet.read().equals(table)
+
+
 NESTED = {
     "lists.list.element": pa.array([[row, -row] for row in range(300)], pa.large_list(pa.int64())),
     "few.list.element": pa.array([["ab"[row % 2]] for row in range(300)]),

@@ -202,6 +202,16 @@ def test_of_two_damages_the_first_is_named(places, chunk, monkeypatch):
         read(bytes(content))
 
 
+@pytest.mark.parametrize("chunk", [50, 1 << 20])
+def test_a_record_that_is_too_large_is_refused_before_it_is_read(chunk, monkeypatch):
+    monkeypatch.setattr(tfrecord, "_CHUNK", chunk)
+    monkeypatch.setattr(tfrecord, "_LARGEST_RECORD", 1000)
+    file = io.BytesIO(frame([b"abc", bytes(1000), bytes(9000), b"d"]))
+    with pytest.raises(InputError, match=r"/logs/a: the record at row 2 has more than"):
+        list(read_records(file, "/logs/a", 3))
+    assert chunk > 50 or file.tell() < 4500
+
+
 @pytest.mark.parametrize("chunk", [7, 1 << 20])
 def test_damage_is_named_before_a_truncation_after_it(chunk, monkeypatch):
     monkeypatch.setattr(tfrecord, "_CHUNK", chunk)
@@ -226,7 +236,7 @@ def test_a_file_cut_anywhere_but_between_records_is_truncated(chunk, monkeypatch
 
 
 def test_a_true_length_beyond_the_file_is_truncation():
-    head = (1 << 60).to_bytes(8, "little")
+    head = (1 << 28).to_bytes(8, "little")
     checksum = int(tfrecord.checksums([head])[0]).to_bytes(4, "little")
     good = frame([b"abc"])
     with pytest.raises(InputError, match=r"truncated TFRecord at row 1$"):
