@@ -220,6 +220,7 @@ def without_sums(copied):
     change_cells(copied, edit)
     release = json.loads((copied / "release.json").read_text())
     release["center_epsilon"] -= spent
+    release["center"]["linear"]["epsilon"] = release["center_epsilon"]
     write_document(copied / "release.json", release)
     return copied
 
