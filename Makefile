@@ -144,7 +144,7 @@ define make_sbom
 	@mkdir -p build
 	$(BIN)/uv tool run -q $(SBOM_TOOL) cyclonedx-py requirements requirements.lock --spec-version 1.6 \
 		--output-reproducible --output-format JSON --output-file build/sbom.json
-	$(BIN)/python -m labeldp.pipelines.publish.bill_of_materials requirements.lock sbom.cdx.json < build/sbom.json
+	$(BIN)/python docs/bill_of_materials.py < build/sbom.json
 endef
 
 # Renews requirements.lock from setup.py and the exceptions in pyproject.toml, with hashes, for Python 3.11, the part of

@@ -42,7 +42,7 @@ _solutions = runpy.run_path(str(_TESTS / "kept_solutions.py"))["KeptSolutions"](
 _loggers_restored = runpy.run_path(str(_TESTS / "restored_loggers.py"))["loggers_restored"]
 # Tests of the solvers, and those that change them; those that use solvers may be answered with what was found before.
 _SOLVE = (_TESTS / "mechanisms", _TESTS / "attack")
-_USE = tuple(_TESTS / "mechanisms" / name for name in ("analysis", "center", "composition"))
+_USE = tuple(_TESTS / "mechanisms" / name for name in ("analysis", "center"))
 
 # Lanes of tests by folder or file, the first that holds it; all others are of the lane `unit`.
 _LANE_PATHS = {

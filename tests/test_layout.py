@@ -16,7 +16,7 @@ WINGS = ("audit", "training", "report", "study", "attack")
 ORDER = {
     "mechanisms": (
         "core", "noise", "additive", "response", "quantization", "unbiased", "registry", "center", "analysis",
-        "composition", "release",
+        "release",
     ),
     "transforms": (
         "errors", "progress_log", "arrow_values", "class_values", "missing_labels", "stores", "io", "noise_key_file",

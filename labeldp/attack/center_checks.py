@@ -36,9 +36,7 @@ def around_center(claim: Claim, function: ReleaseFunction, residuals: ResidualDo
     reached = np.arange(max(center + first - 1, 0), min(center + last + 1, residuals.most) + 1)
     box = BlackBox(function, residuals.labels[reached], residuals, center, claim.unit is not None)
     randomizer = _channel(claim.randomizer, residuals, box.domain, center)
-    return box, Claim(
-        randomizer, Prior(box.domain, np.ones(len(reached))), claim.prior_epsilon, None, claim.unit, claim.unit_labels
-    )
+    return box, Claim(randomizer, Prior(box.domain, np.ones(len(reached))), claim.prior_epsilon, None, claim.unit)
 
 
 def _channel(randomizer: Randomizer, residuals: ResidualDomain, labels: np.ndarray, center: int) -> Randomizer:

@@ -36,7 +36,6 @@ class Claim:
       prior_epsilon: Claimed epsilon of the released histogram; 0 for a public prior.
       residuals: Residuals of the label domain, some of which the randomizer takes; None for labels without a center.
       unit: Privacy unit; None for single records. Claimed epsilons are those of one record.
-      unit_labels: Claimed epsilon and delta of all labels of a unit; None for M times those of one record.
       classes: Classes, of which the labels are the places; None for numbers.
       center: Center that classes are drawn from, whose parts have the claimed epsilons. None for any other mechanism.
     """
@@ -46,7 +45,6 @@ class Claim:
     prior_epsilon: float
     residuals: ResidualDomain | None = None
     unit: UnitBound | None = None
-    unit_labels: tuple[float, float] | None = None
     classes: LabelClasses | None = None
     center: Center | None = None
 
@@ -72,7 +70,7 @@ class Claim:
     @property
     def of_unit(self) -> tuple[float, float]:
         """Claimed epsilon and delta of all labels of a unit."""
-        return self.unit_labels or (spent(self.unit, self.epsilon), spent(self.unit, self.delta))
+        return spent(self.unit, self.epsilon), spent(self.unit, self.delta)
 
     @property
     def delta(self) -> float:
@@ -156,13 +154,12 @@ def read_claim(path: str, name: str) -> Claim:
             center = made.class_center.center
             return Claim(None, made.prior, 0.0, unit=made.unit, classes=made.classes, center=center)
         randomizer = Randomizer.from_json(text)
-        noised, residuals, unit, unit_labels, classes = document.get("prior"), None, None, None, None
+        noised, residuals, unit, classes = document.get("prior"), None, None, None
         if "classes" in document:
             classes = LabelClasses(tuple(document["classes"]["values"]), document["classes"]["other"])
         if "unit" in document:
             stated = document["unit"]
             unit = UnitBound(stated["column"], stated["max_records"])
-            unit_labels = (stated["epsilon"], stated["delta"]) if "delta" in stated else None
         if "center" in document:
             residuals = ResidualDomain(np.array(document["center"]["domain"], np.float64))
             residuals.place(randomizer.labels)
@@ -172,12 +169,11 @@ def read_claim(path: str, name: str) -> Claim:
                 Prior(randomizer.labels, np.ones(len(randomizer.labels))),
                 0.0,
                 unit=unit,
-                unit_labels=unit_labels,
                 classes=classes,
             )
         epsilon, *_ = parse_prior_release(noised)
         prior = Prior(randomizer.labels, np.array(noised["weights"], np.float64))
-        return Claim(randomizer, prior, epsilon, residuals, unit, unit_labels, classes)
+        return Claim(randomizer, prior, epsilon, residuals, unit, classes)
     except (KeyError, TypeError, AttributeError):
         raise ValueError(f"{name}: the prior must be an object with weights and an epsilon") from None
     except ValueError as error:

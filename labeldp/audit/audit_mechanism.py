@@ -89,7 +89,6 @@ class Audit:
       records_per_unit: Largest number of records of a privacy unit, as stated. Epsilons and deltas of the mechanism are
         those of one record.
       unit_column: Column that names the unit, as stated; None for single records.
-      unit_labels: Epsilon and delta of all labels of a unit, as stated; None where those of records add up.
       prior_epsilon: As the release states it; None where no release was audited.
       center_epsilon: That of the linear center of a release and of its cells; 0 without one.
       total_epsilon: As the release states it; None where no release was audited.
@@ -120,7 +119,6 @@ class Audit:
     drawn_from_center: bool = False
     records_per_unit: int = 1
     unit_column: str | None = None
-    unit_labels: tuple[float, float] | None = None
     prior_epsilon: float | None = None
     center_epsilon: float = 0.0
     total_epsilon: float | None = None
@@ -237,15 +235,7 @@ def audit_document(document: dict[str, Any]) -> Audit:
         classes_line="" if classes is None else classes_line(classes),
         records_per_unit=records_per_unit(document),
         unit_column=document["unit"]["column"] if "unit" in document else None,
-        unit_labels=_unit_labels(document),
     )
-
-
-def _unit_labels(document: dict[str, Any]) -> tuple[float, float] | None:
-    unit = {f"unit.{key}": value for key, value in document.get("unit", {}).items()}
-    if "unit.delta" not in unit:
-        return None
-    return float(read_nonnegative(unit, "unit.epsilon")), float(read_nonnegative(unit, "unit.delta"))
 
 
 def _check_parameters(parameters: dict[str, Any]) -> None:
@@ -382,7 +372,7 @@ def _grid_problems(document: dict[str, Any], domain: list[float]) -> Iterator[st
     epsilon = read_nonnegative(stated, "declared_grid.epsilon")
     if not 1 <= declared < _MOST_DECLARED or epsilon > _MOST_EPSILON:
         raise RefusedDocument("declared_grid is not of 2 to 2^20 labels, for an epsilon of at most 30")
-    if "delta" not in document.get("unit", {}) and epsilon < read_nonnegative(document, "epsilon"):
+    if epsilon < read_nonnegative(document, "epsilon"):
         yield "declared_grid.epsilon is below epsilon: it is that of the whole release"
     # Another library may compute the other integer beside the limit.
     enough = 20 * math.sinh(float(epsilon) / 2)

@@ -20,7 +20,6 @@ from .manifest_audit import (
     LABELS_FORMAT,
     budget_problems,
     center_epsilon,
-    composition_problems,
     label_folders,
     statement_problems,
     unit_problems,
@@ -129,7 +128,7 @@ def _audit_release(folder: Path, manifest: dict[str, Any], data: bool) -> Audit:
     if not data and "dead_letters" in manifest and (problem := letter_name_problem(manifest["dead_letters"])):
         problems = (*problems, problem)
     if not problems:
-        problems = (*composition_problems(mechanism), *warning_problems(release, mechanism))
+        problems = tuple(warning_problems(release, mechanism))
     lines: tuple[str, ...] = ()
     if data and problems:
         lines = ("data         not read, because other checks fail",)
@@ -256,12 +255,6 @@ def _unit_line(audit: Audit, column: str) -> str:
         return f"unit         column '{printable(column)}', at most {most} {'record' if most == 1 else 'records'} each"
     spent = rounded_up(most * Fraction(audit.certified_epsilon))
     delta = rounded_up(most * Fraction(audit.certified_delta))
-    if audit.unit_labels is not None:
-        composed, delta = audit.unit_labels
-        return (
-            f"unit         column '{printable(column)}', at most {most} records each: for all labels of a unit, the "
-            f"randomizer has epsilon {composed!r} with delta {delta!r}, as stated; for that of one record, as above"
-        )
     times = f"{spent!r}{f' and delta {delta!r}' if delta else ''}, {most} times that of one record, as above"
     return (
         f"unit         column '{printable(column)}', at most {most} {'record' if most == 1 else 'records'} each: for "

@@ -69,7 +69,7 @@ _MECHANISM = {
     },
     "rounding": str, "declared_grid": _GRID, "classes": _CLASSES,
     "center": {"column": str, "domain": [float], "counts": [int], "linear": _LINEAR},
-    "unit": {"column": str, "max_records": int, "epsilon": float, "delta": float},
+    "unit": {"column": str, "max_records": int},
 }  # fmt: skip
 _CENTER_MECHANISM = {
     "format": str, "label": str, "missing_label": str, "classes": _CLASSES, "class_center": _CLASS_CENTER,

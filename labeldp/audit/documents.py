@@ -189,8 +189,8 @@ def records_per_unit(mechanism: dict[str, Any]) -> int:
     if "unit" not in mechanism:
         return 1
     unit = read_member(mechanism, "unit", dict)
-    if set(unit) - {"epsilon", "delta"} != {"column", "max_records"} or ("epsilon" in unit) != ("delta" in unit):
-        raise RefusedDocument("unit of mechanism.json must have a column and max_records, and epsilon and delta or not")
+    if set(unit) != {"column", "max_records"}:
+        raise RefusedDocument("unit of mechanism.json must have a column and max_records")
     if not isinstance(unit["column"], str):
         raise RefusedDocument("unit.column of mechanism.json is not a name")
     most = read_count({"unit.max_records": unit["max_records"]}, "unit.max_records")

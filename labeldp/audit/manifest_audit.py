@@ -32,7 +32,6 @@ from .documents import (
     read_nonnegative,
     records_per_unit,
 )
-from .unit_divergence import unit_divergence
 from .weight_runs import mean_squared_error
 
 ADJACENCY = (
@@ -104,15 +103,13 @@ def budget_problems(release: dict[str, Any], mechanism: dict[str, Any], audit: A
             yield "release.center_epsilon is not the sum of those of the linear center and its cells"
     elif stated != center:
         yield "release.center_epsilon is not center.linear.epsilon of mechanism.json"
-    most, composed = records_per_unit(mechanism), _composed(mechanism)
-    labels = most * Fraction(audit.certified_epsilon) if composed is None else composed[0]
-    if most * (center + prior) + labels > certified:
+    most = records_per_unit(mechanism)
+    if most * (center + prior + Fraction(audit.certified_epsilon)) > certified:
         sum = "center.linear.epsilon, prior and certificate.epsilon" + (", times unit.max_records" if most > 1 else "")
         yield f"release.certified_epsilon is below the sum of {sum}"
     if certified > total:
         yield "release.certified_epsilon is above release.epsilon"
-    requested = most * read_nonnegative(release, "release.randomizer_epsilon") if composed is None else composed[0]
-    if most * (center + prior) + requested > total:
+    if most * (center + prior + read_nonnegative(release, "release.randomizer_epsilon")) > total:
         yield "the epsilons of center, prior and randomizer add up to more than release.epsilon"
     if Fraction(audit.certified_epsilon) > read_nonnegative(release, "release.randomizer_epsilon"):
         yield "release.randomizer_epsilon is below certificate.epsilon"
@@ -121,10 +118,7 @@ def budget_problems(release: dict[str, Any], mechanism: dict[str, Any], audit: A
         ("release.certified_delta", audit.certified_delta, "certificate.delta"),
     )
     for key, expected, name in deltas:
-        if composed is not None:
-            if read_nonnegative(release, key) != composed[1]:
-                yield f"{key} is not unit.delta of mechanism.json"
-        elif most > 1:
+        if most > 1:
             # A multiple is rounded up to a float.
             if read_nonnegative(release, key) < most * Fraction(expected):
                 yield f"{key} is below {name} times unit.max_records"
@@ -133,26 +127,6 @@ def budget_problems(release: dict[str, Any], mechanism: dict[str, Any], audit: A
     # The certificate covers the weights alone; both files state the epsilon of the prior.
     if read_nonnegative({"prior.epsilon": read_prior(mechanism).get("epsilon")}, "prior.epsilon") != prior:
         yield "release.prior_epsilon is not prior.epsilon of mechanism.json"
-
-
-def _composed(mechanism: dict[str, Any]) -> tuple[Fraction, Fraction] | None:
-    """Epsilon and delta of all labels of a unit; None where epsilons add up."""
-    unit = mechanism.get("unit", {})
-    if "delta" not in unit:
-        return None
-    named = {f"unit.{key}": unit[key] for key in ("epsilon", "delta")}
-    return read_nonnegative(named, "unit.epsilon"), read_nonnegative(named, "unit.delta")
-
-
-def composition_problems(mechanism: dict[str, Any]) -> Iterator[str]:
-    """Checks that all labels of a unit have the stated epsilon and delta together, from the audited integer weights."""
-    composed = _composed(mechanism)
-    if composed is None:
-        return
-    epsilon, delta = composed
-    labels, most = len(mechanism["labels"]), records_per_unit(mechanism)
-    if unit_divergence(mechanism["columns"], labels, mechanism["bits"], most, epsilon, delta) > delta:
-        yield "the labels of a unit do not have unit.epsilon with unit.delta of mechanism.json"
 
 
 def unit_problems(release: dict[str, Any], mechanism: dict[str, Any], audit: Audit) -> Iterator[str]:

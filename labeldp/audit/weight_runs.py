@@ -87,7 +87,7 @@ def largest_divergence(columns: list[Any], labels: int, epsilon: Fraction, bits:
             f"an audit of delta takes at most {_MAX_DENSE_CELLS} weights and epsilon at most {_MAX_DENSE_EPSILON}"
         )
     shift = 300
-    factor = math.floor(exp_lower_bound(epsilon) * (1 << shift))
+    factor = math.floor(_exp_lower_bound(epsilon) * (1 << shift))
     # Rows sum to 2^bits, so 64 bits hold a weight.
     positive, dense, bounds = [array("L") for _ in range(labels)], [], [0] * labels
     for c, column in enumerate(columns):
@@ -211,7 +211,7 @@ def rounded_up(x: Fraction) -> float:
     return value if Fraction(value) >= x else math.nextafter(value, math.inf)
 
 
-def exp_lower_bound(x: Fraction) -> Fraction:
+def _exp_lower_bound(x: Fraction) -> Fraction:
     """Bounds e^x from below, as a sum of the first terms of its series, each rounded down, for x in [0, 64].
 
     The relative distance is about 2^-340.

@@ -220,7 +220,6 @@ def _of_label(label: ClaimedLabel) -> dict[str, Any]:
     manifest, file, audit, unit = label
     name, classes, center, solved = _code(manifest.label), file.classes, file.center, file.solved
     each, most = ("", 1) if unit is None else (" for each record", unit.max_records)
-    before = most * (Fraction(file.center_epsilon) + Fraction(file.prior_epsilon))
     facts, stated = manifest_facts(file, manifest), manifest.expected_loss
     times = f", times the {most:,} records of a unit" if most > 1 else ""
     noised = (f"{name}: {part.noise} on {part.what} (epsilon {part.epsilon!r}{each})." for part in file.parts)
@@ -245,10 +244,7 @@ def _of_label(label: ClaimedLabel) -> dict[str, Any]:
         "table": solved and f"{len(solved.labels):,} inputs to {len(solved.outputs):,} outputs",
         "certified": _spent(audit.certified_epsilon, audit.certified_delta),
         "each": each,
-        "composed": file.unit_epsilon,
-        "most": most,
-        "before": round_up(before),
-        "sum": file.unit_epsilon is None and " + ".join(repr(part) for part in _parts(label) if part) + times,
+        "sum": " + ".join(repr(part) for part in _parts(label) if part) + times,
         "center": center and _code(center.column),
         "solved": center is None and file.prior_epsilon,
         "verdict": verdict(facts),

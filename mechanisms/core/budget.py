@@ -193,18 +193,6 @@ def exp_below(exponent: Fraction) -> Fraction:
     return max(Fraction(below.next_minus(below.exp(argument))), Fraction(1))
 
 
-def exp_above(exponent: Fraction) -> Fraction:
-    """Rational that is proven not to be below exp(exponent), for an exponent >= 0.
-
-    For exponents below 10^8 its relative error is at most 10^-50.
-    """
-    if exponent == 0:
-        return Fraction(1)
-    above = Context(prec=_DIGITS, rounding=ROUND_CEILING)
-    argument = above.divide(Decimal(exponent.numerator), Decimal(exponent.denominator))
-    return Fraction(above.next_plus(above.exp(argument)))
-
-
 def log_above(ratio: Fraction) -> float:
     """Smallest float that is proven not to be below ln(ratio), for a ratio >= 1."""
     if ratio == 1:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 
@@ -33,7 +32,6 @@ from ..registry import AUTO, Mechanism, prior_share
 from .bound_noise import NoiseBinding, make_binding
 from .label_column import LabelColumn
 from .label_records import LabelSummary
-from .unit_bound import UnitBound
 
 
 class RefusedRelease(ValueError):
@@ -48,13 +46,11 @@ class PriorRelease(NoiseBinding):
       prior: The noised label distribution; with a center, that of the residuals, over all of their grid.
       counts: The noised counts of the labels, or with a center, of the cells of residuals. The prior follows from them.
       linear: The center that the release has made of features; None for any other center, or none.
-      unit_epsilon: Epsilon of all labels of a privacy unit, with its delta; None where epsilons of records add up.
     """
 
     prior: Prior = field(kw_only=True)
     counts: tuple[int, ...] = field(kw_only=True, default=())
     linear: LinearCenter | None = field(kw_only=True, default=None)
-    unit_epsilon: float | None = field(kw_only=True, default=None)
 
 
 def release_prior(
@@ -81,8 +77,7 @@ def release_prior(
             f"{len(column.domain):,} labels have more residuals around a center than the {MOST_RESIDUALS:,} that "
             "mechanisms support: use a coarser grid (`working_grid` chooses one)"
         )
-    split = split_budget(left, column.cells, summary.records, prior_epsilon, **shares)
-    budget, unit_epsilon = _of_units(split, column.unit)
+    budget = split_budget(left, column.cells, summary.records, prior_epsilon, **shares)
     if column.classes is not None and column.center is not None:
         # The parts of a center add up to it exactly. The least epsilon is left unspent: noise is a function of budgets.
         budget = BudgetSplit(budget.prior, whole_grains(remaining_epsilon(budget.labels, MIN_EPSILON)))
@@ -95,13 +90,7 @@ def release_prior(
         prior = estimated_prior(column.labels, counts, summary.records, budget.prior)
     else:
         prior = column.residuals.prior(counts, budget.prior)
-    released: dict[str, Any] = {
-        "prior": prior,
-        "counts": tuple(counts.tolist()),
-        "unit_epsilon": unit_epsilon,
-        "linear": linear,
-    }
-    return PriorRelease(**vars(binding), **released)
+    return PriorRelease(**vars(binding), prior=prior, counts=tuple(counts.tolist()), linear=linear)
 
 
 def _has_cells(linear: LinearCenter | None) -> bool:
@@ -139,13 +128,6 @@ def check_records(budget: BudgetSplit, records: int, mechanism: str) -> None:
             f"histogram: even the mean of all released labels would say nothing. Release at least {least:,}, raise "
             "epsilon, leave out the center, or name a mechanism in place of auto, which takes any number of records"
         )
-
-
-def _of_units(budget: BudgetSplit, unit: UnitBound | None) -> tuple[BudgetSplit, float | None]:
-    """The budget of a record, whose label gets more if a unit has a delta, and then the epsilon of a unit's labels."""
-    if unit is None or not unit.delta:
-        return budget, None
-    return BudgetSplit(budget.prior, unit.label_epsilon(budget.labels)), unit.labels_epsilon(budget.labels)
 
 
 @dataclass(frozen=True, eq=False)

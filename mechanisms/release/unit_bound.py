@@ -17,9 +17,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from ..composition.loss_distribution import MAX_RECORDS
-from ..composition.unit_composition import LEAST_DELTA, optimal_label_epsilon
-from ..core.budget import MAX_EPSILON, decimal_budget, round_down, round_up
+from ..core.budget import decimal_budget, round_down, round_up
 from ..noise.keyed_words import Identities, keyed_hash, words
 
 MOST_RECORDS = 1_000_000
@@ -33,22 +31,15 @@ class UnitBound:
     Attributes:
       column: Public column that names the unit of each record. It holds integers or text.
       max_records: Largest number M of records of a unit, >= 1.
-      delta: Delta of all labels of a unit together, with which each of them gets a larger epsilon than an M-th
-        (`optimal_label_epsilon`); 0 to add epsilons up. Deltas of the randomizer itself are not meant.
     """
 
     column: str
     max_records: int
-    delta: float = 0.0
 
     def __post_init__(self) -> None:
-        """Raises ValueError for a bound or a delta that is out of range."""
+        """Raises ValueError for a bound that is out of range."""
         if not 1 <= self.max_records <= MOST_RECORDS:
             raise ValueError(f"max_records_per_unit must be from 1 to {MOST_RECORDS:,}, not {self.max_records}")
-        if not (self.delta == 0 or LEAST_DELTA <= self.delta < 1):
-            raise ValueError(f"delta must be 0, or at least {LEAST_DELTA:g} and below 1, not {self.delta:g}")
-        if self.delta and self.max_records > MAX_RECORDS:
-            raise ValueError(f"with a delta, max_records_per_unit must be at most {MAX_RECORDS:,}: leave delta out")
 
     def record_share(self, budget: float) -> float:
         """Computes what one record gets of a budget of a unit.
@@ -71,29 +62,6 @@ class UnitBound:
           M times the budget, exactly.
         """
         return Fraction(budget) * self.max_records
-
-    def label_epsilon(self, share: float) -> float:
-        """Computes the epsilon of the randomizer.
-
-        Args:
-          share: What one record gets of the labels' budget of a unit.
-
-        Returns:
-          The share itself, or with a delta the largest epsilon with which all labels of a unit have at most M times the
-          share. It has the same bits on every machine.
-        """
-        return optimal_label_epsilon(self.labels_epsilon(share), self.delta, self.max_records) if self.delta else share
-
-    def labels_epsilon(self, share: float) -> float:
-        """Computes the epsilon of all labels of a unit.
-
-        Args:
-          share: What one record gets of the labels' budget of a unit.
-
-        Returns:
-          M times the share, rounded down, at most 30.
-        """
-        return min(round_down(self.total(share)), MAX_EPSILON)
 
     @property
     def request(self) -> tuple[str, int]:

@@ -58,7 +58,7 @@ def run(args: argparse.Namespace, store_flags: Sequence[str]) -> int:
         with signals_as_interrupts(), _documents(args.folder, digests) as local:
             audit = _audited(args.folder, local, signer, digests)
             before = read_before(folder, local, not args.without_validation)
-            found = find_records(before, args.ids, args.units, args.rows, args.sources)
+            found = find_records(before, args.ids, args.units, args.rows)
             check_removal(before, found, date, args.missing_ok, field, getattr(args, field))
             samples = list(_sample_lines(before, found))
             publish_removal(before, found, date, output, key)
@@ -106,8 +106,6 @@ def _naming(args: argparse.Namespace) -> str:
     if len(given) != 1:
         said = "none of" if not given else "more than one of"
         raise UsageError(f"{said} --ids, --units and --rows is given: name the records with one of them")
-    if args.sources is not None and args.rows is None:
-        raise UsageError("--sources needs --rows, whose lines then name rows of the input files")
     return given[0]
 
 

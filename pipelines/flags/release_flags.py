@@ -144,10 +144,7 @@ def remove_flags(parser: CommandParser) -> None:
         help="privacy units whose records are all removed, one on each line; needs a release with "
         "--unit_column")  # fmt: skip
     add("--rows", metavar="FILE",
-        help="lines SHARD,ROW, such as part-00000-of-00004.parquet,17, with rows from 0 on; with --sources, lines "
-        "FILE,ROW of input files")  # fmt: skip
-    add("--sources", metavar="FILE",
-        help="lines FILE,ROWS of all input files of the release and their rows, which --rows then names")  # fmt: skip
+        help="lines SHARD,ROW, such as part-00000-of-00004.parquet,17, with rows from 0 on")  # fmt: skip
     add("--missing_ok", action="store_true", help="pass over lines that name no record of the release")
     add = parser.flag_group("Output")
     add("--output", metavar="DIR", writes=FOLDER, help="new folder for the release without the records", needed=True)

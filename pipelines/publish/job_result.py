@@ -51,7 +51,7 @@ class JobResult:
                 "rounding": self.binding.rounding,
                 "center": self.binding.center,
                 "missing_centers": self.binding.missing_centers,
-                "unit": None if unit is None else [*unit.request, unit.delta],
+                "unit": None if unit is None else unit.request,
                 "declared": None if self.binding.declared is None else astuple(self.binding.declared),
                 "classes": None if self.binding.classes is None else astuple(self.binding.classes),
                 "missing": self.binding.missing,

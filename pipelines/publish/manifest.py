@@ -30,8 +30,8 @@ from ...transforms.io.filesystems import FileSystems, open_input, read_text
 from ...transforms.tfrecord.framing import read_records
 from ..spec.class_statement import ClassStatement
 from ..spec.mechanism_file import MechanismFile
-from .bill_of_materials import bill_statement
 from .job_result import JobResult
+from .locked_versions import bill_statement
 
 FORMAT, CENTER_FORMAT = "labeldp-release-1", "labeldp-release-2"
 """Formats of manifests: of labels that a randomizer draws, and of classes that are drawn from a center."""
@@ -250,7 +250,7 @@ class Manifest:
       mechanism_fingerprint: Fingerprint of the randomizer, in hexadecimal digits; None without one.
       input_digest: Keyed digest of the input, in hexadecimal digits.
       shards: Number of records by shard file name.
-      versions: Version by package name; of `sbom`, the statement of `bill_of_materials`.
+      versions: Version by package name; of `sbom`, the statement of `locked_versions`.
       center: Name of the center column; None for labels without a center.
       missing_centers: Number of records whose center is missing.
       center_epsilon: Share of the linear center; 0 without one.

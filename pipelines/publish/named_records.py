@@ -1,4 +1,4 @@
-"""Records of a release that a file names: by id, by privacy unit, or by place, as rows of its shards.
+"""Records of a release that a file names: by id, by privacy unit, or by rows of its shards.
 
 Errors name lines of the file and never what stands there: an id may identify a person.
 """
@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -19,10 +18,11 @@ import pyarrow.compute as pc
 
 from ...transforms.arrow_values import NotWholeError, is_text, plain_number_texts, single_ids
 from ...transforms.errors import InputError
-from ...transforms.io.filesystems import FileSystems, absolute, open_file, read_text
+from ...transforms.io.filesystems import FileSystems, open_file
 from ...transforms.progress_log import LOGGER, Progress
 from ...transforms.shards.reduced_shards import read_column
 from ..errors import FieldError
+from .output_folder import DATA_NAME
 
 _BOM = b"\xef\xbb\xbf"
 _INTEGER = re.compile(rb"0|-?[1-9][0-9]*")
@@ -193,133 +193,45 @@ def _signed(bits: int) -> tuple[int, int]:
     return -(1 << (bits - 1)), 1 << (bits - 1)
 
 
-class Place(NamedTuple):
-    """Place of a record, a file and a row from 0 on, with the line that names it."""
+def find_rows(data: str, shards: Sequence[str], lines: Lines) -> Found:
+    """Finds the records of a release by lines SHARD,ROW, as CSV, with rows from 0 on.
 
-    file: str
-    row: int
-    line: int
+    Args:
+      data: Folder of the shards.
+      shards: Their names.
+      lines: The file that names rows of them.
 
+    Returns:
+      The records; none is missing.
 
-def read_places(lines: Lines) -> list[Place]:
-    """Reads lines of the form FILE,ROW, as CSV. Raises FieldError, which names lines, if one is something else."""
+    Raises:
+      FieldError: If a line is something else, or names no row of the shards.
+      InputError: If a shard is damaged.
+    """
     places, wrong = [], []
     for text, line in lines.of.items():
         try:
-            (fields,) = csv.reader(io.StringIO(text.decode()), strict=True)
-            file, row = fields
+            ((file, row),) = csv.reader(io.StringIO(text.decode()), strict=True)
         except (ValueError, csv.Error):
             file, row = "", ""
         if not file or not _ROW.fullmatch(row):
             wrong.append(line)
         else:
-            places.append(Place(file, int(row), line))
+            places.append((file.removeprefix(f"{DATA_NAME}/"), int(row), line))
     if wrong:
-        raise lines.error(f"{len(wrong)} of the lines are not FILE,ROW with a number from 0 on", wrong)
-    return places
-
-
-class SourceOrder:
-    """Place of each row of the input among the records of a release, in the order of its shards.
-
-    Shards have the records in the order of files and rows. Records without a usable label are left out; dead letters
-    name them.
-    """
-
-    def __init__(self, sources: Mapping[str, int], left_out: Mapping[str, Sequence[int]]):
-        """Takes the number of rows of each file, and the rows of each that are left out, ascending."""
-        self._left_out = {name: np.array(left_out.get(name, []), np.int64) for name in sources}
-        self._rows = dict(sources)
-        self._first, total = {}, 0
-        for name in sorted(sources):
-            self._first[name] = total
-            total += sources[name] - len(self._left_out[name])
-        self.records = total
-
-    def knows(self, place: Place) -> bool:
-        """Tells whether there is such a row."""
-        return place.row < self._rows.get(place.file, 0)
-
-    def record(self, place: Place) -> int | None:
-        """Number of the record of a row; None if it was left out."""
-        left_out = self._left_out[place.file]
-        before = int(np.searchsorted(left_out, place.row))
-        if before < len(left_out) and left_out[before] == place.row:
-            return None
-        return self._first[place.file] + place.row - before
-
-
-def find_places(data: str, shards: Sequence[str], places: Sequence[Place], lines: Lines, order: Any = None) -> Found:
-    """Finds the records of a release by their places.
-
-    Args:
-      data: Folder of the shards.
-      shards: Their names, in their order.
-      places: Rows of shards, by the names in `shards`; with `order`, rows of the input.
-      lines: The file that names them.
-      order: `SourceOrder` of the input; None for rows of shards.
-
-    Returns:
-      The records; lines of rows of the input without a usable label are among the missing.
-
-    Raises:
-      FieldError: If a line names no row.
-      InputError: If a shard is damaged.
-    """
+        raise lines.error(f"{len(wrong)} of the lines are not SHARD,ROW with a number from 0 on", wrong)
     counts = {name: sum(each.rows for each in read_column(FileSystems.join(data, name), None)) for name in shards}
+    if wrong := [line for name, row, line in places if row >= counts.get(name, 0)]:
+        problem = (
+            f"{len(wrong)} of the lines name no row of the shards: write part-NNNNN-of-NNNNN.FORMAT,ROW, not a row of "
+            "the input"
+        )
+        raise lines.error(problem, wrong)
     chosen: dict[str, list[int]] = {}
-    missing, wrong = [], []
-    starts = np.cumsum([0, *counts.values()])
-    for place in places:
-        if order is None:
-            if place.row < counts.get(place.file, 0):
-                chosen.setdefault(place.file, []).append(place.row)
-            else:
-                wrong.append(place.line)
-            continue
-        if not order.knows(place):
-            wrong.append(place.line)
-        elif (record := order.record(place)) is None:
-            missing.append(place.line)
-        else:
-            shard = int(np.searchsorted(starts, record, side="right")) - 1
-            chosen.setdefault(shards[shard], []).append(record - int(starts[shard]))
-    if wrong:
-        what = "shards of the release" if order is None else "files of --sources"
-        raise lines.error(f"{len(wrong)} of the lines name no row of the {what}", wrong)
+    for name, row, _ in places:
+        chosen.setdefault(name, []).append(row)
     rows = {name: np.unique(np.array(found, np.int64)) for name, found in chosen.items()}
-    return Found(rows, counts, tuple(missing), len(lines.of))
-
-
-def read_sources(path: str) -> dict[str, int]:
-    """Reads the number of rows of each input file from lines FILE,ROWS; local files become absolute.
-
-    Raises FieldError or InputError.
-    """
-    lines = read_lines("sources", path)
-    found: dict[str, int] = {}
-    for place in read_places(lines):
-        name = absolute(place.file)
-        if name in found:
-            raise lines.error("a file is named twice", [place.line])
-        found[name] = place.row
-    return found
-
-
-def read_left_out(folder: str, manifest: Mapping[str, Any]) -> dict[str, list[int]]:
-    """Rows of each input file without a usable label, from the dead letters of a release.
-
-    Raises InputError if these are not there.
-    """
-    expected = manifest["records_without_label"]
-    found: dict[str, list[int]] = {}
-    for name in manifest.get("dead_letters", {}):
-        for line in read_text(FileSystems.join(folder, name)).splitlines():
-            letter = json.loads(line)
-            found.setdefault(letter["source"], []).append(letter["row"])
-    if sum(map(len, found.values())) != expected:
-        raise InputError(f"{folder}: dead letters are missing, so the places of the records are unknown")
-    return {name: sorted(rows) for name, rows in found.items()}
+    return Found(rows, counts, (), len(lines.of))
 
 
 def listed_lines(lines: Iterable[int]) -> str:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from ...transforms.errors import InputError, named_file
-from ...transforms.io.filesystems import FileSystems, absolute, complete_file, open_file
+from ...transforms.io.filesystems import FileSystems, complete_file, open_file
 from ...transforms.progress_log import LOGGER, Progress
 from ...transforms.shards.reduced_shards import write_reduced
 from ..errors import FieldError, UsageError
@@ -29,17 +29,7 @@ from ..spec.mechanism_file import MECHANISM_NAME
 from ..spec.release_files import released_file
 from ..spec.signing_key import SigningKey
 from .manifest import LABELS_FORMAT, REMOVALS
-from .named_records import (
-    Found,
-    SourceOrder,
-    find_places,
-    find_values,
-    listed_lines,
-    read_left_out,
-    read_lines,
-    read_places,
-    read_sources,
-)
+from .named_records import Found, find_rows, find_values, listed_lines, read_lines
 from .output_folder import DATA_NAME, Staging, publish_folder, publishing, released_path, staging_folder
 from .release_steps import write_document
 from .signals import signals_ignored
@@ -117,8 +107,8 @@ def read_before(folder: str, local: Path, validated: bool = True) -> Before:
     return Before(folder, content, manifest, tuple(labels), manifests, documents(MECHANISM_NAME), tuple(others))
 
 
-def find_records(before: Before, ids: str | None, units: str | None, rows: str | None, sources: str | None) -> Found:
-    """Finds the records that a file names: one of `ids`, `units` and `rows`, with `sources` for rows of the input.
+def find_records(before: Before, ids: str | None, units: str | None, rows: str | None) -> Found:
+    """Finds the records that a file names: one of `ids`, `units` and `rows`, those of shards.
 
     Raises FieldError if the release cannot be searched so, or a line of the file is wrong, and InputError if a shard is
     damaged or does not have as many records as the manifest says.
@@ -135,54 +125,13 @@ def find_records(before: Before, ids: str | None, units: str | None, rows: str |
         found = find_values(before.data, list(before.shards), unit["column"], read_lines("units", units), units=True)
     else:
         assert rows is not None
-        found = _find_rows(before, rows, sources)
+        found = find_rows(before.data, list(before.shards), read_lines("rows", rows))
     for name, count in before.shards.items():
         if found.counts[name] != count:
             raise InputError(
                 f"{before.data}/{name} does not hold as many records as {MANIFEST_NAME} says: restore the release"
             )
     return found
-
-
-def _find_rows(before: Before, rows: str, sources: str | None) -> Found:
-    lines = read_lines("rows", rows)
-    places, names = read_places(lines), list(before.shards)
-    if sources is None:
-        places = [place._replace(file=place.file.removeprefix(f"{DATA_NAME}/")) for place in places]
-        if strangers := [place.line for place in places if place.file not in before.shards]:
-            problem = (
-                f"{len(strangers)} of the lines name no shard of the release, which does not state the rows of its "
-                "input files: name part-NNNNN-of-NNNNN.FORMAT,ROW, or give the rows of each input file with --sources"
-            )
-            raise lines.error(problem, strangers)
-        return find_places(before.data, names, places, lines)
-    order = _source_order(before, sources)
-    places = [place._replace(file=absolute(place.file)) for place in places]
-    return find_places(before.data, names, places, lines, order)
-
-
-def _source_order(before: Before, sources: str) -> SourceOrder:
-    """Order of the records by their places in the input, where the release lets it be known."""
-    reasons = {
-        "it had a filter (where)": before.first.get("where") is not None,
-        "records beyond the bounds of their units were left out": "unit" in before.first,
-        "its shards are divided by columns": any("/" in name for name in before.shards),
-        "records were removed before": REMOVALS in before.manifest,
-    }
-    for reason, holds in reasons.items():
-        if holds:
-            raise FieldError("{sources}: the places of this release's records do not follow from rows of the input, "
-                             "because {reason}: name rows of shards, or {ids}", reason=reason)  # fmt: skip
-    rows, left_out = read_sources(sources), read_left_out(before.folder, before.first)
-    if others := set(left_out) - set(rows):
-        raise FieldError("{sources} lacks {count} of the files that dead letters name, such as {name}",
-                         count=len(others), name=min(others))  # fmt: skip
-    order = SourceOrder(rows, left_out)
-    if order.records != before.first["records"]:
-        raise FieldError("{sources}: these files have {found} records, but the release counted {records}: name all "
-                         "files of its input, with their rows and without header lines", found=order.records,
-                         records=before.first["records"])  # fmt: skip
-    return order
 
 
 def check_removal(before: Before, found: Found, date: str, missing_ok: bool, field: str, path: str) -> None:

@@ -120,8 +120,6 @@ def make_label(fields: Fields, fitted: MechanismFile | None = None, others: Sequ
         # Its labels are those of units now, and its file says so.
         fitted = dataclasses.replace(fitted, unit=unit)
     mechanism = _mechanism(fields, fitted, unit)
-    if unit is not None and fitted is None and fields.delta is not None and not takes_delta(mechanism.name):
-        unit = _with_delta(unit, fields.delta)
     if fitted is None:
         domain, declared = working_domain(fields, _given("epsilon", fields.epsilon))
     else:
@@ -365,16 +363,6 @@ def unit_bound(fields: Fields, fitted: MechanismFile | None = None) -> UnitBound
         raise FieldError.of(error) from None
 
 
-def _with_delta(unit: UnitBound, delta: float) -> UnitBound:
-    """Adds the delta with which the epsilons of a unit's labels are composed."""
-    check_delta(delta)
-    try:
-        return dataclasses.replace(unit, delta=delta)
-    except ValueError as error:
-        # It begins with the field, or with words before it.
-        raise FieldError.of(error) if str(error).startswith("delta") else FieldError.at("delta", error) from None
-
-
 def _check_delta(fields: Fields, fitted: MechanismFile, unit: UnitBound | None) -> None:
     if fields.delta:
         check_delta(fields.delta)
@@ -402,11 +390,10 @@ def _mechanism(fields: Fields, fitted: MechanismFile | None, unit: UnitBound | N
     if fields.purpose is not None and fields.mechanism is not None:
         raise FieldError("{for} chooses the mechanism: give {for} or {mechanism}")
     if classes:
-        return _class_mechanism(fields, unit)
+        return _class_mechanism(fields)
     name = fields.mechanism or default_mechanism(fields.purpose, loss)
     delta = fields.delta
-    pure = name == AUTO or (name in MECHANISMS and not takes_delta(name))
-    if delta is not None and pure and unit is None:
+    if delta is not None and (name == AUTO or (name in MECHANISMS and not takes_delta(name))):
         raise FieldError(
             "{delta} is for mechanisms of (epsilon, delta)-DP, such as gaussian; {name} is pure DP", name=name
         )
@@ -420,9 +407,7 @@ def _mechanism(fields: Fields, fitted: MechanismFile | None, unit: UnitBound | N
         return MechanismChoice(name, loss, {})
     if delta is not None:
         check_delta(delta)
-    if unit is not None and delta is not None:
-        # Of a pure mechanism it is the delta with which the epsilons of a unit's labels are composed.
-        delta = None if pure else unit.record_share(delta)
+        delta = delta if unit is None else unit.record_share(delta)
     parameters = {"loss": loss, **read_parameters(fields.mechanism_parameters, delta)}
     try:
         mechanism_named(name, **parameters)
@@ -431,7 +416,7 @@ def _mechanism(fields: Fields, fitted: MechanismFile | None, unit: UnitBound | N
     return MechanismChoice(name, loss, parameters)
 
 
-def _class_mechanism(fields: Fields, unit: UnitBound | None) -> MechanismChoice:
+def _class_mechanism(fields: Fields) -> MechanismChoice:
     """Mechanism of classes: randomized response over all of them for models, over the likeliest for single labels."""
     name = fields.mechanism
     if name in (None, AUTO):
@@ -442,7 +427,7 @@ def _class_mechanism(fields: Fields, unit: UnitBound | None) -> MechanismChoice:
             name=name,
             known=" or ".join(CLASS_MECHANISMS),
         )
-    if fields.delta is not None and unit is None:
+    if fields.delta is not None:
         raise FieldError(
             "{delta} is for mechanisms of (epsilon, delta)-DP, such as gaussian; {name} is pure DP", name=name
         )
@@ -562,7 +547,7 @@ def asked_of(label: Label) -> list[Any]:
         column.name, column.domain, column.id_column, column.rounding, budget.epsilon, budget.prior_epsilon,
         label.mechanism.name, dict(label.mechanism.parameters), column.center,
         features and [features.names, PLACES, features.cells],
-        unit and [*unit.request, unit.delta], column.others, column.classes and column.classes.request,
+        unit and unit.request, column.others, column.classes and column.classes.request,
         column.missing, column.reading,
     ]  # fmt: skip
 

@@ -16,8 +16,7 @@ from ...mechanisms.analysis.automatic import CANDIDATES
 from ...mechanisms.center.center import Center
 from ...mechanisms.center.center_model import CenterModel
 from ...mechanisms.center.class_model import DRAWN_BY_CENTER, ClassModel, Mechanism, drawn_by
-from ...mechanisms.composition.unit_composition import optimal_delta
-from ...mechanisms.core.budget import MAX_EPSILON, BudgetSplit, check_epsilon, round_up
+from ...mechanisms.core.budget import BudgetSplit, check_epsilon, round_up
 from ...mechanisms.core.label_classes import LabelClasses, domain_label
 from ...mechanisms.core.label_grid import MOST_LABELS, NEAREST, ROUNDINGS, DeclaredGrid
 from ...mechanisms.core.prior import Prior
@@ -53,7 +52,6 @@ class MechanismFile:
       label: Name of the label column whose histogram the prior is; None for a public prior.
       unit: Privacy unit of the histogram, and of the labels that the mechanism is applied to; None for single records.
         Epsilons are those of one record.
-      unit_epsilon: Epsilon of all labels of a unit, with the unit's delta; None where epsilons of records add up.
       declared: The declared label grid, if the label domain is a coarser one that was chosen for it; else None.
       classes: Classes whose places are the label domain; None for numbers.
       class_center: Center that the classes were drawn from; None for classes that the randomizer draws, and numbers.
@@ -70,7 +68,6 @@ class MechanismFile:
     noised: NoisedCounts | None = None
     label: str | None = None
     unit: UnitBound | None = None
-    unit_epsilon: float | None = None
     declared: DeclaredGrid | None = None
     classes: LabelClasses | None = None
     class_center: ClassStatement | None = None
@@ -92,7 +89,7 @@ class MechanismFile:
         prior = release.prior if center is None else center.mechanism_prior(randomizer)
         name = prior_release_name(release)
         noised = NoisedCounts(release.counts, release.records) if center is None else None
-        rest = (release.column, release.unit, release.unit_epsilon, release.declared, release.classes)
+        rest = (release.column, release.unit, release.declared, release.classes)
         return cls(
             randomizer, prior, release.budget.prior, release.rounding, name, center, noised, *rest,
             missing_label=release.missing_label,
@@ -190,8 +187,6 @@ class MechanismFile:
 
         Draws from a center cost nothing.
         """
-        if self.unit is not None and self.unit_epsilon is not None:
-            return self.unit_epsilon, self.unit.delta
         if self.solved is None:
             return 0.0, 0.0
         return spent(self.unit, self.randomizer.epsilon), spent(self.unit, self.randomizer.delta)
@@ -199,8 +194,8 @@ class MechanismFile:
     @property
     def labels_certified(self) -> tuple[float, float]:
         """Certified epsilon and delta of the labels: of a record, or of all labels of a unit."""
-        if self.unit_epsilon is not None or self.solved is None:
-            return self.labels_budget
+        if self.solved is None:
+            return 0.0, 0.0
         certificate = self.randomizer.certificate()
         return spent(self.unit, certificate.epsilon), spent(self.unit, certificate.delta)
 
@@ -226,11 +221,7 @@ class MechanismFile:
         if self.noised is not None:
             released |= self.noised.to_document()
         center = {} if self.center is None else {"center": self.center.to_document()}
-        unit: dict[str, dict[str, Any]] = {}
-        if self.unit is not None:
-            unit = {"unit": {"column": self.unit.column, "max_records": self.unit.max_records}}
-        if self.unit is not None and self.unit_epsilon is not None:
-            unit["unit"] |= {"epsilon": self.unit_epsilon, "delta": self.unit.delta}
+        unit = {} if self.unit is None else {"unit": asdict(self.unit)}
         declared = {} if self.declared is None else {"declared_grid": asdict(self.declared)}
         classes: dict[str, Any] = {} if self.classes is None else {"classes": asdict(self.classes)}
         extra = {**declared, **classes, **center, **unit}
@@ -290,8 +281,8 @@ def read_mechanism_file(path: str) -> MechanismFile:
                 raise InputError(f"{path} cannot be used: its labels and outputs are not the places of its classes")
         if "class_center" in document:
             raise InputError(f"{path} cannot be used: it has a class_center beside a randomizer")
-        unit, grid = _stated_unit(document.get("unit"), randomizer), _stated_grid(document.get("declared_grid"))
-        rest = (label, *unit, grid, classes)
+        unit, grid = _stated_unit(document.get("unit")), _stated_grid(document.get("declared_grid"))
+        rest = (label, unit, grid, classes)
         file = MechanismFile(randomizer, found, epsilon, rounding, name, center, noised, *rest)
         missing = parse_missing_label(prior, file.domain, None if classes is None else classes.values)
         if missing is not None and not file.counted_labels:
@@ -313,35 +304,22 @@ def _class_center_file(document: dict[str, Any]) -> MechanismFile:
     if classes is None or not isinstance(label, str):
         raise ValueError("it has no classes, or its label is not a name")
     statement = ClassStatement.from_document(document.get("class_center"), len(classes))
-    unit, _ = _stated_unit(document.get("unit"), None)
-    missing = parse_missing_label(document, classes.domain, classes.values)
+    unit, missing = _stated_unit(document.get("unit")), parse_missing_label(document, classes.domain, classes.values)
     return MechanismFile(
         None, statement.prior, 0.0, label=label, unit=unit, classes=classes, class_center=statement,
         missing_label=missing,
     )  # fmt: skip
 
 
-def _stated_unit(stated: Any, randomizer: Randomizer | None) -> tuple[UnitBound | None, float | None]:
-    """The unit, and with a delta the epsilon of all its labels."""
+def _stated_unit(stated: Any) -> UnitBound | None:
     if stated is None:
-        return None, None
-    members = [{"column", "max_records"}, {"column", "max_records", "epsilon", "delta"}]
-    if not isinstance(stated, dict) or set(stated) not in members:
-        raise ValueError("its unit must have a column and max_records, and epsilon and delta or neither")
+        return None
+    if not isinstance(stated, dict) or set(stated) != {"column", "max_records"}:
+        raise ValueError("its unit must have a column and max_records")
     column, most = stated["column"], stated["max_records"]
     if not isinstance(column, str) or type(most) is not int:
         raise ValueError("its unit must be the name of a column with a whole number of records")
-    if "delta" not in stated:
-        return UnitBound(column, most), None
-    epsilon, delta = stated["epsilon"], stated["delta"]
-    if type(epsilon) is not float or type(delta) is not float or not 0 < epsilon <= MAX_EPSILON or not delta:
-        raise ValueError("epsilon and delta of its unit must be numbers above 0")
-    unit = UnitBound(column, most, delta=delta)
-    if randomizer is None or not randomizer.pure:
-        raise ValueError("the labels of its unit do not have the stated epsilon and delta")
-    if optimal_delta(randomizer.certificate().epsilon, most, epsilon) > Fraction(delta):
-        raise ValueError("the labels of its unit do not have the stated epsilon and delta")
-    return unit, epsilon
+    return UnitBound(column, most)
 
 
 def _stated_grid(stated: Any) -> DeclaredGrid | None:

@@ -1,4 +1,4 @@
-"""Solves mechanisms, also for units, and centers; prints the hash of each mechanism file and center, as JSON.
+"""Solves mechanisms and centers; prints the hash of each mechanism file and center, as JSON.
 
 `test_cpu_matrix.py` runs this in processes that see different CPUs.
 """
@@ -9,7 +9,6 @@ import hashlib
 import json
 import sys
 from collections.abc import Iterator
-from functools import partial
 
 import numpy as np
 from center.class_logs import ClassLog
@@ -20,7 +19,6 @@ from labeldp.mechanisms.center.class_document import class_document
 from labeldp.mechanisms.center.feature_rows import Categories
 from labeldp.mechanisms.center.linear_center import LinearCenter, design_center, moment_sums, noised_sums
 from labeldp.mechanisms.center.residuals import ResidualDomain
-from labeldp.mechanisms.composition.unit_composition import solve_for_unit
 
 # Families whose time grows fast with the number of labels, or that search over many programs.
 SLOW = {"rqm", "erm", "mvu", "optm", "quantizer", "unbiased_grid"}
@@ -122,16 +120,6 @@ def class_center() -> tuple[str, str]:
     return "classes", json.dumps([class_document(center), center.probabilities(columns).tolist()])
 
 
-def unit_randomizers(many: bool) -> Iterator[tuple[str, str]]:
-    """Yields name and text of randomizers for units: their mechanism files, and what is proven for the unit."""
-    for title, prior in priors(many):
-        for name in ("rr", "unbiased", "laplace", "exponential"):
-            for epsilon, records in ((1.0, 20), (4.0, 5)):
-                unit = solve_for_unit(partial(solve, name, prior), epsilon, 1e-6, records)
-                proven = [unit.proven_epsilon, unit.proven_delta]
-                yield f"{name} {title} {epsilon} {records}", json.dumps([unit.randomizer.to_json(), proven])
-
-
 def main(many: bool) -> None:
     """Prints a JSON object of request and hash; an error counts as the result of its request."""
     found = {}
@@ -143,8 +131,6 @@ def main(many: bool) -> None:
         found[f"{name} {parameters.get('loss', '')} {title} {epsilon}"] = hashlib.sha256(text.encode()).hexdigest()
     for title, text in (*linear_centers(), cell_center(), class_center()):
         found[f"linear_center {title}"] = hashlib.sha256(text.encode()).hexdigest()
-    for title, text in unit_randomizers(many):
-        found[f"unit {title}"] = hashlib.sha256(text.encode()).hexdigest()
     json.dump(found, sys.stdout)
 
 

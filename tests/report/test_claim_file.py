@@ -34,7 +34,6 @@ JOBS: dict[str, dict[str, Any]] = {
     "column": NUMBERS | {"center_column": "guess"},
     "delta": PLAIN | {"mechanism": "gaussian", "delta": 1e-6},
     "units": PLAIN | UNITS,
-    "composed": PLAIN | {"unit_column": "user", "max_records_per_unit": 60, "delta": 1e-6, "epsilon": 1},
     "several": PLAIN | {"label": "y,z", "label_max": "20,1", "id_column": "id"},
     "several_units": PLAIN | UNITS | {"label": "y,z", "label_max": "20,1", "epsilon": 6},
     "classes": CLASSES | {"mechanism": "rr"},
@@ -152,7 +151,7 @@ def test_it_states_budget_unit_and_parts_of_the_release(claim: Any, folder: Path
         assert part["input_digest"] in deployment["implementation"]["additional_information"]
 
 
-@pytest.mark.parametrize("name", [name for name in RELEASES if name != "composed"])
+@pytest.mark.parametrize("name", RELEASES)
 def test_the_epsilons_of_the_composition_add_up(claim: Any, folder: Path, name: str) -> None:
     outcome, path = claim(name)
     outcome.ok()
@@ -166,15 +165,6 @@ def test_the_epsilons_of_the_composition_add_up(claim: Any, folder: Path, name: 
         assert float(bound) == part["certified_epsilon"]
         total += spent
     assert total <= Fraction(manifest_of(folder / name)["epsilon"]) + Fraction(1, 10**12)
-
-
-def test_composition_with_a_delta_states_the_epsilon_of_the_unit(claim: Any, folder: Path) -> None:
-    outcome, path = claim("composed")
-    outcome.ok()
-    text = yaml.safe_load(path.read_text())["deployment"]["implementation"]["composition"]
-    ((_, mechanism),) = parts_of(folder / "composed")
-    assert f"epsilon {mechanism['unit']['epsilon']!r} with delta 1e-06" in text
-    assert "at most 60" in text
 
 
 def leaves(document: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:

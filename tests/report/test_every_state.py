@@ -87,7 +87,7 @@ STATES = {
     "coarse grid": State(GRID | {"label_step": 0.01, "mechanism": "rr_on_bins"}),
     "missing labels": State(GRID | {"missing_label": 0}, labels=missing),
     "units": State(GRID | UNITS, given=("units",)),
-    "units with delta": State(GRID | UNITS | {"delta": 1e-6}, given=("units",)),
+    "units with delta": State(GRID | UNITS | {"mechanism": "gaussian", "delta": 1e-6}, given=("units",)),
     "ids": State(GRID | {"id_column": "id"}, given=("ids",)),
     "center column": State(GRID | {"center_column": "c"}, given=("center",)),
     "linear center": State(GRID | {"epsilon": 4}, given=("features",)),

@@ -19,7 +19,6 @@ from labeldp.mechanisms.core.budget import (
     check_epsilon,
     decimal_budget,
     decimal_value,
-    exp_above,
     exp_below,
     log_above,
     round_down,
@@ -150,14 +149,6 @@ def test_exp_below_is_a_tight_lower_bound(exponent, exp_bracket):
     assert bound <= low
     assert bound >= high * (1 - Fraction(1, 10**50))
     assert bound >= 1
-
-
-@settings(deadline=None)
-@given(exponent=EXPONENT)
-def test_exp_above_is_a_tight_upper_bound(exponent, exp_bracket):
-    low, high = exp_bracket(exponent)
-    bound = exp_above(exponent)
-    assert high <= bound <= low * (1 + Fraction(1, 10**50))
 
 
 @settings(deadline=None)

@@ -51,7 +51,6 @@ REQUESTS: dict[str, dict[str, Any]] = {
     "gaussian": request(mechanism="gaussian", delta=1e-5),
     "rqm": request(mechanism="rqm"),
     "units": request(unit_column="user", max_records_per_unit=2, id_column="id"),
-    "composed": request(unit_column="user", max_records_per_unit=40, delta=1e-3, mechanism="rr"),
     "units around a center": request(unit_column="user", max_records_per_unit=1, center_column="guess"),
 }
 

@@ -412,6 +412,9 @@ def test_a_delta_has_to_be_accepted_where_it_is_applied(job: Any, invoke: Any, o
         outcome = invoke(job("apply", delta=delta))
         assert outcome.code == 2
         assert "Give --delta 1e-06 to accept that" in outcome.error
+    for delta in ("nan", "7", "-3"):
+        outcome = invoke(job("apply", delta=delta))
+        assert (outcome.code, "--delta must be above 0 and below 1" in outcome.error) == (2, True)
     invoke(job("apply", delta=1e-6)).ok()
     assert json.loads((outputs / "released" / "release.json").read_text())["delta"] == 1e-6
 

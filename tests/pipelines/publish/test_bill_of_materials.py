@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from labeldp.pipelines.publish.bill_of_materials import LOCKED, bill_statement, bill_text, locked_text, statement
+from labeldp.pipelines.publish.locked_versions import LOCKED, bill_statement, statement
 
-ROOT = Path(__file__).resolve().parents[3]
-BILL, LOCK = (ROOT / name for name in ("sbom.cdx.json", "requirements.lock"))
+from docs.bill_of_materials import BILL, LOCK, ROOT, bill_text, locked_text
+
 RENEW = "run `make sbom`, and commit what it writes"
 
 
@@ -60,6 +60,7 @@ def test_the_bill_depends_on_the_lock_alone() -> None:
     assert properties["labeldp:requirements.lock:sha256"] == hashlib.sha256(LOCK.read_bytes()).hexdigest(), RENEW
     assert re.findall(r"[a-z+]+://[^\"]*", text) == ["http://cyclonedx.org/schema/bom-1.6.schema.json"]
     assert not re.search(r"\"/|file:|\d{4}-\d\d-\d\dT|urn:uuid", text)
+    assert bill_text(document, LOCK.read_bytes()) == text, RENEW
 
 
 def test_what_the_package_has_of_it() -> None:

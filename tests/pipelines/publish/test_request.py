@@ -18,7 +18,7 @@ REQUEST = Request(
     (RequestedLabel("y", Budget(0.1, 1e-6, 0.01), None, "squared"), RequestedLabel("z", Budget(0.2), "id", "absolute")),
     ("y", "z", "id"), "/out/released", "released", "parquet", (("month", True), ("country", False)),
     {"format": "delta", "name": "log", "id": "7", "snapshot": "3", "schema": "0"}, "a=b",
-    "given schema", False, UnitBound("user", 3, 1e-7), Caps(1.0, 0.0, Window.parse("30d")), "/out/ledger.jsonl",
+    "given schema", False, UnitBound("user", 3), Caps(1.0, 0.0, Window.parse("30d")), "/out/ledger.jsonl",
     NoiseKeyFile("/key", group=True), True,
 )  # fmt: skip
 PLAIN = dataclasses.replace(REQUEST, unit=None, caps=Caps(), table=None, where=None, validation=None, partitions=())

@@ -201,53 +201,6 @@ def test_rows_of_shards(released: Any, remove: Any, audit: Any, tmp_path: Path, 
     assert audit(tmp_path / "reduced") == "PASS"
 
 
-def test_rows_of_input_files(
-    released: Any, remove: Any, audit: Any, logs: Path, tmp_path: Path, shard_paths: Any
-) -> None:
-    sources = tmp_path / "sources.csv"
-    sources.write_text(f"{logs}/log-1.csv,2000\n{logs}/log-0.csv,1000\n")
-    lines = [f"{logs}/log-0.csv,4", f"{logs}/log-0.csv,999", f"{logs}/log-1.csv,0", f"{logs}/log-1.csv,1999"]
-    remove(released("csv"), lines, "rows", f"--sources={sources}").ok()
-    kept = [name for path in shard_paths(tmp_path / "reduced") for name in pq.read_table(path)["name"].to_pylist()]
-    left_out = {place for place in range(1000) if place % 100 == 3}
-    assert kept == names(place for place in range(RECORDS) if place not in {4, 999, 1000, 2999} | left_out)
-    assert audit(tmp_path / "reduced") == "PASS"
-    outcome = remove(released("csv"), [f"{logs}/log-0.csv,103"], "rows", f"--sources={sources}", output="other")
-    assert outcome.code == 1
-    assert "1 of 1 names are of no record" in outcome.error
-
-
-@pytest.mark.parametrize(
-    ("rows", "said"),
-    [
-        ("log-0.csv,1000", "these files have 990 records, but the release counted 2990: name all files"),
-        ("log-0.csv,1000\nlog-1.csv,1999", "2989 records, but the release counted 2990"),
-        ("log-1.csv,2000", "--sources lacks 1 of the files that dead letters name"),
-        ("log-0.csv,1000\nlog-0.csv,1000", "these files have 990 records"),
-        ("log-0.csv,1000\nlog-0.csv,1001", "a file is named twice: line 2"),
-    ],
-)
-def test_wrong_rows_of_input_files(
-    released: Any, remove: Any, logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: str, said: str
-) -> None:
-    monkeypatch.chdir(logs)
-    (tmp_path / "sources.csv").write_text(f"{rows}\n")
-    outcome = remove(released("csv"), ["log-0.csv,4"], "rows", f"--sources={tmp_path}/sources.csv")
-    assert outcome.code == 2
-    assert said in outcome.error
-    assert not (tmp_path / "reduced").exists()
-
-
-def test_rows_of_input_files_are_not_known_after_a_removal(
-    released: Any, remove: Any, logs: Path, tmp_path: Path
-) -> None:
-    remove(released("csv"), ["part-00000-of-00002.parquet,0"], "rows").ok()
-    (tmp_path / "sources.csv").write_text(f"{logs}/log-0.csv,1000\n{logs}/log-1.csv,2000\n")
-    flags = f"--sources={tmp_path}/sources.csv"
-    outcome = remove(tmp_path / "reduced", [f"{logs}/log-0.csv,4"], "rows", flags, output="again")
-    assert (outcome.code, "because records were removed before" in outcome.error) == (2, True)
-
-
 @pytest.mark.parametrize(
     ("name", "lines", "flag", "code", "said"),
     [
@@ -258,9 +211,9 @@ def test_rows_of_input_files_are_not_known_after_a_removal(
         ("parquet", names(range(RECORDS)), "ids", 1, "all records of"),
         ("parquet", ["1"], "units", 2, "has no privacy units: name --ids or --rows"),
         ("parquet", ["part-00000-of-00003.parquet,1000"], "rows", 2, "1 of the lines name no row of the shards"),
-        ("parquet", ["part-00000-of-00003.parquet"], "rows", 2, "1 of the lines are not FILE,ROW"),
+        ("parquet", ["part-00000-of-00003.parquet"], "rows", 2, "1 of the lines are not SHARD,ROW"),
         ("parquet", ["part-00000-of-00003.parquet,-1"], "rows", 2, "a number from 0 on: line 1"),
-        ("csv", ["/log/log-0.csv,7"], "rows", 2, "does not state the rows of its input files"),
+        ("csv", ["/log/log-0.csv,7"], "rows", 2, "1 of the lines name no row of the shards"),
         ("csv", ["user 1"], "ids", 2, "the records of this release have no ids, only files and rows: name --rows"),
         ("cells", ["7", "07", "seven"], "ids", 2, "2 of the lines are not integers in their plain form"),
         ("cells", ["7", "07", "seven"], "ids", 2, "lines 2, 3"),
@@ -297,7 +250,6 @@ def test_files_of_windows_and_editors(released: Any, remove: Any, tmp_path: Path
     [
         ([], "none of --ids, --units and --rows is given"),
         (["--ids=ids", "--rows=rows"], "more than one of"),
-        (["--ids=ids", "--sources=s"], "--sources needs --rows"),
         (["--ids=absent"], "--ids absent cannot be read"),
         (["--ids=ids", "--removed_on=31.1.2026"], "--removed_on 31.1.2026 is no date: write YYYY-MM-DD"),
         (["--ids=ids", "--removed_on=2026-02-30"], "is no date"),
@@ -501,9 +453,6 @@ def test_shards_in_folders(
     kept = pq.read_table(tmp_path / "again" / "data" / place)["name"].to_pylist()
     assert kept == names(range(3, 1500))
     assert audit(tmp_path / "again") == "PASS"
-    (tmp_path / "sources").write_text(f"{tmp_path}/log/month=0/log.parquet,1500\n")
-    outcome = remove(tmp_path / "released", ["a,0"], "rows", f"--sources={tmp_path}/sources", output="other")
-    assert "because its shards are divided by columns" in outcome.error
 
 
 def test_a_removal_is_signed_anew(released: Any, remove: Any, invoke: Any, tmp_path: Path, signing_key: Path) -> None:

@@ -116,7 +116,6 @@ CHANGES: dict[str, list[Change]] = {
             {"histogram": PART, "digest": PART},
             given={"mechanism": "gaussian", "delta": 1e-5},
         ),
-        Change({"delta": 1e-6}, {"moments": DESIGN, "cells": DESIGN}, ("cells",), UNIT),
     ],
     "prior_epsilon": [Change({"prior_epsilon": 0.25}, {}, NUMBERS)],
     "ledger": [Change({"ledger": "other.jsonl"}, OUTPUT)],
