@@ -7,10 +7,11 @@ import re
 import sys
 import textwrap
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..errors import UsageError, did_you_mean
+from ..errors import FieldNames, UsageError, as_flag, did_you_mean
+from ..spec.fields import Fields, declared, flag_name, kinds_of
 from ..spec.written_files import check_written
 from .arguments import ArgumentParser
 
@@ -69,6 +70,26 @@ class Switch(argparse.Action):
 
     def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: str | None = None):
         setattr(namespace, self.dest, not str(option_string).startswith("--no_"))
+
+
+def field_flags(add: Add, *names: str, **changed: Any) -> None:
+    """Adds the flags of fields of a release, as `spec.fields` declares them; `changed` are settings of this command."""
+    for name in names:
+        each, kinds = declared(Fields)[name], kinds_of(Fields)[name]
+        settings = {
+            "help": FieldNames(each.metadata["help"]).said(as_flag),
+            "default": None if each.default is MISSING else each.default,
+            "writes": each.metadata["writes"],
+        }
+        if bool in kinds:
+            settings["action"] = Switch
+        else:
+            settings["metavar"] = each.metadata["metavar"]
+            settings["type"] = next((kind for kind in (int, float) if kind in kinds and str not in kinds), None)
+            settings["choices"] = each.metadata["choices"] or None
+        if flag_name(name) != name:
+            settings["dest"] = name
+        add(f"--{flag_name(name)}", **{**settings, **changed})
 
 
 class CommandParser(ArgumentParser):

@@ -399,11 +399,11 @@ def _mechanism(fields: Fields, fitted: MechanismFile | None, unit: UnitBound | N
         raise FieldError.at("loss", error) from None
     if fitted is not None:
         return MechanismChoice(fitted.name, loss, {"loss": loss}, fitted)
-    if fields.purpose is not None and fields.mechanism is not None:
+    if fields.for_ is not None and fields.mechanism is not None:
         raise FieldError("{for} chooses the mechanism: give {for} or {mechanism}")
     if classes:
         return _class_mechanism(fields, unit)
-    name = fields.mechanism or default_mechanism(fields.purpose, loss)
+    name = fields.mechanism or default_mechanism(fields.for_, loss)
     delta = fields.delta
     pure = name == AUTO or (name in MECHANISMS and not takes_delta(name))
     if delta is not None and pure and unit is None:
@@ -435,7 +435,7 @@ def _class_mechanism(fields: Fields, unit: UnitBound | None) -> MechanismChoice:
     """Mechanism of classes: randomized response over all of them for models, over the likeliest for single labels."""
     name = fields.mechanism
     if name in (None, AUTO):
-        name = RRTopK.name if fields.purpose == "labels" else RandomizedResponse.name
+        name = RRTopK.name if fields.for_ == "labels" else RandomizedResponse.name
     if name not in CLASS_MECHANISMS:
         raise FieldError(
             "{mechanism} {name} is for labels that are numbers; classes take {known}",

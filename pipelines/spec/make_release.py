@@ -397,7 +397,7 @@ def _classes_of(fields: Fields, name: str, names: Sequence[str]) -> dict[str, An
 
 def _planned_mechanism(fields: Fields) -> Mechanism:
     """The mechanism whose errors decide the split; of auto, the first candidate for models."""
-    name = fields.mechanism or default_mechanism(fields.purpose, fields.loss or DEFAULT_LOSS)
+    name = fields.mechanism or default_mechanism(fields.for_, fields.loss or DEFAULT_LOSS)
     if name != AUTO:
         # One with parameters that it must be given is not compared by its own errors.
         with contextlib.suppress(TypeError, ValueError):

@@ -638,7 +638,7 @@ def test_conventions_of_scikit_learn(privatizer: Any) -> None:
     with pytest.raises(NotFittedError):
         base.clone(made).debias(LABELS)
     assert made.set_params(epsilon=3).get_params()["epsilon"] == 3
-    with pytest.raises(ValueError, match="no parameter 'epsilom'; it has: epsilon, label_min"):
+    with pytest.raises(ValueError, match="no parameter 'epsilom'; it has: label, epsilon, label_min"):
         made.set_params(epsilom=1)
     assert issubclass(NotFittedError, (ValueError, AttributeError))
 

@@ -85,7 +85,7 @@ def test_parameters_are_the_fields_of_the_command(files: Any) -> None:
     )  # fmt: skip
     fields = made._fields
     assert (fields.mechanism_parameters, fields.center_features) == ({"bias": 0.25}, ("a", "b"))
-    assert (fields.num_shards, fields.prior_epsilon, fields.purpose, fields.label_min) == (7, None, None, "0")
+    assert (fields.num_shards, fields.prior_epsilon, fields.for_, fields.label_min) == (7, None, None, "0")
 
 
 @pytest.mark.parametrize(

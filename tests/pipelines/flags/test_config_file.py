@@ -131,7 +131,7 @@ def test_values_as_people_write_them(write: Any) -> None:
     )
     found = parsed("privatize", "--config", write(text))
 
-    assert found["purpose"] == "models"
+    assert found["for_"] == "models"
     assert found["center_features"] == "f,g"
     # YAML itself reads 1e-5 as text, and no as false.
     assert found["max_unusable_fraction"] == 1e-5

@@ -39,7 +39,7 @@ BASES: dict[str, dict[str, Any]] = {
     "column": {**GRID, "mechanism": "rr", "center_column": "p"},
     "cells": {**GRID, "mechanism": AUTO, "center": "cells", "center_features": "f,g"},
     "classes": {
-        "label": "grade", "label_classes": "low,mid,high", "epsilon": 2.0, "id_column": "id", "purpose": "models",
+        "label": "grade", "label_classes": "low,mid,high", "epsilon": 2.0, "id_column": "id", "for_": "models",
         "center_features": "f,g",
     },
 }  # fmt: skip
@@ -127,7 +127,7 @@ CHANGES: dict[str, list[Change]] = {
     "noise_key_mode": [Change({"noise_key_mode": "group"}, KEY)],
     "unit_column": [Change(UNIT, bases=ALL), Change({"unit_column": "person"}, bases=ALL, given=UNIT)],
     "max_records_per_unit": [Change({"max_records_per_unit": 3}, bases=ALL, given=UNIT)],
-    "purpose": [Change({"purpose": "labels"}, given={"mechanism": None, "purpose": "models"})],
+    "for_": [Change({"for_": "labels"}, given={"mechanism": None, "for_": "models"})],
     "mechanism": [Change({"mechanism": "laplace"}, {"histogram": PART, "digest": PART}, ("numbers", "column"))],
     "mechanism_parameters": [
         Change(

@@ -28,7 +28,7 @@ def test_flags_that_are_not_given_are_fields_that_are_not_given() -> None:
     """The defaults of the parser are those of the fields, so that Python and YAML have the same."""
     parser = command_parser("privatize")
     given = {action.dest: action.default for action in parser.flags().values()}
-    assert Fields.of({**given, "label": "y"}) == Fields("y")
+    assert Fields.of({**given, "label": "y"}) == Fields(label="y")
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_flags_that_are_not_given_are_fields_that_are_not_given() -> None:
         ("csv_columns", ["a", "b,c"], ("a", "b,c")),
         ("csv_types", {"a": "string"}, {"a": "string"}),
         ("validate", True, True),
-        ("purpose", "labels", "labels"),
+        ("for_", "labels", "labels"),
     ],
 )
 def test_values_of_every_kind(name: str, value: Any, expected: Any) -> None:
@@ -73,7 +73,7 @@ def test_values_of_every_kind(name: str, value: Any, expected: Any) -> None:
         ("ledger", ["postgresql://me:secret@host/db"], "--ledger must be text"),
         ("input", ["a"], "--input must be text, not ['a']"),
         ("validate", "yes", "--validate must be true or false, not 'yes'"),
-        ("purpose", "model", "--for: unknown value 'model'; known: models, log_features, labels; did you mean models?"),
+        ("for_", "model", "--for: unknown value 'model'; known: models, log_features, labels; did you mean models?"),
         ("center", "linaer", "--center: unknown value 'linaer'; known: cells, linear, none; did you mean linear?"),
     ],
 )
@@ -90,10 +90,10 @@ def test_a_password_is_not_shown() -> None:
 
 
 def test_unknown_keywords_are_named() -> None:
-    for keyword in ("labels", "purpose", "help"):
+    for keyword in ("labels", "for", "help"):
         with pytest.raises(ValueError, match=f"^Release has no parameter '{keyword}': see labeldp privatize --help$"):
             Fields.of_keywords({"label": "y", keyword: "x"}, "Release")
-    assert Fields.of_keywords({"label": "y", "for_": "labels"}, "Release").purpose == "labels"
+    assert Fields.of_keywords({"label": "y", "for_": "labels"}, "Release").for_ == "labels"
     with pytest.raises(FieldError, match=r"^--label is missing$"):
         Fields.of_keywords({}, "Release")
 
