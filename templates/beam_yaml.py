@@ -46,7 +46,7 @@ from ..transforms.units.bounds_by_id import BoundUnitsById
 
 _ARGUMENTS = (
     "label", "id_column", "epsilon", "noise_key_file", "label_min", "label_max", "label_step", "label_values",
-    "label_classes", "other_class", "prior_epsilon", "delta", "mechanism", "mechanism_parameters", "loss", "rounding",
+    "label_classes", "other_class", "prior_epsilon", "delta", "mechanism", "loss", "rounding",
     "center_column", "center", "center_features", "unit_column", "max_records_per_unit",
 )  # fmt: skip
 _NEEDED = ("label", "id_column", "epsilon", "noise_key_file")

@@ -39,7 +39,7 @@ from ..spec.label_folders import MANIFEST_NAME
 from ..spec.make_release import make_release
 from ..spec.release import Release
 
-_OF_THE_COMMAND = ("output_table", "validate", "schema", "mechanism_file", "sign", "dry_run")
+_OF_THE_COMMAND = ("output_table", "validate", "mechanism_file", "sign", "dry_run")
 
 
 class PrivatizeFiles(beam.PTransform):

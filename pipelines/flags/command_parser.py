@@ -35,6 +35,10 @@ file that the flag names to be written, of `spec/written_files`.
 class _HelpFormatter(argparse.HelpFormatter):
     """Wraps texts, except those with line breaks of their own, such as an example to be copied."""
 
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        # An opposite has no value.
+        return re.sub(r"(--no_\w+) \[\w+\]", r"\1", super()._format_action_invocation(action))
+
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         if "\n" in text:
             return textwrap.indent(text, indent)
@@ -61,15 +65,21 @@ class Mode:
 
 
 class Switch(argparse.Action):
-    """A flag without a value, `--NAME`, and its opposite, `--no_NAME`. The default is None, for neither."""
+    """A flag `--NAME`, and its opposite, `--no_NAME`: true and false. The default is None, for neither.
+
+    With `nargs` "?", `--NAME` may have a value, which then is that of the flag.
+    """
 
     def __init__(self, option_strings: Sequence[str], dest: str, **settings: Any):
         """Adds the opposite."""
         negated = [f"--no_{name.removeprefix('--')}" for name in option_strings]
-        super().__init__([*option_strings, *negated], dest, nargs=0, **settings)
+        super().__init__([*option_strings, *negated], dest, **{"nargs": 0, **settings})
 
     def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: str | None = None):
-        setattr(namespace, self.dest, not str(option_string).startswith("--no_"))
+        on = not str(option_string).startswith("--no_")
+        if values and not on:
+            parser.error(f"{option_string} takes no value, not {values!r}")
+        setattr(namespace, self.dest, values if isinstance(values, str) else on)
 
 
 def field_flags(add: Add, *names: str, **changed: Any) -> None:
@@ -82,7 +92,8 @@ def field_flags(add: Add, *names: str, **changed: Any) -> None:
             "writes": each.metadata["writes"],
         }
         if bool in kinds:
-            settings["action"] = Switch
+            optional = {"nargs": "?", "metavar": each.metadata["metavar"]} if str in kinds else {}
+            settings |= {"action": Switch, **optional}
         else:
             settings["metavar"] = each.metadata["metavar"]
             settings["type"] = next((kind for kind in (int, float) if kind in kinds and str not in kinds), None)

@@ -82,7 +82,7 @@ def _arguments(name: str, action: argparse.Action, node: Any) -> list[str] | Non
     """The flag as on a command line; None for an empty value."""
     if node_kind(node) == "null":
         return None
-    if action.nargs == 0:
+    if action.nargs == 0 or (action.nargs == "?" and node_kind(node) == "bool"):
         return [f"--{name}" if _boolean(name, node) else f"--no_{name}"]
     if action.nargs == "+":
         items = node.value if node_kind(node) == "seq" else [node]

@@ -13,12 +13,12 @@ from .release_flags import dialect_flags
 _SET_BY_MECHANISM_FILE = (
     "label_min", "label_max", "label_step", "label_values", "label_classes", "other_class", "rounding", "epsilon",
     "prior_epsilon",
-    "mechanism", "for", "mechanism_parameters", "loss", "center_column", "center", "center_features",
+    "mechanism", "for", "loss", "center_column", "center", "center_features",
 )  # fmt: skip
 IF_EXISTS = ("fail", "verify")
 _NO_SHARDS = "is for privatize and apply; fit writes no shards"
 _FORMAT_OF_APPLY = (
-    f"format of the shards that apply will write, which --schema is checked for: {', '.join(OUTPUT_FORMATS)}; default: "
+    f"format of the shards that apply will write, which --validate is for: {', '.join(OUTPUT_FORMATS)}; default: "
     "that of the input, or parquet for csv"
 )
 _NOT_TAKEN = {
@@ -32,7 +32,6 @@ _NOT_TAKEN = {
         "partition_output": f"--partition_output {_NO_SHARDS}",
         "output_table": f"--output_table {_NO_SHARDS}",
         "sign": "--sign is for privatize and apply, which release records; fit writes one mechanism file",
-        "validate": "--validate requires --output, which fit does not take; use --schema to check the features",
     },
     "apply": {
         **{name: f"--{name} is set by the mechanism file; leave it out" for name in _SET_BY_MECHANISM_FILE},
@@ -171,7 +170,7 @@ def _mechanism_flags(parser: CommandParser) -> None:
         field_flags(add, "mechanism_file", needed=True)
     else:
         add = parser.flag_group("Mechanism", "The default is right for labels that models are trained on.")
-    field_flags(add, "for_", "mechanism", "mechanism_parameters", "loss")
+    field_flags(add, "for_", "mechanism", "loss")
 
 
 def _center_flags(parser: CommandParser) -> None:
@@ -191,9 +190,10 @@ def _output_flags(parser: CommandParser, command: str) -> None:
         parser.set_defaults(mechanism_file=None)
     if command == "fit":
         field_flags(add, "output_format", help=_FORMAT_OF_APPLY)
-        field_flags(add, "schema", help="TFDV schema that the features must match")
+        # Nothing is written that statistics could be of.
+        field_flags(add, "validate", action="store", nargs=None, help="TFDV schema that the features must match")
     else:
-        field_flags(add, "output_format", "num_shards", "partition_output", "compression", "validate", "schema", "sign")
+        field_flags(add, "output_format", "num_shards", "partition_output", "compression", "validate", "sign")
 
 
 def runner_group(parser: CommandParser) -> None:

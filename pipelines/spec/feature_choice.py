@@ -72,7 +72,7 @@ def makes_class_center(fields: Fields, column: LabelColumn) -> bool:
         return False
     if fields.center == "linear":
         raise FieldError("{center} linear is for labels that are numbers; that of classes is {center} cells")
-    if fields.mechanism not in (None, AUTO) or fields.for_ == "labels":
+    if fields.mechanism_name not in (None, AUTO) or fields.for_ == "labels":
         if asked:
             raise FieldError("{center} draws classes by itself: leave out {mechanism} and {for}")
         return False

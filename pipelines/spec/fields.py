@@ -66,6 +66,15 @@ MECHANISMS_BY_PURPOSE = {
 MECHANISMS = tuple(name for names in MECHANISMS_BY_PURPOSE.values() for name in names)
 MECHANISM_LIST = "; ".join(f"{purpose}: {', '.join(names)}" for purpose, names in MECHANISMS_BY_PURPOSE.items())
 """Text for the help of `--mechanism`."""
+
+
+class MechanismNames(tuple[str, ...]):
+    """Names of mechanisms, which contain NAME:PARAMETER=VALUE,... as well."""
+
+    def __contains__(self, text: object) -> bool:
+        return super().__contains__(str(text).partition(":")[0])
+
+
 STORE_FLAGS = "--s3_endpoint_url, --s3_region_name, ... for S3; --project, --no_auth, ... for Google Cloud Storage"
 """Flags of object stores, for the help."""
 
@@ -178,13 +187,9 @@ class LabelFields:
         "label is then as private as its label. Default: records without a label are left out",
     )  # fmt: skip
     mechanism: str | None = option(
-        None, "NAME",
-        "auto, the mechanism with the least error of a model that is trained on the labels; or a name. For "
-        f"{MECHANISM_LIST}; default auto", choices=(AUTO, *MECHANISMS),
-    )  # fmt: skip
-    mechanism_parameters: Pairs | None = option(
-        None, "NAME=VALUE,...", "parameters of the mechanism, for example bias=0.2",
-        memory='parameters of the mechanism, such as {{"bias": 0.2}}',
+        None, "NAME[:PARAMETER=VALUE,...]",
+        "auto, the mechanism with the least error of a model that is trained on the labels; or a name, with parameters "
+        f"as in bias_limited:bias=0.2. For {MECHANISM_LIST}; default auto", choices=MechanismNames((AUTO, *MECHANISMS)),
     )  # fmt: skip
     for_: str | None = option(
         None, "PURPOSE",
@@ -353,8 +358,11 @@ class Fields(LabelFields):
         COMPRESSIONS[0], "HOW", f"compression of the shards: {', '.join(COMPRESSIONS)}; default none",
         choices=COMPRESSIONS,
     )  # fmt: skip
-    validate: bool | None = option(None, None, "validate, and release TFDV statistics and a schema in validation/")
-    schema: str | None = option(None, "FILE", "TFDV schema that the features must match; implies {validate}")
+    validate: bool | str | None = option(
+        None, "FILE",
+        "validate, and release TFDV statistics and a schema in validation/; with FILE, features must match this TFDV "
+        "schema",
+    )  # fmt: skip
     dry_run: bool | None = option(None, None, "say what the job would do, and what it would charge; reads no label")
 
     @classmethod
@@ -382,6 +390,11 @@ class Fields(LabelFields):
         if missing is not None and missing not in found:
             raise FieldError(f"{{{flag_name(missing)}}} is missing")
         return cls(**found)
+
+    @property
+    def mechanism_name(self) -> str | None:
+        """Name of the mechanism, without its parameters."""
+        return None if self.mechanism is None else self.mechanism.partition(":")[0]
 
     @property
     def classes(self) -> dict[str, Any]:
@@ -418,6 +431,8 @@ def _typed(name: str, value: Any, kinds: tuple[Any, ...]) -> Any:
         classes = _class_texts(value, kinds)
         if classes is not None:
             return classes
+    elif bool in kinds and isinstance(value, bool):
+        return value
     elif str in kinds:
         if name == "missing_label" and _class_text(value) is not None:
             return _class_text(value)
@@ -427,8 +442,7 @@ def _typed(name: str, value: Any, kinds: tuple[Any, ...]) -> Any:
             # The text of a float is the shortest decimal that it is read from.
             return str(value)
     elif isinstance(value, bool) or bool in kinds:
-        if bool in kinds and isinstance(value, bool):
-            return value
+        pass
     elif int in kinds and isinstance(value, numbers.Integral):
         return int(value)
     elif float in kinds and isinstance(value, numbers.Real):
@@ -447,6 +461,8 @@ def _typed(name: str, value: Any, kinds: tuple[Any, ...]) -> Any:
             wanted = "a file, or a list of texts, integers or booleans"
     elif Mapping in kinds:
         wanted = "text, or a mapping"
+    if bool in kinds and str in kinds:
+        wanted = "true, false or a file"
     if name in _SECRET:
         raise FieldError(f"{{{name}}} must be {{wanted}}", wanted=wanted)
     raise FieldError(f"{{{flag_name(name)}}} must be {{wanted}}, not {{value}}", wanted=wanted, value=_quoted(value))

@@ -20,7 +20,6 @@ NOT_OFFERED = {
     "result_json",
     "wait_until_finish",
     "validate",
-    "schema",
     "sign",
 }
 

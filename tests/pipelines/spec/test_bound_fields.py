@@ -128,13 +128,13 @@ CHANGES: dict[str, list[Change]] = {
     "unit_column": [Change(UNIT, bases=ALL), Change({"unit_column": "person"}, bases=ALL, given=UNIT)],
     "max_records_per_unit": [Change({"max_records_per_unit": 3}, bases=ALL, given=UNIT)],
     "for_": [Change({"for_": "labels"}, given={"mechanism": None, "for_": "models"})],
-    "mechanism": [Change({"mechanism": "laplace"}, {"histogram": PART, "digest": PART}, ("numbers", "column"))],
-    "mechanism_parameters": [
+    "mechanism": [
+        Change({"mechanism": "laplace"}, {"histogram": PART, "digest": PART}, ("numbers", "column")),
         Change(
-            {"mechanism_parameters": "bias=0.3"},
+            {"mechanism": "bias_limited:bias=0.3"},
             {"histogram": PART, "digest": PART},
-            given={"mechanism": "bias_limited", "mechanism_parameters": "bias=0.2"},
-        )
+            given={"mechanism": "bias_limited:bias=0.2"},
+        ),
     ],
     "loss": [Change({"loss": "absolute"}, {"histogram": PART, "digest": PART}, given={"mechanism": "rr_on_bins"})],
     "mechanism_file": [],
@@ -158,7 +158,6 @@ CHANGES: dict[str, list[Change]] = {
     "partition_output": [],
     "compression": [Change({"compression": "gzip"}, OUTPUT)],
     "validate": [],
-    "schema": [],
     "dry_run": [Change({"dry_run": True}, OUTPUT)],
 }
 WITHOUT_RUN = {
@@ -168,7 +167,6 @@ WITHOUT_RUN = {
     "sign": OUTPUT,
     "partition_output": OUTPUT,
     "validate": OUTPUT,
-    "schema": OUTPUT,
 }
 """Reasons of fields that need a table, a key or a package."""
 
