@@ -151,8 +151,9 @@ class LabelPrivatizer(LabelFields, _Fitted):
       classes_: Classes, whose places are the labels of the mechanism; None for numbers.
     """
 
-    label: str = renewed("label", "label")
-    epsilon: float = renewed("epsilon")
+    # Narrower than in a request: one label, and always a budget.
+    label: str = renewed("label", "label")  # type: ignore[assignment]
+    epsilon: float = renewed("epsilon")  # type: ignore[assignment]
     mechanism: str | None = renewed("mechanism", AUTO)
     loss: str | None = renewed("loss", DEFAULT_LOSS)
     source: str | None = option(

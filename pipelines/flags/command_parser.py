@@ -70,10 +70,10 @@ class Switch(argparse.Action):
     With `nargs` "?", `--NAME` may have a value, which then is that of the flag.
     """
 
-    def __init__(self, option_strings: Sequence[str], dest: str, **settings: Any):
+    def __init__(self, option_strings: Sequence[str], dest: str, nargs: int | str = 0, **settings: Any):
         """Adds the opposite."""
         negated = [f"--no_{name.removeprefix('--')}" for name in option_strings]
-        super().__init__([*option_strings, *negated], dest, **{"nargs": 0, **settings})
+        super().__init__([*option_strings, *negated], dest, nargs, **settings)
 
     def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: str | None = None):
         on = not str(option_string).startswith("--no_")

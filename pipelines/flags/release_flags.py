@@ -12,9 +12,7 @@ SHELLS = ("bash", "zsh")
 
 def dialect_flags(add: Add) -> None:
     """Adds the flags of the CSV dialect to the group of the input."""
-    field_flags(
-        add, "csv_delimiter", "csv_encoding", "csv_decimal", "csv_thousands", "csv_columns", "csv_newlines_in_values"
-    )
+    field_flags(add, "csv_dialect", nargs="+", action="extend")
 
 
 def init_flags(parser: CommandParser) -> None:

@@ -28,9 +28,8 @@ from .written_files import FOLDER, LEDGER
 
 INPUT_FORMATS = ("tfrecord", "parquet", "csv", "orc")
 CSV_TYPES = ("int64", "uint64", "float64", "string", "date", "timestamp")
-DEFAULT_DELIMITER = ","
-DEFAULT_ENCODING = "utf-8"
-DEFAULT_DECIMAL = "."
+DIALECT = ("delimiter", "encoding", "decimal", "thousands", "columns", "newlines")
+"""Settings of `--csv_dialect`."""
 PARTITIONS = ("hive", "none")
 """Treatment of folders named KEY=VALUE: columns of the records below them, or not."""
 MISSING_COLUMNS = ("error", "null")
@@ -291,26 +290,14 @@ class Fields(LabelFields):
     csv_types: Pairs | None = option(
         None, "NAME=TYPE,...", f"column types, where CSV inference fails: {', '.join(CSV_TYPES)}"
     )
-    csv_delimiter: str = option(
-        DEFAULT_DELIMITER,
-        "CHARACTER",
-        f"character between the fields of CSV, such as ';' or '\\t'; default '{DEFAULT_DELIMITER}'",
-    )
-    csv_encoding: str = option(
-        DEFAULT_ENCODING, "NAME", f"encoding of CSV, such as latin-1, cp1252 or utf-16; default {DEFAULT_ENCODING}"
-    )
-    csv_decimal: str = option(
-        DEFAULT_DECIMAL, "MARK", f"decimal mark of numbers in CSV, a point or a comma; default '{DEFAULT_DECIMAL}'"
-    )
-    csv_thousands: str | None = option(
-        None, "MARK", "mark of thousands in numbers of CSV, such as '.' or ','; default: none"
-    )
-    csv_columns: Names | None = option(
-        None, "NAME,...", "names of the columns of CSV without a header line, in their order"
-    )
-    csv_newlines_in_values: bool | None = option(
-        None, None, "take line breaks in quoted fields of CSV as part of them; default: they are an error"
-    )
+    csv_dialect: Names | Mapping[str, Any] | None = option(
+        None, "NAME=VALUE",
+        "how CSV is written: delimiter=';' or another character; encoding=latin-1 or another; decimal=, for the "
+        "decimal "
+        "mark, and thousands=. for that of thousands; columns=NAME,... of files without a header line; "
+        "newlines=true, if "
+        "quoted fields may have line breaks; default: delimiter=, encoding=utf-8 decimal=.",
+    )  # fmt: skip
     partitions: str = option(
         PARTITIONS[0], "HOW",
         "folders named KEY=VALUE in the paths of input files: hive makes columns of them, none ignores them; default "

@@ -78,18 +78,22 @@ CHANGES: dict[str, list[Change]] = {
         Change({"csv_types": "y=float64"}, bases=NUMBERS),
         Change({"csv_types": "grade=string"}, bases=CLASSES),
     ],
-    "csv_delimiter": [Change({"csv_delimiter": ";"}, given=SINGLE)],
-    "csv_encoding": [Change({"csv_encoding": "latin-1"}, bases=ALL)],
-    "csv_decimal": [Change({"csv_decimal": ","}, given={"input": "semicolons.csv", "csv_delimiter": ";"}, bases=ALL)],
-    "csv_thousands": [Change({"csv_thousands": "'"}, bases=ALL)],
-    "csv_columns": [
+    "csv_dialect": [
+        Change({"csv_dialect": "delimiter=;"}, given=SINGLE),
+        Change({"csv_dialect": "encoding=latin-1"}, bases=ALL),
         Change(
-            {"csv_columns": HEADER.replace("y,z,grade,k", "z,y,k,grade")},
-            given={"input": "bare.csv", "csv_columns": HEADER},
+            {"csv_dialect": ["delimiter=;", "decimal=,"]},
+            given={"input": "semicolons.csv", "csv_dialect": "delimiter=;"},
             bases=ALL,
-        )
+        ),
+        Change({"csv_dialect": "thousands='"}, bases=ALL),
+        Change(
+            {"csv_dialect": f"columns={HEADER.replace('y,z,grade,k', 'z,y,k,grade')}"},
+            given={"input": "bare.csv", "csv_dialect": f"columns={HEADER}"},
+            bases=ALL,
+        ),
+        Change({"csv_dialect": "newlines=true"}, bases=ALL),
     ],
-    "csv_newlines_in_values": [Change({"csv_newlines_in_values": True}, bases=ALL)],
     "partitions": [Change({"partitions": "none"}, PUBLIC)],
     "missing_columns": [
         Change({"missing_columns": "null"}, PUBLIC, given={"input": "log.parquet", "input_format": "parquet"})
