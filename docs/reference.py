@@ -12,6 +12,8 @@ FOLDERS = ("labeldp", "mechanisms", "transforms", "pipelines", "templates", "ben
 PROGRAMS = ("benchmarks", "benchmarks/baselines", "templates/flink", "templates/spark", "templates/dataflow")
 MODULES = "reference/modules.md"
 """Page that lists all modules."""
+FIELDS = "reference/fields.md"
+"""Page of the fields of a release, and of who takes them."""
 
 
 def packages() -> dict[str, list[Path]]:
@@ -58,13 +60,39 @@ def module_tables() -> str:
     return "\n\n".join(parts)
 
 
+def field_table() -> str:
+    """The table of all fields of a release, of their declarations.
+
+    Returns:
+      Markdown: a row for each field, with the commands and classes that take it.
+    """
+    import inspect
+
+    import labeldp
+    from labeldp.pipelines.cli.commands import command_parser
+    from labeldp.pipelines.errors import FieldNames, as_flag
+    from labeldp.pipelines.spec.fields import Fields, declared, flag_name
+    from labeldp.templates.beam_yaml import LabelDP
+
+    commands = {name: command_parser(name).flags() for name in ("privatize", "fit", "apply")}
+    classes = (labeldp.LabelPrivatizer, labeldp.PrivatizeFiles, LabelDP)
+    rows = ["| flag | what it says | taken by |", "|---|---|---|"]
+    for name, each in declared(Fields).items():
+        text = FieldNames(each.metadata["help"]).said(as_flag).replace("|", "\\|")
+        takers = [command for command, flags in commands.items() if flag_name(name) in flags]
+        takers += [f"`{each.__name__}`" for each in classes if name in inspect.signature(each).parameters]
+        rows.append(f"| `--{flag_name(name)}` | {text} | {', '.join(takers)} |")
+    return "\n".join(rows)
+
+
 def reference_pages() -> dict[str, str]:
     """The pages of the API reference.
 
     Returns:
       Path of the page, relative to the docs, to its Markdown.
     """
-    pages = {MODULES: f"# Modules\n\n{module_tables()}\n"}
+    about = "A flag of a command is a keyword of the same name in Python and Beam YAML, `for_` for `--for`."
+    pages = {MODULES: f"# Modules\n\n{module_tables()}\n", FIELDS: f"# Fields\n\n{about}\n\n{field_table()}\n"}
     for folder, modules in packages().items():
         if folder in PROGRAMS:
             continue
@@ -89,12 +117,12 @@ def on_config(config: Any) -> Any:
     """
     groups: dict[str, list[dict[str, str]]] = {}
     for page in reference_pages():
-        if page == MODULES:
+        if page in (MODULES, FIELDS):
             continue
         name = page.removeprefix("reference/").removesuffix(".md")
         # The root of the package has a group of its own.
         groups.setdefault(name.removeprefix("labeldp.").split(".")[0], []).append({name.removeprefix("labeldp."): page})
-    first = [{"Overview": "reference/index.md"}, {"Modules": MODULES}]
+    first = [{"Overview": "reference/index.md"}, {"Modules": MODULES}, {"Fields": FIELDS}]
     config.nav.append({"API reference": [*first, *({top: pages} for top, pages in groups.items())]})
     return config
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -18,7 +19,7 @@ from ..pipelines.flags.job_flags import privatize_flags
 # A template has its own form for parameters.
 # The launcher submits the job and returns: validation needs passes that it would have to wait for.
 _NOT_OFFERED = (
-    "help", "config", "dry_run", "if_exists", "result_json", "wait_until_finish", "validate", "schema", "sign",
+    "help", "config", "dry_run", "if_exists", "result_json", "wait_until_finish", "validate", "sign",
 )  # fmt: skip
 # On Dataflow, files are objects in Cloud Storage. The kind selects the input field in the console.
 _KINDS = {
@@ -38,12 +39,18 @@ def arguments(argv: Sequence[str]) -> list[str]:
       argv: Arguments of the form --NAME=VALUE, also for flags without a value.
 
     Returns:
-      The flags; a flag without a value is kept if its VALUE was true.
+      The flags; a flag without a value is kept if its VALUE was true, and VALUES of a flag with several are divided as
+      a shell does.
     """
     flags = _parser().flags()
     switches = {f"--{name}=": f"--{name}" for name, action in flags.items() if action.nargs == 0}
+    several = {f"--{name}=" for name, action in flags.items() if action.nargs == "+"}
     found = []
     for argument in argv:
+        prefix, value = f"{argument.partition('=')[0]}=", argument.partition("=")[2]
+        if prefix in several:
+            found += [f"{prefix}{each}" for each in shlex.split(value)]
+            continue
         switch = next((flag for prefix, flag in switches.items() if argument.startswith(prefix)), None)
         if switch is None:
             found.append(argument)

@@ -233,13 +233,15 @@ def invoke(home: Path, loggers_restored: Any) -> Invoke:
 
 
 def command_line(command: str, flags: Mapping[str, Any]) -> list[str]:
-    """Arguments of `labeldp`. A flag of None is left out.
+    """Arguments of `labeldp`. A flag of None is left out, one of a list repeated.
 
     Unless flags say what labels are for, they are to have the least error of their own, without the passes of a center.
     """
     asked = {"mechanism", "for", "loss", "center", "center_column"} & flags.keys()
     purpose = {} if asked or command not in ("privatize", "fit") else {"for": "labels"}
-    return [command, *(f"--{name}={value}" for name, value in {**flags, **purpose}.items() if value is not None)]
+    given = {**flags, **purpose}.items()
+    listed = [(name, value if isinstance(value, list) else [value]) for name, value in given if value is not None]
+    return [command, *(f"--{name}={each}" for name, values in listed for each in values)]
 
 
 @pytest.fixture(scope="session")

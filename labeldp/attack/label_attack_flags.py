@@ -11,8 +11,8 @@ _ONLY_BLACK_BOX = ("sampler", "draws", "confidence")
 _NOT_TAKEN = ("rounding", "max_unusable_fraction")
 # Flags of the input files and of the label that describe --truth as well.
 _OF_TRUTH = (
-    "input_format", "csv_types", "csv_delimiter", "csv_encoding", "csv_decimal", "csv_thousands", "csv_columns",
-    "csv_newlines_in_values", "partitions", "missing_columns", "where", "id_column", "label", "most_records",
+    "input_format", "csv_types", "csv_dialect", "partitions", "missing_columns", "where", "id_column",
+    "label", "most_records",
 )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from ..mechanisms.registry import default_rounding, mechanism_named
 from ..pipelines.cli.exit_codes import run_command
 from ..pipelines.errors import UsageError
 from ..pipelines.spec.machine import check_file
-from ..pipelines.spec.mechanism_spec import read_parameters
+from ..pipelines.spec.mechanism_spec import mechanism_parameters
 from ..pipelines.spec.written_files import NEW, write_file
 from .study_commands import load_prior
 
@@ -26,9 +26,10 @@ def run(args: argparse.Namespace) -> int:
 
 def _solve(args: argparse.Namespace) -> str:
     """Solves and writes the file; gives the line of facts."""
-    epsilon, name, loss, output = args.epsilon, args.mechanism, args.loss, args.output
+    epsilon, loss, output = args.epsilon, args.loss, args.output
+    name = args.mechanism.partition(":")[0]
     try:
-        mechanism = mechanism_named(name, loss=loss, **read_parameters(args.mechanism_parameters, args.delta))
+        mechanism = mechanism_named(name, loss=loss, **mechanism_parameters(args.mechanism, args.delta))
     except ValueError as error:
         raise UsageError(f"--mechanism: {error}") from None
     try:

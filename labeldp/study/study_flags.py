@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from ..pipelines.flags.command_parser import Add, CommandParser
 from ..pipelines.flags.job_flags import budget_record_flags, input_flags, label_flags, runner_group
-from ..pipelines.spec.fields import CENTERS, DEFAULT_LOSS, LOSSES, MECHANISM_LIST, MECHANISMS, MODELS, NO_CENTER
+from ..pipelines.spec.fields import (
+    CENTERS,
+    DEFAULT_LOSS,
+    LOSSES,
+    MECHANISM_LIST,
+    MECHANISMS,
+    MODELS,
+    NO_CENTER,
+    MechanismNames,
+)
 from ..pipelines.spec.machine import available_cpus
 from ..pipelines.spec.written_files import CSV_TABLE, FOLDER, NEW, TABLE
 
@@ -36,9 +45,8 @@ def solve_flags(parser: CommandParser) -> None:
     add("--epsilon", type=float, metavar="E", help="epsilon of the labels", needed=True)
     add("--delta", type=float, metavar="D", help=_DELTA_HELP)
     add = parser.flag_group("Mechanism")
-    add("--mechanism", choices=MECHANISMS, default="rr_on_bins", metavar="NAME",
-        help=f"default rr_on_bins. For {MECHANISM_LIST}")  # fmt: skip
-    add("--mechanism_parameters", metavar="NAME=VALUE,...", help="parameters of the mechanism, as in bias=0.2")
+    add("--mechanism", choices=MechanismNames(MECHANISMS), default="rr_on_bins", metavar="NAME",
+        help=f"{SPEC_HELP}; default rr_on_bins. For {MECHANISM_LIST}")  # fmt: skip
     add("--loss", choices=LOSSES, default=DEFAULT_LOSS, metavar="LOSS", help=_loss_help("loss to minimize"))
     add = parser.flag_group("Output")
     add("--output", metavar="FILE", writes=NEW, help="the mechanism file to write; must be new", needed=True)

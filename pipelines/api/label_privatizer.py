@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import importlib
-import inspect
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -37,7 +36,7 @@ from ..errors import FieldError, FieldNames, as_parameter
 from ..ledger.ledger import LEDGER_NAME, Ledger, is_database, without_password
 from ..publish.manifest import released_facts
 from ..publish.protocol import Charge, charged, release_entries
-from ..spec.fields import DEFAULT_LOSS, Fields
+from ..spec.fields import DEFAULT_LOSS, Fields, LabelFields, arguments_text, declared, option, renewed
 from ..spec.label import make_label, read_caps, read_unusable_fraction, request_in_memory
 from ..spec.mechanism_file import MechanismFile
 from ..spec.target_checks import check_scheme, create_key, noise_key_file, path_of
@@ -86,7 +85,27 @@ class _Release:
     features: int | None = None
 
 
-class LabelPrivatizer:
+class _Fitted:
+    """What a fitted privatizer has; no parameters."""
+
+    randomizer_: Randomizer
+    certificate_: Certificate
+    prior_: Prior
+    budget_: BudgetSplit
+    certified_epsilon_: float
+    verdict_: Verdict
+    warnings_: list[Warn]
+    records_: int
+    source_: str
+    labels_: np.ndarray
+    center_: np.ndarray | None
+    center_name_: str | None
+    classes_: LabelClasses | None
+    _release: _Release
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class LabelPrivatizer(LabelFields, _Fitted):
     """Replaces labels by draws from an optimal label-DP randomizer, in memory and without Beam.
 
     It follows scikit-learn's conventions and does not need scikit-learn: `fit` releases the noised histogram and solves
@@ -132,135 +151,23 @@ class LabelPrivatizer:
       classes_: Classes, whose places are the labels of the mechanism; None for numbers.
     """
 
-    randomizer_: Randomizer
-    certificate_: Certificate
-    prior_: Prior
-    budget_: BudgetSplit
-    certified_epsilon_: float
-    verdict_: Verdict
-    warnings_: list[Warn]
-    records_: int
-    source_: str
-    labels_: np.ndarray
-    center_: np.ndarray | None
-    center_name_: str | None
-    classes_: LabelClasses | None
-
-    def __init__(
-        self,
-        *,
-        epsilon: float,
-        label_min: Any = None,
-        label_max: Any = None,
-        label_step: Any = None,
-        label_values: Any = None,
-        label_classes: Sequence[Any] | None = None,
-        other_class: Any = None,
-        missing_label: Any = None,
-        mechanism: str = AUTO,
-        for_: str | None = None,
-        loss: str = "squared",
-        mechanism_parameters: dict[str, Any] | None = None,
-        delta: float | None = None,
-        prior_epsilon: float | None = None,
-        rounding: str | None = None,
-        label: str = "label",
-        source: str | None = None,
-        id_column: str | None = None,
-        center: str | None = None,
-        center_column: str | None = None,
-        center_features: Sequence[str] | str | None = None,
-        unit_column: str | None = None,
-        max_records_per_unit: int | None = None,
-        max_unusable_fraction: float = 0.001,
-        features: int | None = None,
-        noise_key: bytes | None = None,
-        noise_key_file: str | os.PathLike[str] | None = None,
-        ledger: str | os.PathLike[str] | None = None,
-        epsilon_cap: float | None = None,
-        delta_cap: float | None = None,
-        cap_window: str | None = None,
-    ):
-        """Stores the parameters. `fit` and `fit_transform` check them.
-
-        Args:
-          epsilon: Privacy budget of the release: label histogram and labels together.
-          label_min: Smallest label of the public label grid: an integer, float or decimal text. Labels outside the
-            domain are clamped to it.
-          label_max: Largest label of the grid.
-          label_step: Spacing of the grid.
-          label_values: The k labels of an uneven public domain, ascending, in place of the grid.
-          label_classes: Public classes of the label, texts, whole numbers or booleans, in place of a domain of numbers.
-            Released labels have the type of the given ones; no center is made.
-          other_class: Class that values count as that are not listed; None for the first one.
-          missing_label: Label or class that a missing one counts as, such as 0 for what has not come yet; None to leave
-            such records out. Whether a record has a label is then as private as its label.
-          mechanism: Name of a mechanism, or "auto" for the one with the least error of a model.
-          for_: What labels serve for, in place of a mechanism: "models", the default, or "labels".
-          loss: Loss to minimize: "squared", "absolute" or "poisson"; that of classes is fixed.
-          mechanism_parameters: Parameters of the mechanism, such as {"bias": 0.2}.
-          delta: Delta of (epsilon, delta)-DP, as gaussian needs; None for pure DP.
-          prior_epsilon: Part of epsilon for the histogram; None for the default split.
-          rounding: Rounding between grid points, "nearest" or "randomized"; None for the default of the mechanism.
-          label: Name of the label column, to which the noise is bound.
-          source: Name of the input, to which records without ids are bound. Two calls with the same one are about the
-            same records, so that equal labels are the same release: for the bytes of the command line, the absolute
-            path of its only input file. None for a random name for each call.
-          id_column: Name of the column of `ids`; None to identify records by source and row.
-          center: "cells" or "linear" for a center of the features also where none is made by default, "none" for none;
-            None to make one if features are given, with the mechanism "auto" only for an even grid of at least five
-            labels.
-          center_column: Name of the column of `center`, a public prediction of each label; with features, of the column
-            of linear centers, label_center by default for the column "label". The noise is bound to it.
-          center_features: Names of the features of a linear center; None for all columns of numbers and texts except
-            label, id and unit.
-          unit_column: Name of the column of `units`, for all labels of one of which epsilon then holds; None for the
-            label of a single record.
-          max_records_per_unit: Largest number of records of a unit that are released. Labels of further records stay
-            missing.
-          max_unusable_fraction: Tolerated fraction of records without a usable label, in [0, 1].
-          features: Number of features of the model that will be trained, for verdict and warnings; None for the number
-            of columns of the features that are given with the labels, if any.
-          noise_key: Secret key, 32 bytes; None to keep it in a file.
-          noise_key_file: File of the secret key, mode 0600, created if it does not exist; None for
-            ~/.config/labeldp/noise.key.
-          ledger: Record of the budget spent, a file or the URL of a database; None for labeldp_ledger.jsonl in the
-            current folder.
-          epsilon_cap: Refuses a release that would raise the ledger's epsilon above it; None for no cap.
-          delta_cap: The same for delta; None for 0 with `epsilon_cap`, else no cap.
-          cap_window: Length of the windows of time in which the caps hold, such as "30d"; None for all time together.
-        """
-        self.epsilon = epsilon
-        self.label_min = label_min
-        self.label_max = label_max
-        self.label_step = label_step
-        self.label_values = label_values
-        self.label_classes = label_classes
-        self.other_class = other_class
-        self.missing_label = missing_label
-        self.mechanism = mechanism
-        self.for_ = for_
-        self.loss = loss
-        self.mechanism_parameters = mechanism_parameters
-        self.delta = delta
-        self.prior_epsilon = prior_epsilon
-        self.rounding = rounding
-        self.label = label
-        self.source = source
-        self.id_column = id_column
-        self.center = center
-        self.center_column = center_column
-        self.center_features = center_features
-        self.unit_column = unit_column
-        self.max_records_per_unit = max_records_per_unit
-        self.max_unusable_fraction = max_unusable_fraction
-        self.features = features
-        self.noise_key = noise_key
-        self.noise_key_file = noise_key_file
-        self.ledger = ledger
-        self.epsilon_cap = epsilon_cap
-        self.delta_cap = delta_cap
-        self.cap_window = cap_window
+    # Narrower than in a request: one label, and always a budget.
+    label: str = renewed("label", "label")  # type: ignore[assignment]
+    epsilon: float = renewed("epsilon")  # type: ignore[assignment]
+    mechanism: str | None = renewed("mechanism", AUTO)
+    loss: str | None = renewed("loss", DEFAULT_LOSS)
+    source: str | None = option(
+        None, None,
+        "name of the input, to which records without ids are bound. Two calls with the same one are about the same "
+        "records, so that equal labels are the same release: for the bytes of the command line, the absolute path of "
+        "its only input file. Default: a random name for each call",
+    )  # fmt: skip
+    features: int | None = option(
+        None, None,
+        "number of features of the model that will be trained, for verdict and warnings; default: the number of "
+        "columns of the features that are given with the labels, if any",
+    )  # fmt: skip
+    noise_key: bytes | None = option(None, None, "secret key, 32 bytes; default: kept in a file")
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Returns the parameters, the secret key among them if it was given as bytes.
@@ -271,7 +178,7 @@ class LabelPrivatizer:
         Returns:
           Value by parameter name.
         """
-        return {name: getattr(self, name) for name in _PARAMETERS}
+        return {name: getattr(self, name) for name in declared(LabelPrivatizer)}
 
     def set_params(self, **parameters: Any) -> LabelPrivatizer:
         """Sets parameters.
@@ -285,9 +192,10 @@ class LabelPrivatizer:
         Raises:
           ValueError: If there is no such parameter.
         """
+        known = declared(LabelPrivatizer)
         for name in parameters:
-            if name not in _PARAMETERS:
-                raise ValueError(f"LabelPrivatizer has no parameter {name!r}; it has: {', '.join(_PARAMETERS)}")
+            if name not in known:
+                raise ValueError(f"LabelPrivatizer has no parameter {name!r}; it has: {', '.join(known)}")
         for name, value in parameters.items():
             setattr(self, name, value)
         return self
@@ -652,7 +560,8 @@ class LabelPrivatizer:
 
     def __repr__(self) -> str:
         """Shows the parameters that are not the default; of the key only that it is there."""
-        shown = {name: value for name, value in self.get_params().items() if value is not _DEFAULTS[name]}
+        known = declared(LabelPrivatizer)
+        shown = {name: value for name, value in self.get_params().items() if value is not known[name].default}
         if self.noise_key is not None:
             shown["noise_key"] = "..."
         if isinstance(self.ledger, str):
@@ -678,12 +587,9 @@ class LabelPrivatizer:
         return {**vars(self), "noise_key": None if self.noise_key is None else _KEY_LEFT_OUT, "ledger": ledger}
 
 
-_DEFAULTS = {
-    name: parameter.default
-    for name, parameter in inspect.signature(LabelPrivatizer.__init__).parameters.items()
-    if name != "self"
-}
-_PARAMETERS = tuple(_DEFAULTS)
+LabelPrivatizer.__init__.__doc__ = arguments_text(
+    LabelPrivatizer, declared(LabelPrivatizer), "Stores the parameters. `fit` and `fit_transform` check them.", "memory"
+)
 _OF_MEMORY = ("source", "features", "noise_key")
 """Parameters that a release of files does not have."""
 

@@ -33,13 +33,13 @@ from ..publish.release_steps import (
 )
 from ..publish.request import Request, Run, new_run
 from ..publish.staging_locks import remove_staging
-from ..spec.fields import Fields, shown
+from ..spec.fields import Fields, declared, keywords_of, shown
 from ..spec.input_spec import announce_csv_columns
 from ..spec.label_folders import MANIFEST_NAME
 from ..spec.make_release import make_release
 from ..spec.release import Release
 
-_OF_THE_COMMAND = ("output_table", "validate", "schema", "mechanism_file", "sign", "dry_run")
+_OF_THE_COMMAND = ("output_table", "validate", "mechanism_file", "sign", "dry_run")
 
 
 class PrivatizeFiles(beam.PTransform):
@@ -56,6 +56,9 @@ class PrivatizeFiles(beam.PTransform):
     would show labels. The job fails with InputError if the input is at fault.
     """
 
+    # Beam YAML asks for it.
+    _yaml_requires_inputs = False
+
     def __init__(
         self,
         input: str | os.PathLike[str],
@@ -68,23 +71,6 @@ class PrivatizeFiles(beam.PTransform):
         noise_key_file: str | os.PathLike[str] | None = None,
         **flags: Any,
     ):
-        """Stores the arguments.
-
-        Args:
-          input: Path or glob of the input files.
-          output: Output folder; new or empty.
-          label: Label column.
-          epsilon: Privacy budget of the release.
-          input_format: Format of the input: "parquet", "csv", "orc" or "tfrecord".
-          output_format: Format of the shards: "parquet" or "tfrecord".
-          noise_key_file: File of the secret key; a local one is created if it does not exist. None for the user's
-            default file.
-          **flags: Further flags of `labeldp privatize`, `label_min`, `label_max` and `label_step` among them. Lists of
-            names are sequences, `mechanism_parameters` is a mapping; None leaves a flag out.
-
-        Raises:
-          ValueError: If there is no such flag, or a value cannot be that of its flag.
-        """
         super().__init__()
         named = {
             "input": input, "output": output, "label": label, "epsilon": epsilon, "input_format": input_format,
@@ -131,6 +117,11 @@ class PrivatizeFiles(beam.PTransform):
         first, *others = build(pipeline, release, staging, earlier_of_release(ledger, release), run.digest)
         done = [AsList(written) for written in others]
         return first | "Release" >> beam.ParDo(_Publish(run, staging), *done).with_output_types(str)
+
+
+keywords_of(
+    PrivatizeFiles.__init__, [name for name in declared(Fields) if name not in _OF_THE_COMMAND], "Stores the arguments."
+)
 
 
 def _check_places(release: Release, here: bool) -> None:

@@ -19,7 +19,7 @@ from ...transforms.io.filesystems import absolute, match, open_input
 from ...transforms.io.input_format import Format, file_parts, listed
 from ...transforms.readers.file_reader import FileReader
 from ..errors import UsageError, did_you_mean, one_line
-from ..spec.fields import DEFAULT_DECIMAL, DEFAULT_DELIMITER, DEFAULT_ENCODING, Fields
+from ..spec.fields import Fields
 from ..spec.input_spec import csv_dialect
 from ..spec.machine import check_file, check_tfrecord
 from .exit_codes import run_command
@@ -54,9 +54,11 @@ def _init(args: argparse.Namespace) -> None:
     if kind == "tfrecord":
         check_tfrecord("a TFRecord file")
     dialect = _dialect(args, kind)
-    if kind == "csv" and args.csv_delimiter == DEFAULT_DELIMITER:
-        args.csv_delimiter = _delimiter(path, args.label, dialect)
-        dialect = _dialect(args, kind)
+    if kind == "csv" and dialect.delimiter == Dialect().delimiter:
+        found = _delimiter(path, args.label, dialect)
+        if found != dialect.delimiter:
+            args.csv_dialect = [*(args.csv_dialect or ()), f"delimiter={found}"]
+            dialect = _dialect(args, kind)
     format = Format(kind, dialect=dialect)
     # Without a label, no type of a CSV column is inferred: that would read values.
     (part,) = file_parts([path], format)
@@ -70,7 +72,7 @@ def _init(args: argparse.Namespace) -> None:
         # They may be a record. A user who knows one of them knows that they are names.
         raise UsageError(
             f"{path}: the first line does not look like column names: add a header line, name the columns with "
-            "--csv_columns, or name one of them with --label"
+            "--csv_dialect columns=..., or name one of them with --label"
         )
     if args.label is not None and names and args.label not in names:
         problem = f"there is no column {args.label!r} in {path}; it has: {listed(names)}"
@@ -90,18 +92,14 @@ def _init(args: argparse.Namespace) -> None:
 
 
 def _given_dialect(args: argparse.Namespace) -> dict[str, Any]:
-    """Flags of the CSV dialect that are not the defaults, as they were given."""
-    flags = {
-        "csv_delimiter": DEFAULT_DELIMITER, "csv_encoding": DEFAULT_ENCODING, "csv_decimal": DEFAULT_DECIMAL,
-        "csv_thousands": None, "csv_columns": None, "csv_newlines_in_values": None,
-    }  # fmt: skip
-    return {name: getattr(args, name) for name, default in flags.items() if getattr(args, name) != default}
+    """The CSV dialect as a flag of the job file."""
+    settings = dict(text.partition("=")[::2] for text in args.csv_dialect or ())
+    return {"csv_dialect": settings} if settings else {}
 
 
 def _dialect(args: argparse.Namespace, kind: str) -> Dialect:
-    given = _given_dialect(args)
-    if given and kind != "csv":
-        raise UsageError(f"--{next(iter(given))} is for CSV, but {args.file} is {kind}: leave it out")
+    if args.csv_dialect and kind != "csv":
+        raise UsageError(f"--csv_dialect is for CSV, but {args.file} is {kind}: leave it out")
     return csv_dialect(Fields.of({**vars(args), "label": args.label or ""}))
 
 

@@ -105,7 +105,7 @@ def _check_submission(release: Release, options: PipelineOptions, result: str | 
     if is_remote(release.output.target) and not is_store(release.output.target):
         raise FieldError("{no_wait_until_finish} needs an output in a local folder, or on s3:// or gs://")
     if release.validation is not None:
-        raise FieldError("{no_wait_until_finish}: {validate} and {schema} need passes before and after the job: wait")
+        raise FieldError("{no_wait_until_finish}: {validate} needs passes before and after the job: wait")
     if release.unsure:
         raise FieldError(
             "{no_wait_until_finish}: only a pass before the job tells whether the output can hold {names}: wait",

@@ -7,10 +7,11 @@ import re
 import sys
 import textwrap
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..errors import UsageError, did_you_mean
+from ..errors import FieldNames, UsageError, as_flag, did_you_mean
+from ..spec.fields import Fields, declared, flag_name, kinds_of
 from ..spec.written_files import check_written
 from .arguments import ArgumentParser
 
@@ -33,6 +34,10 @@ file that the flag names to be written, of `spec/written_files`.
 
 class _HelpFormatter(argparse.HelpFormatter):
     """Wraps texts, except those with line breaks of their own, such as an example to be copied."""
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        # An opposite has no value.
+        return re.sub(r"(--no_\w+) \[\w+\]", r"\1", super()._format_action_invocation(action))
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         if "\n" in text:
@@ -60,15 +65,42 @@ class Mode:
 
 
 class Switch(argparse.Action):
-    """A flag without a value, `--NAME`, and its opposite, `--no_NAME`. The default is None, for neither."""
+    """A flag `--NAME`, and its opposite, `--no_NAME`: true and false. The default is None, for neither.
 
-    def __init__(self, option_strings: Sequence[str], dest: str, **settings: Any):
+    With `nargs` "?", `--NAME` may have a value, which then is that of the flag.
+    """
+
+    def __init__(self, option_strings: Sequence[str], dest: str, nargs: int | str = 0, **settings: Any):
         """Adds the opposite."""
         negated = [f"--no_{name.removeprefix('--')}" for name in option_strings]
-        super().__init__([*option_strings, *negated], dest, nargs=0, **settings)
+        super().__init__([*option_strings, *negated], dest, nargs, **settings)
 
     def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: str | None = None):
-        setattr(namespace, self.dest, not str(option_string).startswith("--no_"))
+        on = not str(option_string).startswith("--no_")
+        if values and not on:
+            parser.error(f"{option_string} takes no value, not {values!r}")
+        setattr(namespace, self.dest, values if isinstance(values, str) else on)
+
+
+def field_flags(add: Add, *names: str, **changed: Any) -> None:
+    """Adds the flags of fields of a release, as `spec.fields` declares them; `changed` are settings of this command."""
+    for name in names:
+        each, kinds = declared(Fields)[name], kinds_of(Fields)[name]
+        settings = {
+            "help": FieldNames(each.metadata["help"]).said(as_flag),
+            "default": None if each.default is MISSING else each.default,
+            "writes": each.metadata["writes"],
+        }
+        if bool in kinds:
+            optional = {"nargs": "?", "metavar": each.metadata["metavar"]} if str in kinds else {}
+            settings |= {"action": Switch, **optional}
+        else:
+            settings["metavar"] = each.metadata["metavar"]
+            settings["type"] = next((kind for kind in (int, float) if kind in kinds and str not in kinds), None)
+            settings["choices"] = each.metadata["choices"] or None
+        if flag_name(name) != name:
+            settings["dest"] = name
+        add(f"--{flag_name(name)}", **{**settings, **changed})
 
 
 class CommandParser(ArgumentParser):

@@ -82,8 +82,10 @@ def _arguments(name: str, action: argparse.Action, node: Any) -> list[str] | Non
     """The flag as on a command line; None for an empty value."""
     if node_kind(node) == "null":
         return None
-    if action.nargs == 0:
+    if action.nargs == 0 or (action.nargs == "?" and node_kind(node) == "bool"):
         return [f"--{name}" if _boolean(name, node) else f"--no_{name}"]
+    if node_kind(node) == "map" and action.metavar == "NAME=VALUE" and action.nargs == "+":
+        return [f"--{name}", *(f"{_item(name, key)}={_setting(name, value)}" for key, value in node.value)]
     if action.nargs == "+":
         items = node.value if node_kind(node) == "seq" else [node]
         if not items:
@@ -122,6 +124,16 @@ def _item(name: str, node: Any) -> str:
         raise UsageError(f"{name} must have simple values, not {_said(node)}")
     if "," in text:
         raise UsageError(f"{name}: {text!r} has a comma, which separates the values")
+    return text
+
+
+def _setting(name: str, node: Any) -> str:
+    """The value of a setting NAME=VALUE; a list as a text with commas."""
+    if node_kind(node) == "seq":
+        return ",".join(_item(name, item) for item in node.value)
+    text = node_text(node)
+    if text is None:
+        raise UsageError(f"{name} must have simple values, or lists of them, not {_said(node)}")
     return text
 
 

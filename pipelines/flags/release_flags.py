@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ..spec.fields import DEFAULT_DECIMAL, DEFAULT_DELIMITER, DEFAULT_ENCODING, INPUT_FORMATS, KEY_MODES
+from ..spec.fields import INPUT_FORMATS
 from ..spec.written_files import FOLDER, NEW, RESULT, TABLE
-from .command_parser import Add, CommandParser, Switch
+from .command_parser import Add, CommandParser, field_flags
 
 REPORT_NAME = "report.html"
 SHELLS = ("bash", "zsh")
@@ -12,18 +12,7 @@ SHELLS = ("bash", "zsh")
 
 def dialect_flags(add: Add) -> None:
     """Adds the flags of the CSV dialect to the group of the input."""
-    add("--csv_delimiter", metavar="CHARACTER", default=DEFAULT_DELIMITER,
-        help=f"character between the fields of CSV, such as ';' or '\\t'; default '{DEFAULT_DELIMITER}'")  # fmt: skip
-    add("--csv_encoding", metavar="NAME", default=DEFAULT_ENCODING,
-        help=f"encoding of CSV, such as latin-1, cp1252 or utf-16; default {DEFAULT_ENCODING}")  # fmt: skip
-    add("--csv_decimal", metavar="MARK", default=DEFAULT_DECIMAL,
-        help=f"decimal mark of numbers in CSV, a point or a comma; default '{DEFAULT_DECIMAL}'")  # fmt: skip
-    add(
-        "--csv_thousands", metavar="MARK", help="mark of thousands in numbers of CSV, such as '.' or ','; default: none"
-    )
-    add("--csv_columns", metavar="NAME,...", help="names of the columns of CSV without a header line, in their order")
-    add("--csv_newlines_in_values", action=Switch,
-        help="take line breaks in quoted fields of CSV as part of them; default: they are an error")  # fmt: skip
+    field_flags(add, "csv_dialect", nargs="+", action="extend")
 
 
 def init_flags(parser: CommandParser) -> None:
@@ -110,8 +99,7 @@ def finish_flags(parser: CommandParser) -> None:
     add("--noise_key_file", metavar="FILE",
         help="file of the secret key of the run, which the results are checked with; default: the one that the run "
         "named")  # fmt: skip
-    add("--noise_key_mode", choices=KEY_MODES, metavar="WHO",
-        help="who may read --noise_key_file: owner, or group; default owner")  # fmt: skip
+    field_flags(add, "noise_key_mode", help="who may read --noise_key_file: owner, or group; default owner")
     add = parser.flag_group("Output")
     add("--sign", metavar="KEY",
         help="sign the release with this Ed25519 private key, as --sign of privatize does; no file of the run names "

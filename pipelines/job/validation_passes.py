@@ -81,7 +81,9 @@ def check_features(release: Release, options: PipelineOptions, work: str) -> Non
 
     LOGGER.info("validating the features")
     run_single_threaded(options, wire)
-    _check_anomalies(folder, "the features", "nothing is privatized; correct them, or give another --schema")
+    _check_anomalies(
+        folder, "the features", "nothing is privatized; correct them, or give another schema to --validate"
+    )
 
 
 def check_output(

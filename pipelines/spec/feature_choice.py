@@ -52,7 +52,7 @@ def center_kind(fields: Fields) -> str:
 
     With cells, labels say what the features of the log say and nothing else: that is for recipients who have no others.
     """
-    return fields.center or (CELL_CENTER if fields.purpose == MODELS_OF_LOG else LINEAR_CENTER)
+    return fields.center or (CELL_CENTER if fields.for_ == MODELS_OF_LOG else LINEAR_CENTER)
 
 
 def class_center_is_asked_for(fields: Fields) -> bool:
@@ -72,7 +72,7 @@ def makes_class_center(fields: Fields, column: LabelColumn) -> bool:
         return False
     if fields.center == "linear":
         raise FieldError("{center} linear is for labels that are numbers; that of classes is {center} cells")
-    if fields.mechanism not in (None, AUTO) or fields.purpose == "labels":
+    if fields.mechanism_name not in (None, AUTO) or fields.for_ == "labels":
         if asked:
             raise FieldError("{center} draws classes by itself: leave out {mechanism} and {for}")
         return False
@@ -88,7 +88,7 @@ def makes_class_center(fields: Fields, column: LabelColumn) -> bool:
         return False
     return (
         asked
-        or fields.purpose == MODELS_OF_LOG
+        or fields.for_ == MODELS_OF_LOG
         or (fields.epsilon or 0.0) <= (CLASS_CENTER_EPSILON if len(classes) > 2 else TWO_CLASSES_EPSILON)
     )
 

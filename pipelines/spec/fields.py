@@ -1,7 +1,10 @@
 """Fields of a release as a user asks for them, before they are checked: from flags, YAML or keywords, one object.
 
+Each is declared once, with type, default, choices and a text. Of this are made: the flags with their help (`flags`),
+the names of `--config`, the keywords of Python with their docstrings (`keywords_of`), and the parameters of templates.
+
 A field has the name of its flag. Where a flag takes text with commas, Python may give a sequence or a mapping. None is
-for what is not given, and stands for the default that `--help` names.
+for what is not given, and stands for the default that its text names.
 
 Values that fields can have are those of mechanisms and transforms, which load numpy, scipy or Beam; the help lists them
 without. `tests/pipelines/flags` compares both.
@@ -11,21 +14,22 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 import numbers
 import os
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, Union
 
-from ..errors import FieldError, did_you_mean, one_line
+from ..errors import FieldError, FieldNames, as_parameter, did_you_mean, one_line
+from .written_files import FOLDER, LEDGER
 
 INPUT_FORMATS = ("tfrecord", "parquet", "csv", "orc")
 CSV_TYPES = ("int64", "uint64", "float64", "string", "date", "timestamp")
-DEFAULT_DELIMITER = ","
-DEFAULT_ENCODING = "utf-8"
-DEFAULT_DECIMAL = "."
+DIALECT = ("delimiter", "encoding", "decimal", "thousands", "columns", "newlines")
+"""Settings of `--csv_dialect`."""
 PARTITIONS = ("hive", "none")
 """Treatment of folders named KEY=VALUE: columns of the records below them, or not."""
 MISSING_COLUMNS = ("error", "null")
@@ -61,24 +65,24 @@ MECHANISMS_BY_PURPOSE = {
 MECHANISMS = tuple(name for names in MECHANISMS_BY_PURPOSE.values() for name in names)
 MECHANISM_LIST = "; ".join(f"{purpose}: {', '.join(names)}" for purpose, names in MECHANISMS_BY_PURPOSE.items())
 """Text for the help of `--mechanism`."""
+
+
+class MechanismNames(tuple[str, ...]):
+    """Names of mechanisms, which contain NAME:PARAMETER=VALUE,... as well."""
+
+    def __contains__(self, text: object) -> bool:
+        return super().__contains__(str(text).partition(":")[0])
+
+
 STORE_FLAGS = "--s3_endpoint_url, --s3_region_name, ... for S3; --project, --no_auth, ... for Google Cloud Storage"
 """Flags of object stores, for the help."""
 
+# A file, or any path or array: the values are checked as they are taken.
+Place = str | Any
 Names = str | Sequence[str]
 Classes = str | Sequence[Any] | Mapping[str, Any]
 Pairs = str | Mapping[str, Any]
 Number = str | float
-# Rounding, loss and mechanism are looked up by the objects that they name.
-_CHOICES = {
-    "input_format": INPUT_FORMATS,
-    "partitions": PARTITIONS,
-    "missing_columns": MISSING_COLUMNS,
-    "purpose": PURPOSES,
-    "center": CENTERS,
-    "output_format": OUTPUT_FORMATS,
-    "compression": COMPRESSIONS,
-    "noise_key_mode": KEY_MODES,
-}
 _KINDS = ((bool, "true or false"), (int, "a whole number"), (float, "a number"), (str, "text"))
 _SECRET = ("noise_key_file", "ledger", "sign")
 """Fields that may hold a key or a password by mistake: their values are not quoted."""
@@ -87,73 +91,266 @@ _CLASSES = ("label_classes", "other_class")
 # Beyond it, a float stands for several integers.
 _LARGEST_WHOLE = 2**53
 _LONGEST_QUOTE = 200
-_NAMES = {"purpose": "for"}
-"""Names of fields in messages, where Python needs another one for the attribute."""
+_LOOKED_UP = ("rounding", "loss", "mechanism")
+"""Fields whose values are looked up by the objects that they name."""
 
 F = TypeVar("F", bound="Fields")
 
 
-@dataclass(frozen=True)
-class Fields:
+def about(
+    metavar: str | None, help: str, choices: Sequence[str] = (), writes: str | None = None, memory: str | None = None
+) -> dict[str, Any]:
+    """Metadata of a declared field: what faces show of it.
+
+    Fields in braces are named as each face does. `metavar` stands for the value of the flag, None for a switch.
+    `writes` is the kind of the file that the value names to be written. `memory` is the text of classes that take
+    records in memory, where it is not `help`.
+    """
+    return {"metavar": metavar, "help": help, "choices": choices, "writes": writes, "memory": memory or help}
+
+
+def option(default: Any, metavar: str | None, help: str, **more: Any) -> Any:
+    """A declared field with a default; the other arguments are those of `about`."""
+    return field(default=default, metadata=about(metavar, help, **more))
+
+
+def renewed(name: str, default: Any = dataclasses.MISSING) -> Any:
+    """The declared field of that name with another default, or without one."""
+    return field(default=default, metadata=declared(Fields)[name].metadata, kw_only=True)
+
+
+@functools.lru_cache
+def declared(cls: Any) -> dict[str, dataclasses.Field[Any]]:
+    """The declared fields of a class by name."""
+    return {each.name: each for each in dataclasses.fields(cls)}
+
+
+def flag_name(name: str) -> str:
+    """Name of a field as a flag and in messages: `for` for `for_`, which is a keyword of Python."""
+    return name.removesuffix("_")
+
+
+def arguments_text(cls: Any, names: Iterable[str], first: str, text: str = "help") -> str:
+    """Docstring of a function that takes fields of a class as keywords; `text` is `help`, or `memory`."""
+    lines = []
+    for name in names:
+        said = FieldNames(declared(cls)[name].metadata[text]).said(as_parameter)
+        lines.append(f"  {name}: {said[0].upper()}{said[1:]}.")
+    return "\n".join([first, "", "Args:", *lines])
+
+
+def keywords_of(function: Any, names: Sequence[str], first: str, needed: Sequence[str] = ()) -> None:
+    """Gives a function that takes any keywords the docstring and the signature of fields of these names."""
+    own = [each for each in inspect.signature(function).parameters.values() if each.kind is not each.VAR_KEYWORD]
+    hints, kind = declared(Fields), inspect.Parameter.KEYWORD_ONLY
+    for name in names:
+        default = inspect.Parameter.empty if name in needed else hints[name].default
+        if name not in {each.name for each in own}:
+            own.append(inspect.Parameter(name, kind, default=default, annotation=hints[name].type))
+    function.__signature__ = inspect.Signature(own)
+    function.__doc__ = arguments_text(Fields, names, first)
+
+
+@dataclass(kw_only=True, eq=False)
+class LabelFields:
+    """Fields of a label, its budget and its mechanism, which releases of files and of labels in memory have."""
+
+    label: Names = field(kw_only=True, metadata=about("NAME", "label column, which is private"))
+    epsilon: float | None = option(
+        None, "E",
+        "privacy budget of the release, label histogram and labels together; smaller is more private",
+    )  # fmt: skip
+    label_min: Number | None = option(
+        None, "A", "smallest label of the label grid",
+        memory="smallest label of the public label grid: an integer, float or decimal text. Labels outside the domain "
+        "are clamped to it",
+    )  # fmt: skip
+    label_max: Number | None = option(None, "B", "largest label of the label grid")
+    label_step: Number | None = option(None, "S", "spacing of the label grid")
+    label_values: str | Sequence[float] | Any | None = option(
+        None, "FILE", "label domain, one label per line, instead of a grid",
+        memory="the labels of an uneven public domain, ascending, instead of a grid",
+    )  # fmt: skip
+    label_classes: Classes | None = option(
+        None, "A,B,...|FILE",
+        "classes of the label, with commas, or a file of one per line; with several labels LABEL=A,B,...;LABEL=FILE",
+        memory="public classes of the label, texts, whole numbers or booleans, instead of a domain of numbers. "
+        "Released labels have the type of the given ones",
+    )  # fmt: skip
+    other_class: str | Mapping[str, Any] | Any | None = option(
+        None, "CLASS", "class as which values count that are not listed; default: the first one"
+    )
+    missing_label: Number | Any | None = option(
+        None, "VALUE",
+        "label or class that a missing one counts as, such as 0 for what has not come yet; whether a record has a "
+        "label is then as private as its label. Default: records without a label are left out",
+    )  # fmt: skip
+    mechanism: str | None = option(
+        None, "NAME[:PARAMETER=VALUE,...]",
+        "auto, the mechanism with the least error of a model that is trained on the labels; or a name, with parameters "
+        f"as in bias_limited:bias=0.2. For {MECHANISM_LIST}; default auto", choices=MechanismNames((AUTO, *MECHANISMS)),
+    )  # fmt: skip
+    for_: str | None = option(
+        None, "PURPOSE",
+        "what the labels serve for, instead of {mechanism}: models, which is auto; log_features, models of those who "
+        "train on the features of this log alone: up to epsilon 2 labels are then drawn around a model that takes most "
+        "of epsilon; or labels, the least error of each label, which is rr_on_bins without a center; of classes, "
+        "models is rr and labels rr_top_k; default models", choices=PURPOSES,
+    )  # fmt: skip
+    loss: str | None = option(
+        None, "LOSS", f"loss to minimize: {', '.join(LOSSES)}; default {DEFAULT_LOSS}", choices=LOSSES
+    )
+    delta: float | None = option(None, "D", "delta of (epsilon, delta)-DP, as gaussian needs; default: pure DP")
+    prior_epsilon: float | None = option(
+        None, "E1",
+        "part of {epsilon} for the label histogram; default: sqrt(labels/records), at most a half, for mechanisms "
+        "without bias a 128th, for those without a prior a 256th; with a center sqrt(cells/records), a 32nd to an "
+        "eighth",
+    )  # fmt: skip
+    rounding: str | None = option(
+        None, "HOW",
+        "rounding of labels between grid points: nearest, or randomized, which is unbiased; default: randomized for "
+        "unbiased mechanisms, else nearest", choices=ROUNDINGS,
+    )  # fmt: skip
+    id_column: str | None = option(
+        None, "NAME", "column of unique record ids; default: identified by file and row",
+        memory="name of the column of `ids`; default: records are identified by source and row",
+    )  # fmt: skip
+    center: str | None = option(
+        None, "CENTER",
+        "linear: predict labels from the features first, by a linear model with a part of {epsilon}; cells: and where "
+        "it pays, by trees over cells of the features with more of it; predictions are released as a column; none: no "
+        "center; default: linear for {mechanism} auto over an even label domain, with {for} log_features cells",
+        choices=CENTERS,
+        memory='"cells" or "linear" for a center of the features also where none is made by default, "none" for none; '
+        'default: one if features are given, with {mechanism} "auto", only for an even grid of at least five labels',
+    )  # fmt: skip
+    center_column: str | None = option(
+        None, "NAME",
+        "public column with a prediction of the label, from a model that has not seen these labels; needs an even "
+        "label domain. With {center} cells or linear, name of the new column; default LABEL_center",
+    )  # fmt: skip
+    center_features: Names | None = option(
+        None, "NAME,...", "features of {center}: numbers, and texts as categories; default: all of them"
+    )
+    unit_column: str | None = option(
+        None, "NAME",
+        "public column of integers or text that names the unit of each record, such as a user; records without a unit "
+        "are left out",
+        memory="name of the column of `units`, for all labels of one of which epsilon then holds; default: for the "
+        "label of a single record",
+    )  # fmt: skip
+    max_records_per_unit: int | None = option(
+        None, "M",
+        "largest number of records of a unit that are released, chosen by a keyed hash of their identities; each label "
+        "gets an M-th of epsilon. labeldp plan --units compares values of M",
+        memory="largest number of records of a unit that are released. Labels of further records stay missing",
+    )  # fmt: skip
+    max_unusable_fraction: float = option(
+        0.001, "F", "tolerated fraction of records without a usable label; default 0.001"
+    )
+    noise_key_file: Place | None = option(
+        None, "FILE",
+        "file with the 32-byte secret key, mode 0600; default: ~/.config/labeldp/noise.key, created if it does not "
+        "exist",
+    )  # fmt: skip
+    # It may hold a password.
+    ledger: Place | None = field(default=None, repr=False, metadata=about(
+        "FILE|URL",
+        "record of the budget spent: a file, or a team's database, sqlite:///FILE or postgresql://USER@HOST/DATABASE; "
+        "default labeldp_ledger.jsonl beside the output", writes=LEDGER,
+        memory="record of the budget spent, a file or the URL of a database; default labeldp_ledger.jsonl in the "
+        "current folder",
+    ))  # fmt: skip
+    epsilon_cap: float | None = option(None, "E", "refuse a release that would raise the ledger's epsilon above it")
+    delta_cap: float | None = option(None, "D", "the same for delta; default 0 with {epsilon_cap}, else no cap")
+    cap_window: str | None = option(
+        None, "TIME",
+        "let the caps hold for what is released within any time of this length, such as 12h, 30d or 4w; default: all "
+        "time together",
+    )  # fmt: skip
+
+
+@dataclass(kw_only=True)
+class Fields(LabelFields):
     """Fields of a release. `labeldp privatize --help` says what each of them means.
 
     Numbers of the label grid are kept as text: 0.1 is exactly one tenth. `label_values` is a file, or the labels;
     `label_classes` a file, or the classes; with several labels, those of each by its name.
     """
 
-    label: Names
-    input: str | None = None
-    input_format: str | None = None
-    csv_types: Pairs | None = None
-    csv_delimiter: str = DEFAULT_DELIMITER
-    csv_encoding: str = DEFAULT_ENCODING
-    csv_decimal: str = DEFAULT_DECIMAL
-    csv_thousands: str | None = None
-    csv_columns: Names | None = None
-    csv_newlines_in_values: bool | None = None
-    partitions: str = PARTITIONS[0]
-    missing_columns: str = MISSING_COLUMNS[0]
-    where: str | None = None
-    id_column: str | None = None
-    max_unusable_fraction: float = 0.001
-    label_min: Number | None = None
-    label_max: Number | None = None
-    label_step: Number | None = None
-    label_values: str | Sequence[float] | None = None
-    label_classes: Classes | None = None
-    other_class: str | Mapping[str, Any] | None = None
-    missing_label: Number | None = None
-    rounding: str | None = None
-    epsilon: float | None = None
-    delta: float | None = None
-    prior_epsilon: float | None = None
-    # It may hold a password.
-    ledger: str | None = field(default=None, repr=False)
-    epsilon_cap: float | None = None
-    delta_cap: float | None = None
-    cap_window: str | None = None
-    noise_key_file: str | None = None
-    noise_key_mode: str | None = None
-    unit_column: str | None = None
-    max_records_per_unit: int | None = None
-    purpose: str | None = None
-    mechanism: str | None = None
-    mechanism_parameters: Pairs | None = None
-    loss: str | None = None
-    mechanism_file: str | None = None
-    center: str | None = None
-    center_column: str | None = None
-    center_features: Names | None = None
-    output: str | None = None
-    output_table: str | None = None
-    sign: str | None = None
-    output_format: str | None = None
-    num_shards: int | None = None
-    partition_output: Names | None = None
-    compression: str = COMPRESSIONS[0]
-    validate: bool | None = None
-    schema: str | None = None
-    dry_run: bool | None = None
+    input: str | None = option(
+        None, "GLOB|TABLE",
+        "input files; quote a glob, as in 'log-*.csv'. Or a snapshot of a table, by default the current one: "
+        "iceberg://CATALOG/NAMESPACE.TABLE[@SNAPSHOT_ID] or delta://PATH[@VERSION]",
+    )  # fmt: skip
+    input_format: str | None = option(
+        None, "FORMAT", f"format of the input files: {', '.join(INPUT_FORMATS)}", choices=INPUT_FORMATS
+    )
+    csv_types: Pairs | None = option(
+        None, "NAME=TYPE,...", f"column types, where CSV inference fails: {', '.join(CSV_TYPES)}"
+    )
+    csv_dialect: Names | Mapping[str, Any] | None = option(
+        None, "NAME=VALUE",
+        "how CSV is written: delimiter=';' or another character; encoding=latin-1 or another; decimal=, for the "
+        "decimal "
+        "mark, and thousands=. for that of thousands; columns=NAME,... of files without a header line; "
+        "newlines=true, if "
+        "quoted fields may have line breaks; default: delimiter=, encoding=utf-8 decimal=.",
+    )  # fmt: skip
+    partitions: str = option(
+        PARTITIONS[0], "HOW",
+        "folders named KEY=VALUE in the paths of input files: hive makes columns of them, none ignores them; default "
+        "hive", choices=PARTITIONS,
+    )  # fmt: skip
+    missing_columns: str = option(
+        MISSING_COLUMNS[0], "HOW",
+        "columns that only some of the Parquet files have: error, or null, which is their value in the others; default "
+        "error. Tables say it themselves", choices=MISSING_COLUMNS,
+    )  # fmt: skip
+    where: str | None = option(None, "NAME=VALUE", "keep only records whose public feature NAME has this value")
+    noise_key_mode: str | None = option(
+        None, "WHO",
+        "who may read {noise_key_file}: owner; or group, a group of this process as well, mode 0440, as mounted "
+        "secrets of Kubernetes have it; default owner", choices=KEY_MODES,
+    )  # fmt: skip
+    mechanism_file: str | None = option(None, "FILE", "mechanism file of fit or solve")
+    output: str | None = option(None, "DIR", "output folder; must be new or empty", writes=FOLDER)
+    output_table: str | None = option(
+        None, "TABLE",
+        "add the shards to a table, in one commit after the charge: iceberg://CATALOG/NAMESPACE.TABLE, or "
+        "delta://PATH, which gets copies",
+    )  # fmt: skip
+    sign: str | None = option(
+        None, "KEY",
+        "sign the hashes of all files of the release with this Ed25519 private key: a PEM file (PKCS8, not encrypted) "
+        "with the mode of {noise_key_file}",
+    )  # fmt: skip
+    output_format: str | None = option(
+        None, "FORMAT",
+        f"format of the shards: {', '.join(OUTPUT_FORMATS)}; default: that of the input, or parquet for csv",
+        choices=OUTPUT_FORMATS,
+    )  # fmt: skip
+    num_shards: int | None = option(
+        None, "N",
+        "number of shards; default: number of input files. With {partition_output}, of each folder; default: the "
+        "largest number of input files of a folder",
+    )  # fmt: skip
+    partition_output: Names | None = option(
+        None, "NAME,...",
+        "write shards to folders NAME=VALUE, by columns that come from the names of the input's folders; the columns "
+        "are left out of the shards",
+    )  # fmt: skip
+    compression: str = option(
+        COMPRESSIONS[0], "HOW", f"compression of the shards: {', '.join(COMPRESSIONS)}; default none",
+        choices=COMPRESSIONS,
+    )  # fmt: skip
+    validate: bool | str | None = option(
+        None, "FILE",
+        "validate, and release TFDV statistics and a schema in validation/; with FILE, features must match this TFDV "
+        "schema",
+    )  # fmt: skip
+    dry_run: bool | None = option(None, None, "say what the job would do, and what it would charge; reads no label")
 
     @classmethod
     def of(cls: type[F], values: Mapping[str, Any]) -> F:
@@ -161,25 +358,30 @@ class Fields:
 
         Raises FieldError if a value has the wrong type, or is none of the choices.
         """
-        kinds = _kinds(cls)
+        kinds = kinds_of(cls)
         found = {name: values[name] for name in kinds if values.get(name) is not None}
         for name in found:
             try:
                 found[name] = _typed(name, found[name], kinds[name])
             except (OverflowError, ValueError):
-                raise FieldError(f"{{{_field(name)}}} is out of the range of floats") from None
-            if name in _CHOICES and found[name] not in _CHOICES[name]:
-                known = _CHOICES[name]
+                raise FieldError(f"{{{flag_name(name)}}} is out of the range of floats") from None
+            known = declared(cls)[name].metadata["choices"]
+            if known and name not in _LOOKED_UP and found[name] not in known:
                 raise FieldError(
-                    f"{{{_field(name)}}}: unknown value {{value}}; known: {{known}}{{meant}}",
+                    f"{{{flag_name(name)}}}: unknown value {{value}}; known: {{known}}{{meant}}",
                     value=_quoted(found[name]),
                     known=", ".join(known),
                     meant=did_you_mean(found[name], known),
                 )
         missing = next((f.name for f in dataclasses.fields(cls) if f.default is dataclasses.MISSING), None)
         if missing is not None and missing not in found:
-            raise FieldError(f"{{{missing}}} is missing")
+            raise FieldError(f"{{{flag_name(missing)}}} is missing")
         return cls(**found)
+
+    @property
+    def mechanism_name(self) -> str | None:
+        """Name of the mechanism, without its parameters."""
+        return None if self.mechanism is None else self.mechanism.partition(":")[0]
 
     @property
     def classes(self) -> dict[str, Any]:
@@ -192,19 +394,14 @@ class Fields:
 
         Raises ValueError if there is no such field.
         """
-        attributes = {keyword: "purpose" if keyword == "for_" else keyword for keyword in keywords}
-        for keyword, name in attributes.items():
-            if name not in _kinds(cls) or keyword == "purpose":
+        for keyword in keywords:
+            if keyword not in kinds_of(cls):
                 raise ValueError(f"{owner} has no parameter {keyword!r}: see labeldp privatize --help")
-        return cls.of({attributes[keyword]: value for keyword, value in keywords.items()})
-
-
-def _field(name: str) -> str:
-    return _NAMES.get(name, name)
+        return cls.of(keywords)
 
 
 @functools.lru_cache
-def _kinds(cls: type) -> dict[str, tuple[Any, ...]]:
+def kinds_of(cls: type) -> dict[str, tuple[Any, ...]]:
     """Types that the values of each attribute can have."""
     hints, found = typing.get_type_hints(cls), {}
     for each in dataclasses.fields(cls):
@@ -221,6 +418,8 @@ def _typed(name: str, value: Any, kinds: tuple[Any, ...]) -> Any:
         classes = _class_texts(value, kinds)
         if classes is not None:
             return classes
+    elif bool in kinds and isinstance(value, bool):
+        return value
     elif str in kinds:
         if name == "missing_label" and _class_text(value) is not None:
             return _class_text(value)
@@ -230,8 +429,7 @@ def _typed(name: str, value: Any, kinds: tuple[Any, ...]) -> Any:
             # The text of a float is the shortest decimal that it is read from.
             return str(value)
     elif isinstance(value, bool) or bool in kinds:
-        if bool in kinds and isinstance(value, bool):
-            return value
+        pass
     elif int in kinds and isinstance(value, numbers.Integral):
         return int(value)
     elif float in kinds and isinstance(value, numbers.Real):
@@ -250,9 +448,11 @@ def _typed(name: str, value: Any, kinds: tuple[Any, ...]) -> Any:
             wanted = "a file, or a list of texts, integers or booleans"
     elif Mapping in kinds:
         wanted = "text, or a mapping"
+    if bool in kinds and str in kinds:
+        wanted = "true, false or a file"
     if name in _SECRET:
         raise FieldError(f"{{{name}}} must be {{wanted}}", wanted=wanted)
-    raise FieldError(f"{{{_field(name)}}} must be {{wanted}}, not {{value}}", wanted=wanted, value=_quoted(value))
+    raise FieldError(f"{{{flag_name(name)}}} must be {{wanted}}, not {{value}}", wanted=wanted, value=_quoted(value))
 
 
 def _class_texts(value: Any, kinds: tuple[Any, ...]) -> str | tuple[str, ...] | None:

@@ -9,6 +9,7 @@ import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from typing import Any
 
 import pyarrow as pa
 
@@ -26,7 +27,7 @@ from ...transforms.readers.orc_reader import orc_schema
 from ...transforms.readers.parquet_reader import int96_columns, parquet_index_levels
 from ...transforms.readers.table_snapshot import is_table
 from ..errors import FieldError, as_flag, did_you_mean, one_line
-from .fields import NULL_COLUMNS, PARTITIONS, Fields, names_of, pairs_of
+from .fields import DIALECT, NULL_COLUMNS, PARTITIONS, Fields, names_of, pairs_of
 from .release import InputSpec
 from .table_input import check_no_table, check_not_ordered, table_spec, union_columns
 
@@ -138,13 +139,40 @@ def read_as(column: LabelColumn, format: Format) -> LabelColumn:
     return dataclasses.replace(column, reading=reading)
 
 
+_WANTED = {"newlines": "must be true or false", "columns": "must be names"}
+
+
 def csv_dialect(fields: Fields) -> Dialect:
-    """Reads the fields of the CSV dialect."""
-    marks = fields.csv_delimiter, fields.csv_encoding, fields.csv_decimal, fields.csv_thousands or ""
+    """Reads the CSV dialect, of settings NAME=VALUE or a mapping; of several values of one setting, the last."""
+    given = fields.csv_dialect
+    if not isinstance(given, Mapping):
+        texts = [given] if isinstance(given, str) else given or ()
+        given = {name: value for name, _, value in (text.partition("=") for text in texts)}
+    found: dict[str, Any] = {}
+    for name, value in given.items():
+        if name not in DIALECT:
+            raise FieldError(
+                "{csv_dialect}: unknown setting {name!r}; known: {known}{meant}",
+                name=str(name),
+                known=", ".join(DIALECT),
+                meant=did_you_mean(str(name), DIALECT),
+            )
+        found[name] = _setting(name, value)
+        if found[name] is None:
+            raise FieldError("{csv_dialect} {name} {wanted}", name=name, wanted=_WANTED.get(name, "must be text"))
     try:
-        return Dialect(*marks, names_of(fields.csv_columns), bool(fields.csv_newlines_in_values))
+        return Dialect(**found)
     except ValueError as error:
         raise FieldError.of(error) from None
+
+
+def _setting(name: str, value: Any) -> Any:
+    """The value of a setting of the CSV dialect; None if its type is wrong."""
+    if name == "newlines":
+        return {"true": True, "false": False}.get(str(value).lower())
+    if name == "columns" and (isinstance(value, str) or all(isinstance(each, str) for each in value)):
+        return names_of(value)
+    return value if isinstance(value, str) else None
 
 
 def where_filter(text: str | None, label: object) -> Equals | None:

@@ -32,7 +32,7 @@ from ..errors import FieldError
 from ..ledger.spent_budget import Caps, Window
 from .fields import DEFAULT_LOSS, Fields
 from .mechanism_file import MechanismFile
-from .mechanism_spec import check_delta, read_parameters, takes_delta
+from .mechanism_spec import check_delta, mechanism_parameters, takes_delta
 
 GRID = ("label_min", "label_max", "label_step")
 """Fields of the label grid."""
@@ -387,19 +387,19 @@ def _mechanism(fields: Fields, fitted: MechanismFile | None, unit: UnitBound | N
         raise FieldError.at("loss", error) from None
     if fitted is not None:
         return MechanismChoice(fitted.name, loss, {"loss": loss}, fitted)
-    if fields.purpose is not None and fields.mechanism is not None:
+    if fields.for_ is not None and fields.mechanism is not None:
         raise FieldError("{for} chooses the mechanism: give {for} or {mechanism}")
     if classes:
         return _class_mechanism(fields)
-    name = fields.mechanism or default_mechanism(fields.purpose, loss)
+    name = fields.mechanism_name or default_mechanism(fields.for_, loss)
     delta = fields.delta
     if delta is not None and (name == AUTO or (name in MECHANISMS and not takes_delta(name))):
         raise FieldError(
             "{delta} is for mechanisms of (epsilon, delta)-DP, such as gaussian; {name} is pure DP", name=name
         )
     if name == AUTO:
-        if fields.mechanism_parameters:
-            raise FieldError("{mechanism_parameters} needs {mechanism}: auto finds them itself")
+        if fields.mechanism not in (None, AUTO):
+            raise FieldError("{mechanism} auto has no parameters: it finds those of the mechanism itself")
         if loss != DEFAULT_LOSS:
             raise FieldError(
                 "{mechanism} auto is for models of the squared loss, not {loss_name}: name a mechanism", loss_name=loss
@@ -408,7 +408,7 @@ def _mechanism(fields: Fields, fitted: MechanismFile | None, unit: UnitBound | N
     if delta is not None:
         check_delta(delta)
         delta = delta if unit is None else unit.record_share(delta)
-    parameters = {"loss": loss, **read_parameters(fields.mechanism_parameters, delta)}
+    parameters = {"loss": loss, **mechanism_parameters(fields.mechanism or name, delta)}
     try:
         mechanism_named(name, **parameters)
     except ValueError as error:
@@ -418,9 +418,9 @@ def _mechanism(fields: Fields, fitted: MechanismFile | None, unit: UnitBound | N
 
 def _class_mechanism(fields: Fields) -> MechanismChoice:
     """Mechanism of classes: randomized response over all of them for models, over the likeliest for single labels."""
-    name = fields.mechanism
+    name = fields.mechanism_name
     if name in (None, AUTO):
-        name = RRTopK.name if fields.purpose == "labels" else RandomizedResponse.name
+        name = RRTopK.name if fields.for_ == "labels" else RandomizedResponse.name
     if name not in CLASS_MECHANISMS:
         raise FieldError(
             "{mechanism} {name} is for labels that are numbers; classes take {known}",
@@ -431,7 +431,7 @@ def _class_mechanism(fields: Fields) -> MechanismChoice:
         raise FieldError(
             "{delta} is for mechanisms of (epsilon, delta)-DP, such as gaussian; {name} is pure DP", name=name
         )
-    parameters = read_parameters(fields.mechanism_parameters, None)
+    parameters = mechanism_parameters(fields.mechanism or name, None)
     try:
         mechanism_named(name, **parameters)
     except ValueError as error:

@@ -70,8 +70,6 @@ def make_release(command: str, fields: Fields, new_key: bool = False, may_exist:
     that is named. That is the last step: a request that is refused leaves no key.
     """
     check_center(fields)
-    if fields.validate is False and fields.schema is not None:
-        raise FieldError("{no_validate} contradicts {schema}, which implies {validate}: leave one of them out")
     threshold, caps = Threshold(read_unusable_fraction(fields)), read_caps(fields)
     _check_formats(fields)
     names = names_of(fields.label)
@@ -223,17 +221,17 @@ def _named_columns(fields: Fields, label: Label) -> dict[str, str | None]:
 
 
 def _validation(fields: Fields, labels: Sequence[str]) -> ValidationSpec | None:
-    if not fields.validate and fields.schema is None:
+    if fields.validate in (None, False):
         return None
     check_extra("--validate", "validation", "tensorflow_data_validation", "tensorflow_metadata")
-    if fields.schema is None:
+    if fields.validate is True:
         return ValidationSpec(None)
     try:
-        return ValidationSpec(without_features(read_text(fields.schema), labels))
+        return ValidationSpec(without_features(read_text(fields.validate), labels))
     except InputError as error:
-        raise FieldError("{schema} {problem}", problem=error) from None
+        raise FieldError("{validate} {problem}", problem=error) from None
     except ValueError as error:
-        raise FieldError("{schema} {path}: {problem}", path=fields.schema, problem=error) from None
+        raise FieldError("{validate} {path}: {problem}", path=fields.validate, problem=error) from None
 
 
 def _target(command: str, fields: Fields, may_exist: bool) -> str:
@@ -397,7 +395,7 @@ def _classes_of(fields: Fields, name: str, names: Sequence[str]) -> dict[str, An
 
 def _planned_mechanism(fields: Fields) -> Mechanism:
     """The mechanism whose errors decide the split; of auto, the first candidate for models."""
-    name = fields.mechanism or default_mechanism(fields.purpose, fields.loss or DEFAULT_LOSS)
+    name = fields.mechanism_name or default_mechanism(fields.for_, fields.loss or DEFAULT_LOSS)
     if name != AUTO:
         # One with parameters that it must be given is not compared by its own errors.
         with contextlib.suppress(TypeError, ValueError):

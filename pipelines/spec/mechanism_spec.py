@@ -11,7 +11,7 @@ from typing import Any
 
 from ...mechanisms.registry import AUTO, MECHANISMS, Mechanism, mechanism_named
 from ..errors import FieldError, did_you_mean
-from .fields import Pairs, pairs_of
+from .fields import pairs_of
 
 
 @dataclass(frozen=True)
@@ -43,11 +43,8 @@ def parse_mechanism_spec(text: str, loss: str, delta: float | None = None, auto:
     """
     if auto and text == AUTO:
         return MechanismSpec(text, AUTO, {})
-    name, colon, pairs = text.partition(":")
-    if colon and not pairs:
-        raise FieldError("{mechanism} {text}: write NAME:PARAMETER=VALUE,... or NAME alone", text=text)
-    own = delta if takes_delta(name) else None
-    spec = MechanismSpec(text, name, read_parameters(pairs or None, own, "{mechanism} {name}:", name=name))
+    name = text.partition(":")[0]
+    spec = MechanismSpec(text, name, mechanism_parameters(text, delta if takes_delta(name) else None))
     try:
         spec.mechanism(loss)
     except ValueError as error:
@@ -57,24 +54,22 @@ def parse_mechanism_spec(text: str, loss: str, delta: float | None = None, auto:
     return spec
 
 
-def read_parameters(
-    given: Pairs | None, delta: float | None = None, where: str = "{mechanism_parameters}", **values: Any
-) -> dict[str, Any]:
-    """Reads the parameters of a mechanism: values in a text are integers, floats, true, false or text.
+def mechanism_parameters(text: str, delta: float | None = None) -> dict[str, Any]:
+    """Reads the parameters in NAME:PARAMETER=VALUE,...: integers, floats, true, false or text.
 
-    `delta`, which is checked, is added as the parameter `delta`; None for pure DP. `where`, with its values, begins a
-    message.
+    `delta`, which is checked, is added as the parameter `delta`; None for pure DP.
     """
-    parameters = {
-        name: _value(value) if isinstance(value, str) else value
-        for name, value in pairs_of(given, "NAME=VALUE", where, **values).items()
-    }
-    if "delta" in parameters:
-        raise FieldError(f"{where} delta: delta is part of the budget; give it as {{delta}}", **values)
+    name, colon, pairs = text.partition(":")
+    if colon and not pairs:
+        raise FieldError("{mechanism} {text}: write NAME:PARAMETER=VALUE,... or NAME alone", text=text)
+    where = "{mechanism} {name}:"
+    given = pairs_of(pairs or None, "PARAMETER=VALUE", where, name=name)
+    parameters = {parameter: _value(value) for parameter, value in given.items()}
+    for field in ("delta", "loss"):
+        if field in parameters:
+            raise FieldError(f"{where} {field}: give it as {{{field}}}", name=name)
     if "name" in parameters:
-        raise FieldError(f"{where} name: no mechanism has such a parameter", **values)
-    if "loss" in parameters:
-        raise FieldError(f"{where} loss: give it as {{loss}}", **values)
+        raise FieldError(f"{where} name: no mechanism has such a parameter", name=name)
     if delta is not None:
         check_delta(delta)
         parameters["delta"] = delta

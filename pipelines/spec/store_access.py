@@ -28,7 +28,7 @@ _PATHS = (
     "output",
     "domain_file",
     "mechanism_file",
-    "schema",
+    "validate",
     "label_values",
     "label_classes",
     "noise_key_file",

@@ -72,8 +72,8 @@ def test_a_command_prints_what_the_page_shows(
 
 
 def test_the_job_that_the_page_recommends_is_that_of_its_table() -> None:
-    job = re.search(r"--epsilon (\S+) --prior_epsilon (\S+) --mechanism\s+(\w+) --mechanism_parameters (\S+?)`", PAGE)
+    job = re.search(r"--epsilon (\S+) --prior_epsilon (\S+) --mechanism\s+(\w+:\S+?)`", PAGE)
     assert job is not None
-    epsilon, prior_epsilon, mechanism, parameters = job.groups()
-    row = next(line.split() for line in PAGE.splitlines() if line.split()[:2] == [epsilon, f"{mechanism}:{parameters}"])
+    epsilon, prior_epsilon, mechanism = job.groups()
+    row = next(line.split() for line in PAGE.splitlines() if line.split()[:2] == [epsilon, mechanism])
     assert row[2] == prior_epsilon

@@ -33,19 +33,6 @@ def run_yaml(
     return run
 
 
-def test_files_to_files(
-    run_yaml: Callable[..., None], on_flink: list[str], undisturbed: Any, parquet_log: Path, tmp_path: Path
-) -> None:
-    """The shards equal those of `labeldp privatize` on DirectRunner, and no temporary segment remains."""
-    formats = {"input": parquet_log, "format": "parquet", "output_format": "parquet", "num_shards": 3}
-    run_yaml("privatize_files", on_flink, output=tmp_path / "released", **formats)
-
-    assert [path.name for path in tmp_path.glob("released*")] == ["released"]
-    found = {f"data/{path.name}": path.read_bytes() for path in (tmp_path / "released").iterdir()}
-    whole = undisturbed(input=parquet_log, input_format="parquet", output_format="parquet")
-    assert found == {name: content for name, content in whole.items() if name.startswith("data/")}
-
-
 def test_rows_to_rows(run_yaml: Callable[..., None], on_flink: list[str], tmp_path: Path) -> None:
     """The noise depends on a row's id and not on the order of the rows, so the rows equal those of DirectRunner."""
     log = tmp_path / "log.csv"

@@ -47,14 +47,22 @@ def _good_values() -> dict[str, list[str]]:
         "folder": [str(release()), "missing", "."],
         "place": [str(release().parent / "labeldp_ledger.jsonl"), str(log()), ".", "missing"],
         "file": [str(log()), "labels.txt", "missing.csv"],
-        "schema": ["schema.pbtxt", "missing"],
+        "validate": ["schema.pbtxt", "missing"],
         "csv": ["table.csv", "no/where.csv", "."],
         "json": ["table.json"],
         "published": ["labels.txt"],
     }
     small |= {
-        "mechanism": ["rr", "laplace", "rr:x=1", "gaussian", "rr,rr"],
-        "mechanism_parameters": ["bias=0.2", "step=1", "x"],
+        "mechanism": [
+            "rr",
+            "laplace",
+            "rr:x=1",
+            "gaussian",
+            "rr,rr",
+            "bias_limited:bias=0.2",
+            "laplace:step=1",
+            "rr:x",
+        ],
     }
     small |= {
         "loss": ["squared", "poisson"],

@@ -293,7 +293,7 @@ def _check_schema(case: Case) -> bool:
     folder = empty_folder()
     path = folder / "schema.pbtxt"
     path.write_bytes(case["schema.pbtxt"])
-    return _job_starts(job("privatize", schema=path, output=folder / "out")) is not None
+    return _job_starts(job("privatize", validate=path, output=folder / "out")) is not None
 
 
 def file_targets() -> list[Target]:

@@ -181,9 +181,9 @@ PRIOR_TOKENS = (b",", b"\n", b"1e308", b"-0", b"nan", b"inf", b"0", b"label", b"
 _SOLVED = (
     ("rr_on_bins", ()),
     ("unbiased", ()),
-    ("gaussian", ("--delta=1e-3", "--mechanism_parameters=step=1")),
+    ("gaussian:step=1", ("--delta=1e-3",)),
     ("rr", ()),
-    ("laplace", ("--mechanism_parameters=step=1",)),
+    ("laplace:step=1", ()),
 )
 
 

@@ -55,10 +55,9 @@ def test_labels_are_those_that_the_command_releases(
     key = tmp_path / "noise.key"
     key.write_bytes(seed_secret(seed))
     key.chmod(0o600)
-    name, _, parameters = mechanism.partition(":")
     flags = {
         "input": path, "input_format": "parquet", "label": "y", "label_min": 0, "label_max": 10, "label_step": 1,
-        "epsilon": 1.5, "mechanism": name, "mechanism_parameters": parameters or None, "noise_key_file": key,
+        "epsilon": 1.5, "mechanism": mechanism, "noise_key_file": key,
         "output": tmp_path / "released", "output_format": "parquet",
     }  # fmt: skip
     invoke(command("privatize", flags)).ok()

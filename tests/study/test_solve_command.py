@@ -271,8 +271,8 @@ def test_the_command_needs_neither_beam_nor_tensorflow(tmp_path: Path, environme
 def test_parameters_that_the_mechanism_does_not_have(tmp_path, capsys, text):
     prior = tmp_path / "prior.csv"
     prior.write_text("0,1\n1,2\n2,1\n")
-    flags = ["--prior", str(prior), "--epsilon", "1", "--mechanism", "bias_limited", "--output", str(tmp_path / "m")]
-    assert main(["solve", *flags, "--mechanism_parameters", text]) == 2
+    flags = ["--prior", str(prior), "--epsilon", "1", "--output", str(tmp_path / "m")]
+    assert main(["solve", *flags, "--mechanism", f"bias_limited:{text}"]) == 2
     assert "--mechanism" in capsys.readouterr().err
     assert not (tmp_path / "m").exists()
 
@@ -290,8 +290,8 @@ def test_gaussian_needs_a_delta_and_says_what_it_came_to(solve: Any, invoke: Any
 def test_parameters_reach_the_mechanism(tmp_path, capsys):
     prior = tmp_path / "prior.csv"
     prior.write_text("0,1\n1,2\n2,1\n5,3\n")
-    flags = ["--prior", str(prior), "--epsilon", "1", "--mechanism", "bias_limited", "--output", str(tmp_path / "m")]
-    assert main(["solve", *flags, "--mechanism_parameters", "bias=0.2"]) == 0
+    flags = ["--prior", str(prior), "--epsilon", "1", "--output", str(tmp_path / "m")]
+    assert main(["solve", *flags, "--mechanism", "bias_limited:bias=0.2"]) == 0
     line = json.loads(capsys.readouterr().out)
     assert 0.9 <= line["max_bias"] <= 1.0 + 1e-9
     assert line["gap"] <= 1e-6

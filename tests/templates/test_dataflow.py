@@ -20,7 +20,6 @@ NOT_OFFERED = {
     "result_json",
     "wait_until_finish",
     "validate",
-    "schema",
     "sign",
 }
 
@@ -93,6 +92,11 @@ def test_the_launcher_passes_flags_without_a_value(monkeypatch: pytest.MonkeyPat
     passed = ["--switch=true", "--label=switch=true", "--region=here"]
     assert dataflow_metadata.arguments(passed) == ["--switch", "--label=switch=true", "--region=here"]
     assert dataflow_metadata.arguments(["--switch=False"]) == []
+    monkeypatch.undo()
+    settings = "delimiter=';' columns='first name,y'"
+    assert dataflow_metadata.arguments([f"--csv_dialect={settings}"]) == [
+        "--csv_dialect=delimiter=;", "--csv_dialect=columns=first name,y",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("script", ["build.sh", "run.sh", "submit.sh"])

@@ -46,11 +46,13 @@ def column_names_of(path: str, header: bytes, dialect: Dialect = COMMA) -> list[
     names = column_names(header, dialect)
     if names is None:
         raise InputError(
-            f"{path}: the header line is not text in {dialect.encoding}: give --csv_encoding, such as latin-1"
+            f"{path}: the header line is not text in {dialect.encoding}: give --csv_dialect encoding=NAME, such "
+            f"as latin-1"
         )
     if any("\0" in name for name in names):
         raise InputError(
-            f"{path}: the header line has zero bytes, as UTF-16 without a byte order mark has: give --csv_encoding "
+            f"{path}: the header line has zero bytes, as UTF-16 without a byte order mark has: give --csv_dialect "
+            f"encoding="
             "utf-16-le or utf-16-be"
         )
     if not names:
@@ -76,7 +78,7 @@ def missing_column(name: str, names: Sequence[str], dialect: Dialect = COMMA) ->
             "name: give it with the space, in quotes, or remove the spaces from the header line"
         )
     if dialect.columns:
-        return f"there is no column {name!r} among the columns of --csv_columns: {listed(names)}"
+        return f"there is no column {name!r} among the columns of --csv_dialect: {listed(names)}"
     advice = delimiter_advice(name, names, dialect)
     if advice:
         whole = are_names(names) and not _DIVIDES.search("".join(names))
@@ -86,7 +88,7 @@ def missing_column(name: str, names: Sequence[str], dialect: Dialect = COMMA) ->
         return f"there is no column {name!r} in the header line; it has: {listed(names)}"
     return (
         f"there is no column {name!r} in the header line, which does not look like column names: add a header line, "
-        "or name the columns with --csv_columns"
+        "or name the columns with --csv_dialect columns=..."
     )
 
 
@@ -111,9 +113,12 @@ def delimiter_advice(name: str, names: Sequence[str], dialect: Dialect = COMMA) 
     for mark in CANDIDATES:
         if mark != dialect.delimiter and name in (column_names(header, Dialect(mark)) or []):
             shown = "\\t" if mark == "\t" else mark
-            return f", which {shown!r} divides into columns: use --csv_delimiter '{shown}'"
+            return f", which {shown!r} divides into columns: use --csv_dialect delimiter='{shown}'"
     if len(names) == 1:
-        return f", which has only one, because it has no {dialect.delimiter!r}: --csv_delimiter names another delimiter"
+        return (
+            f", which has only one, because it has no {dialect.delimiter!r}: --csv_dialect delimiter= names another "
+            "delimiter"
+        )
     return ""
 
 
@@ -260,11 +265,11 @@ def _marks(texts: pa.Array, dialect: Dialect) -> str:
         return ""
     decimal = _share(head, _DECIMAL_COMMA) >= _NEARLY_ALL and _share(texts, _DECIMAL_COMMA) >= _NEARLY_ALL
     if dialect.decimal == ",":
-        return "--csv_thousands ." if decimal else ""
+        return "--csv_dialect thousands=." if decimal else ""
     commas = _share(head, _COMMAS) >= _NEARLY_ALL and _share(texts, _COMMAS) >= _NEARLY_ALL
-    points = " --csv_thousands ." if pc.any(pc.match_substring(texts, ".")).as_py() else ""
-    found = [f"--csv_decimal ,{points}"] if decimal else []
-    return " or ".join(found + (["--csv_thousands ,"] if commas else []))
+    points = " thousands=." if pc.any(pc.match_substring(texts, ".")).as_py() else ""
+    found = [f"--csv_dialect decimal=,{points}"] if decimal else []
+    return " or ".join(found + (["--csv_dialect thousands=,"] if commas else []))
 
 
 def _share(texts: pa.Array, pattern: str, dialect: Dialect | None = None) -> float:

@@ -160,7 +160,9 @@ class Parser:
         # Only the beginning is certain to be Arrow's own text; the rest may be content of the file that looks like it.
         fields = re.match(r"CSV parse error: (?:Row #\d+: )?Expected (\d+) columns, got (\d+)", message)
         if fields:
-            wanted = f"--csv_columns names {fields[1]}" if self.dialect.columns else f"the header has {fields[1]}"
+            wanted = (
+                f"--csv_dialect columns names {fields[1]}" if self.dialect.columns else f"the header has {fields[1]}"
+            )
             return f"line {line} has {fields[2]} fields, where {wanted}"
         column = re.match(r"In CSV column #(\d+): ", message)
         if not column or int(column[1]) >= len(names):
@@ -170,7 +172,8 @@ class Parser:
             return self._label_problem(name, before)
         if self.types.kinds.get(name) == pa.string():
             return (
-                f"column {name!r} on line {line} is not text in {self.dialect.encoding}: give --csv_encoding, such as "
+                f"column {name!r} on line {line} is not text in {self.dialect.encoding}: give --csv_dialect "
+                f"encoding=NAME, such as "
                 "latin-1 or cp1252, or correct it"
             )
         return self._problem(name, None, before)
@@ -179,9 +182,9 @@ class Parser:
         """Problem of a label that is no number. It does not depend on its text."""
         line, advice = line_of(before, self.dialect), ""
         if self.dialect.decimal == ".":
-            advice = "; if a comma is its decimal mark, give --csv_decimal ','"
+            advice = "; if a comma is its decimal mark, give --csv_dialect decimal=,"
         if self.dialect.columns and line == 1:
-            advice += "; if line 1 is a header line, leave --csv_columns out"
+            advice += "; if line 1 is a header line, leave columns out of --csv_dialect"
         return (
             f"label column {name!r} holds text on line {line}, not a number: correct it, name another column with "
             f"--label, or {ENCODE_CLASSES}{advice}"

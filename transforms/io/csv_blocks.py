@@ -60,7 +60,7 @@ _BEHIND = (
 )
 _UNCLOSED = (
     'has a quote (") that opens a field, and none closes it before the line break: close it, or give '
-    "--csv_newlines_in_values if line breaks in quoted fields are meant"
+    "--csv_dialect newlines=true if line breaks in quoted fields are meant"
 )
 # The first row of a text whose quotes are in step.
 _FIRST_ROW = re.compile(rb'(?:[^"\r\n]+|"[^"]*")*(?:\r\n?|\n)?')
@@ -205,7 +205,9 @@ def _chunks(file: BinaryIO, path: str, dialect: Dialect, size: int) -> Iterator[
     if dialect.encoding == "utf-8":
         for mark, name in _OTHER_MARKS.items():
             if chunk.startswith(mark):
-                raise InputError(f"{path}: begins with the byte order mark of {name}: give --csv_encoding {name}")
+                raise InputError(
+                    f"{path}: begins with the byte order mark of {name}: give --csv_dialect encoding={name}"
+                )
     while chunk:
         yield chunk
         chunk = _read_some(file, path, size)

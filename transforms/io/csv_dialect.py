@@ -61,7 +61,8 @@ class Dialect:
         mark = self.delimiter
         if len(mark) != 1 or not (mark == "\t" or " " <= mark <= "~") or mark.isalnum() or mark in "\"'.+-_\\":
             raise ValueError(
-                f"csv_delimiter must be one character such as ; or | or \\t, neither a letter, a digit nor a part of "
+                f"csv_dialect delimiter must be one character such as ; or | or \\t, neither a letter, a digit "
+                f"nor a part of "
                 f"numbers or quotes, not {mark!r}"
             )
         name = ""
@@ -73,20 +74,24 @@ class Dialect:
             usable = False
         if not usable:
             raise ValueError(
-                f"csv_encoding must be a text encoding, such as latin-1, cp1252 or utf-16, not {self.encoding!r}"
+                f"csv_dialect encoding must be a text encoding, such as latin-1, cp1252 or utf-16, not "
+                f"{self.encoding!r}"
             )
         object.__setattr__(self, "encoding", name)
         if self.decimal not in DECIMALS:
-            raise ValueError(f"csv_decimal must be one of {' '.join(DECIMALS)}, not {self.decimal!r}")
+            raise ValueError(f"csv_dialect decimal must be one of {' '.join(DECIMALS)}, not {self.decimal!r}")
         if self.thousands == self.decimal or self.thousands not in ("", *THOUSANDS):
             raise ValueError(
-                f"csv_thousands must be a point, a comma, an apostrophe, a space or _, and another than the decimal "
+                f"csv_dialect thousands must be a point, a comma, an apostrophe, a space or _, and another than "
+                f"the decimal "
                 f"mark, not {self.thousands!r}"
             )
         object.__setattr__(self, "columns", tuple(self.columns))
         broken = {"\r", "\n", "\0"} & {*"".join(self.columns)}
         if broken or not all(self.columns) or len(self.columns) > len({*self.columns}):
-            raise ValueError("csv_columns must be names of columns, each of one line and another than the others")
+            raise ValueError(
+                "csv_dialect columns must be names of columns, each of one line and another than the others"
+            )
 
     @property
     def marked(self) -> bool:

@@ -47,7 +47,7 @@ REQUESTS: dict[str, dict[str, Any]] = {
     "center": request(center_column="guess"),
     "ids": request(mechanism="rr_on_bins", id_column="id"),
     # One mechanism of each family.
-    "bias_limited": request(mechanism="bias_limited", mechanism_parameters={"bias": 0.2}),
+    "bias_limited": request(mechanism="bias_limited:bias=0.2"),
     "gaussian": request(mechanism="gaussian", delta=1e-5),
     "rqm": request(mechanism="rqm"),
     "units": request(unit_column="user", max_records_per_unit=2, id_column="id"),
@@ -58,9 +58,6 @@ REQUESTS: dict[str, dict[str, Any]] = {
 def flags_of(parameters: dict[str, Any]) -> dict[str, Any]:
     """The flags of the same meaning."""
     flags = {name.rstrip("_"): value for name, value in parameters.items() if value is not None}
-    own = flags.pop("mechanism_parameters", None)
-    if own:
-        flags["mechanism_parameters"] = ",".join(f"{name}={value}" for name, value in own.items())
     return flags if "center_column" in flags else {**flags, "center": "none"}
 
 
@@ -554,11 +551,8 @@ def test_the_name_of_a_label_is_one_text(secret: bytes) -> None:
         ({"mechanism": "best"}, "unknown mechanism 'best'"),
         ({"mechanism": "rr", "for_": "labels"}, "give for_ or mechanism"),
         ({"for_": "fun"}, "^for_: unknown value 'fun'; known: models, log_features, labels"),
-        ({"mechanism_parameters": {"bias": 0.1}}, "auto finds them itself"),
-        (
-            {"mechanism": "bias_limited", "mechanism_parameters": {"loss": "squared"}},
-            "^mechanism_parameters loss: give it as loss",
-        ),
+        ({"mechanism": "auto:bias=0.1"}, "mechanism auto has no parameters"),
+        ({"mechanism": "bias_limited:loss=squared"}, "^mechanism bias_limited: loss: give it as loss"),
         ({"mechanism": "rr", "delta": 1e-6}, "rr is pure DP"),
         ({"delta": 1e-6}, "auto is pure DP"),
         ({"mechanism": "gaussian", "delta": 2.0}, "delta must be above 0"),
@@ -582,7 +576,7 @@ def test_wrong_parameters_are_named(privatizer: Any, tmp_path: Path, parameters:
 
 def test_a_mechanism_without_randomizer_says_nothing_of_the_histogram(privatizer: Any, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"^mechanism quantizer: "):
-        privatizer(mechanism="quantizer", mechanism_parameters={"outputs": 1}).fit(LABELS)
+        privatizer(mechanism="quantizer:outputs=1").fit(LABELS)
     assert not (tmp_path / "ledger.jsonl").exists()
 
 
@@ -637,7 +631,7 @@ def test_conventions_of_scikit_learn(privatizer: Any) -> None:
     with pytest.raises(NotFittedError):
         base.clone(made).debias(LABELS)
     assert made.set_params(epsilon=3).get_params()["epsilon"] == 3
-    with pytest.raises(ValueError, match="no parameter 'epsilom'; it has: epsilon, label_min"):
+    with pytest.raises(ValueError, match="no parameter 'epsilom'; it has: label, epsilon, label_min"):
         made.set_params(epsilom=1)
     assert issubclass(NotFittedError, (ValueError, AttributeError))
 

@@ -80,12 +80,12 @@ def test_the_key_is_created_and_used_again(files: Any, outputs: Path, tmp_path: 
 
 def test_parameters_are_the_fields_of_the_command(files: Any) -> None:
     made = files(
-        mechanism="bias_limited", mechanism_parameters={"bias": 0.25}, for_=None, center_features=["a", "b"],
+        mechanism="bias_limited:bias=0.25", for_=None, center_features=["a", "b"],
         num_shards=7, prior_epsilon=None,
     )  # fmt: skip
     fields = made._fields
-    assert (fields.mechanism_parameters, fields.center_features) == ({"bias": 0.25}, ("a", "b"))
-    assert (fields.num_shards, fields.prior_epsilon, fields.purpose, fields.label_min) == (7, None, None, "0")
+    assert (fields.mechanism, fields.center_features) == ("bias_limited:bias=0.25", ("a", "b"))
+    assert (fields.num_shards, fields.prior_epsilon, fields.for_, fields.label_min) == (7, None, None, "0")
 
 
 @pytest.mark.parametrize(

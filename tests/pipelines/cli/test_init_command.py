@@ -112,10 +112,10 @@ def test_a_dialect_is_in_the_job_file(
     path, mark = tmp_path / "log.csv", delimiter.replace("\\t", "\t")
     rows = [["gr\u00f6\u00dfe", "y"], *([str(i), str(i % 5)] for i in range(300))]
     path.write_text("".join(mark.join(row) + "\n" for row in rows), encoding="utf-16")
-    dialect = [f"--csv_delimiter={delimiter}", "--csv_encoding=utf-16"]
+    dialect = ["--csv_dialect", f"delimiter={delimiter}", "encoding=utf-16"]
     invoke(["init", str(path), f"--output={target}", "--label=y", *dialect]).ok()
     text = target.read_text(encoding="utf-8")
-    assert {"csv_delimiter", "csv_encoding"} <= yaml.safe_load(text).keys()
+    assert yaml.safe_load(text)["csv_dialect"] == {"delimiter": delimiter, "encoding": "utf-16"}
     assert "#   gr\u00f6\u00dfe, y" in text
     invoke([*job(input=None, input_format=None), f"--config={target}"]).ok()
     assert pq.read_table(outputs / "released" / "data").schema.names == ["gr\u00f6\u00dfe", "y"]
@@ -138,7 +138,7 @@ def test_the_delimiter_is_found(
     content = "".join(mark.join(row) + "\n" for row in rows).encode()
     (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
     invoke(["init", str(tmp_path / name), f"--output={target}"]).ok()
-    assert yaml.safe_load(target.read_text())["csv_delimiter"] == delimiter
+    assert yaml.safe_load(target.read_text())["csv_dialect"]["delimiter"] == delimiter
     invoke([*job(input=None, input_format=None), f"--config={target}"]).ok()
     assert pq.read_table(outputs / "released" / "data").schema.names == ["name, of a kind", "f", "y"]
 
@@ -148,8 +148,7 @@ def test_columns_and_marks_are_in_the_job_file(
 ) -> None:
     path = tmp_path / "log.csv"
     path.write_text("".join(f"{i},25;1.000,5;{i % 5},0\n" for i in range(300)))
-    flags = ["--csv_delimiter=;", "--csv_columns=f,g,y", "--csv_decimal=,", "--csv_thousands=."]
-    flags += ["--csv_newlines_in_values"]
+    flags = ["--csv_dialect", "delimiter=;", "columns=f,g,y", "decimal=,", "thousands=.", "newlines=true"]
     invoke(["init", str(path), f"--output={target}", *flags]).ok()
     invoke([*job(input=None, input_format=None), f"--config={target}"]).ok()
     table = pq.read_table(outputs / "released" / "data").to_pydict()
@@ -161,11 +160,11 @@ def test_every_commented_flag_exists() -> None:
     from labeldp.pipelines.cli.commands import command_parser
     from labeldp.pipelines.cli.job_template import job_template
 
-    input = {"input": "log.csv", "input_format": "csv", "csv_delimiter": ";", "csv_encoding": "latin-1"}
+    input = {"input": "log.csv", "input_format": "csv", "csv_dialect": {"delimiter": ";"}}
     lines = job_template("job.yaml", input, [("f", "")], None).splitlines()
     named = {line.removeprefix("# ").partition(":")[0] for line in lines if ":" in line and "  #" in line}
-    named |= {line.partition(":")[0] for line in lines if line and not line.startswith("#")}
-    assert named >= {"id_column", "where", "noise_key_file", "label", "epsilon", "csv_delimiter", "csv_encoding"}
+    named |= {line.partition(":")[0] for line in lines if line and line[0] not in "# "}
+    assert named >= {"id_column", "where", "noise_key_file", "label", "epsilon", "csv_dialect"}
     assert named <= set(command_parser("privatize").flags())
 
 
@@ -187,15 +186,17 @@ def test_names_that_would_break_the_file(invoke: Any, tmp_path: Path, target: Pa
         (["{folder}/other"], "the name does not tell the format: give --input_format"),
         (["{folder}/numbers.csv"], "does not look like column names"),
         ([], "FILE"),
-        (["{folder}/log.csv", "--csv_delimiter=ab"], "--csv_delimiter must be one character"),
-        (["{folder}/log.csv", "--csv_encoding=hex"], "--csv_encoding must be a text encoding"),
-        (["{folder}/log.parquet", "--csv_delimiter=;"], "--csv_delimiter is for CSV, but {folder}/log.parquet is parq"),
-        (["{folder}/semicolons.csv", "--label=week"], "which has only one, because it has no ',': --csv_delimiter"),
-        (["{folder}/spaces.csv", "--label=weeks"], "but ' weeks', with a space that is part of the name"),
+        (["{folder}/log.csv", "--csv_dialect=delimiter=ab"], "--csv_dialect delimiter must be one character"),
+        (["{folder}/log.csv", "--csv_dialect=encoding=hex"], "--csv_dialect encoding must be a text encoding"),
         (
-            ["{folder}/log.parquet", "--csv_columns=a,b"],
-            "--csv_columns is for CSV, but {folder}/log.parquet is pa",
+            ["{folder}/log.parquet", "--csv_dialect=delimiter=;"],
+            "--csv_dialect is for CSV, but {folder}/log.parquet is parq",
         ),
+        (
+            ["{folder}/semicolons.csv", "--label=week"],
+            "which has only one, because it has no ',': --csv_dialect delimiter=",
+        ),
+        (["{folder}/spaces.csv", "--label=weeks"], "but ' weeks', with a space that is part of the name"),
         (["{folder}/log.csv", "--output=/nowhere/job.yaml"], "--output"),
     ],
 )

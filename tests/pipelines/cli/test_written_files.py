@@ -14,7 +14,7 @@ from labeldp.pipelines.spec.written_files import LEDGER, RESULT, write_file
 
 READ = {
     "check_claim", "claim_facts", "config", "file", "folder", "ids", "input", "label_classes",
-    "label_values", "noise_key_file", "path", "place", "prior", "published", "rows", "schema", "sign",
+    "label_values", "noise_key_file", "path", "place", "prior", "published", "rows", "sign", "validate",
     "signer", "truth", "units",
 }  # fmt: skip
 # Commits of the library of the table add to a table, or fail.

@@ -4,7 +4,7 @@ from labeldp.mechanisms import LOSSES, MECHANISMS
 from labeldp.mechanisms.core.label_grid import ROUNDINGS
 from labeldp.mechanisms.registry import AUTO
 from labeldp.pipelines.spec import fields as choices
-from labeldp.transforms.io.csv_dialect import COMMA, Dialect
+from labeldp.transforms.io.csv_dialect import COMMA
 from labeldp.transforms.io.input_format import CSV_TYPES, FORMATS
 from labeldp.transforms.shards.shard_writer import COMPRESSIONS
 
@@ -12,7 +12,7 @@ from labeldp.transforms.shards.shard_writer import COMPRESSIONS
 def test_choices_are_those_of_the_code() -> None:
     assert choices.INPUT_FORMATS == FORMATS
     assert choices.CSV_TYPES == CSV_TYPES
-    assert Dialect(choices.DEFAULT_DELIMITER, choices.DEFAULT_ENCODING) == COMMA
+    assert tuple(vars(COMMA)) == choices.DIALECT
     assert choices.COMPRESSIONS == COMPRESSIONS
     assert choices.ROUNDINGS == ROUNDINGS
     assert tuple(LOSSES) == choices.LOSSES

@@ -107,11 +107,14 @@ def test_a_job_runs_whose_file_says_dry_run(job: Any, write: Any, invoke: Any, o
     assert (outputs / "released" / "release.json").is_file()
 
 
-def test_no_validation_contradicts_a_schema(job: Any, write: Any, invoke: Any) -> None:
-    config = write("schema: s.pbtxt")
-    outcome = invoke([*job(), f"--config={config}", "--no_validate"])
-    assert outcome.code == 2
-    assert f"--no_validate contradicts schema ({config}, line 1), which implies --validate" in outcome.error
+def test_validation_is_off_on_or_with_a_schema(write: Any, refused: Any) -> None:
+    for text, flags, value in (
+        ("validate: s.pbtxt", [], "s.pbtxt"), ("validate: s.pbtxt", ["--no_validate"], False),
+        ("validate: s.pbtxt", ["--validate"], True), ("validate: false", ["--validate=t.pbtxt"], "t.pbtxt"),
+        ("validate: true", [], True), ("", ["--validate", "t.pbtxt"], "t.pbtxt"),
+    ):  # fmt: skip
+        assert parsed("privatize", f"--config={write(COMPLETE + text)}", *flags)["validate"] == value
+    assert "line 9: validate must be text, not a list" in refused(f"{COMPLETE}validate: [a]\n")
 
 
 def test_errors_of_values_name_the_line_that_counts(job: Any, write: Any, invoke: Any) -> None:
@@ -131,17 +134,17 @@ def test_values_as_people_write_them(write: Any) -> None:
     )
     found = parsed("privatize", "--config", write(text))
 
-    assert found["purpose"] == "models"
+    assert found["for_"] == "models"
     assert found["center_features"] == "f,g"
     # YAML itself reads 1e-5 as text, and no as false.
     assert found["max_unusable_fraction"] == 1e-5
     assert found["validate"] is False
     assert found["id_column"] == "no"
     assert (
-        parsed("solve", "--config", write("prior: p\nepsilon: 1\noutput: o\nmechanism_parameters: {bias: 0.2, n: 3}"))[
-            "mechanism_parameters"
+        parsed("solve", "--config", write("prior: p\nepsilon: 1\noutput: o\nmechanism: bias_limited:bias=0.2"))[
+            "mechanism"
         ]
-        == "bias=0.2,n=3"
+        == "bias_limited:bias=0.2"
     )
 
 
@@ -163,7 +166,7 @@ def test_flags_of_the_runner(write: Any) -> None:
         ("prior_epsilon: [1]", "line 9: prior_epsilon must be a number, not a list"),
         ("num_shards: 1.5", "line 9: num_shards must be a whole number, not a number: '1.5'"),
         ("num_shards: {a: 1}", "line 9: num_shards must be a whole number, not a mapping"),
-        ("validate: 1", "line 9: validate must be true or false, not a whole number"),
+        ("dry_run: 1", "line 9: dry_run must be true or false, not a whole number"),
         ("validate: !!bool 1", "line 9: validate must be true or false"),
         ("mechanism: unbaised", "not 'unbaised'; did you mean unbiased?"),
         ("id_column: [a]", "line 9: id_column must be text, not a list"),

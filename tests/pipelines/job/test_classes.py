@@ -269,7 +269,7 @@ def test_labels_in_memory_are_those_of_the_command(released: Release, logs: Path
         ({"loss": "absolute"}, "--loss is for labels that are numbers; that of classes is zero_one"),
         ({"mechanism": "unbiased"}, "--mechanism unbiased is for labels that are numbers; classes take rr or rr_top_k"),
         ({"delta": 1e-6}, "--delta is for mechanisms of (epsilon, delta)-DP"),
-        ({"mechanism_parameters": "k=3"}, "mechanism rr has no parameter 'k'"),
+        ({"mechanism": "rr:k=3"}, "mechanism rr has no parameter 'k'"),
         ({"label": "click"}, "label column 'click' holds int64, and the classes of --label_classes are not integers"),
         ({"label": "x"}, "label column 'x' holds double, and the classes of --label_classes are not integers"),
         ({"label": "bought"}, "label column 'bought' holds bool, and the classes of --label_classes are not false"),

@@ -30,7 +30,7 @@ def released(outputs: Path) -> dict[str, list[Any]]:
 
 
 def test_delimiter_and_encoding(job, invoke, outputs, log):
-    invoke(job(input=log, csv_delimiter=";", csv_encoding="latin-1")).ok()
+    invoke(job(input=log, csv_dialect=["delimiter=;", "encoding=latin-1"])).ok()
     table = released(outputs)
     assert table["name"] == [f"José {i}" for i in range(ROWS)]
     assert table["f"] == list(range(ROWS))
@@ -39,25 +39,36 @@ def test_delimiter_and_encoding(job, invoke, outputs, log):
 def test_a_tab(job, invoke, outputs, log, tmp_path):
     (tmp_path / "a.tsv").write_bytes(log.read_bytes().replace(b";", b"\t"))
     invoke(
-        job(input=tmp_path / "a.tsv", csv_delimiter="\\t", csv_encoding="latin-1", center="linear", mechanism="rr")
+        job(
+            input=tmp_path / "a.tsv", csv_dialect=["delimiter=\\t", "encoding=latin-1"], center="linear", mechanism="rr"
+        )
     ).ok()
     assert released(outputs)["f"] == list(range(ROWS))
 
 
 def test_what_was_missing_is_named(job, invoke, log):
-    outcome = invoke(job(input=log, csv_encoding="latin-1"))
+    outcome = invoke(job(input=log, csv_dialect="encoding=latin-1"))
     assert outcome.code == 2
-    assert "which ';' divides into columns: use --csv_delimiter ';'" in outcome.error
-    outcome = invoke(job(input=log, csv_delimiter=";"))
+    assert "which ';' divides into columns: use --csv_dialect delimiter=';'" in outcome.error
+    outcome = invoke(job(input=log, csv_dialect="delimiter=;"))
     assert outcome.code == 1
-    assert "column 'name' on line 2 is not text in utf-8: give --csv_encoding" in outcome.error
+    assert "column 'name' on line 2 is not text in utf-8: give --csv_dialect encoding=NAME" in outcome.error
 
 
-@pytest.mark.parametrize(("flag", "value"), [("csv_delimiter", "ab"), ("csv_encoding", "klingon")])
-def test_bad_flags(job, invoke, flag, value):
-    outcome = invoke(job(**{flag: value}))
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ("delimiter=ab", " delimiter must be one character"), ("encoding=klingon", " encoding must be a text encoding"),
+        ("decimal=;", " decimal must be"), ("thousands=x", " thousands must be"), ("columns=f,,y", " columns must be"),
+        ("newlines=perhaps", " newlines must be true or false"), ("newlines", " newlines must be true or false"),
+        ("encodign=latin-1", ": unknown setting 'encodign'; known: delimiter, encoding, decimal, thousands, columns, "
+         "newlines; did you mean encoding?"),
+    ],
+)  # fmt: skip
+def test_bad_settings(job: Any, invoke: Any, settings: str, said: str) -> None:
+    outcome = invoke(job(csv_dialect=settings))
     assert outcome.code == 2
-    assert f"--{flag} must be" in outcome.error
+    assert f"--csv_dialect{said}" in outcome.error
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +147,7 @@ def test_a_large_file_is_read_in_parts_for_tfrecords_or_many_shards(
         outcome = invoke(
             [
                 *command("privatize", flags | {"output": outputs / name, "direct_num_workers": 2}),
-                "--csv_newlines_in_values",
+                "--csv_dialect=newlines=true",
             ]
         ).ok()
         advice = "one worker read the records of the input file: with --num_shards 8, several can"

@@ -97,7 +97,7 @@ def _jobs() -> dict[str, tuple[str, dict[str, Any]]]:
     return jobs | {
         "auto": ("csv", {"mechanism": "auto"}),
         "gaussian": ("csv", {"mechanism": "gaussian", "delta": 1e-5, "center": "none"}),
-        "parameters": ("csv", {"mechanism": "bias_limited", "mechanism_parameters": "bias=0.2", "center": "none"}),
+        "parameters": ("csv", {"mechanism": "bias_limited:bias=0.2", "center": "none"}),
         "absolute loss": ("csv", {"mechanism": "rr_on_bins", "loss": "absolute"}),
         "values": ("csv", {**LABELS, "label_min": None, "label_max": None, "label_step": None, "label_values": "FILE"}),
         "gzip": ("tfrecord", {**LABELS, "compression": "gzip"}),

@@ -468,8 +468,7 @@ def test_by_default_there_is_no_center_where_none_can_be(privatize: Privatize, t
     ("flags", "message"),
     [
         ({"mechanism": "auto", "loss": "poisson"}, "--mechanism auto is for models of the squared loss, not poisson"),
-        ({"mechanism": None, "mechanism_parameters": "bias=0.1"}, "--mechanism_parameters needs --mechanism"),
-        ({"mechanism": "auto", "mechanism_parameters": "bias=0.1"}, "--mechanism_parameters needs --mechanism"),
+        ({"mechanism": "auto:bias=0.1"}, "--mechanism auto has no parameters: it finds those"),
         ({"mechanism": "auto", "delta": 1e-6}, "--delta is for mechanisms"),
         ({"for": "models"}, "--for chooses the mechanism"),
         ({"center_features": "y"}, "--center_features must not name the label"),

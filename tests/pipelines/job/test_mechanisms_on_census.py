@@ -12,12 +12,12 @@ from tests.false_alarms import FALSE_ALARM
 
 MECHANISMS: dict[str, dict[str, Any]] = {
     "unbiased": {},
-    "bias_limited": {"mechanism_parameters": "bias=0.2"},
+    "bias_limited:bias=0.2": {},
     "debiased_rr": {},
     "rp_with_prior": {},
     "rr_top_k": {},
     "laplace": {},
-    "staircase": {"mechanism_parameters": "clip=false"},
+    "staircase:clip=false": {},
     "gaussian": {"delta": 1e-6},
     "quantizer": {},
 }
@@ -29,7 +29,7 @@ def released(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Path:  # fmt: skip
     """Release of the census at epsilon 1 under one mechanism."""
-    output = tmp_path_factory.mktemp(request.param) / "released"
+    output = tmp_path_factory.mktemp(request.param.partition(":")[0]) / "released"
     flags = {
         "input": census,
         "input_format": "csv",

@@ -1,4 +1,4 @@
-"""--validate and --schema: features are checked before any budget is spent, the output before it is released.
+"""--validate: features are checked before any budget is spent, the output before it is released.
 
 Artifacts are read with TFDV's own functions.
 """
@@ -198,7 +198,7 @@ def schema_file(released: dict[str, Path], tmp_path: Path, old: str, new: str) -
 def test_last_week_s_schema_holds(attempt: Any, released: dict[str, Path], outputs: Path, tmp_path: Path) -> None:
     """It is accepted even if its type of the label differs from the raw label, which is not validated."""
     path = schema_file(released, tmp_path, 'name: "work"\n  type: FLOAT', 'name: "work"\n  type: BYTES')
-    outcome = attempt(schema=path).ok()
+    outcome = attempt(validate=path).ok()
 
     assert outcome.out.splitlines()[-1] == "validated  against the given schema: no anomalies"
     assert {file.name for file in (outputs / "released" / "validation").iterdir()} == ARTIFACTS
@@ -217,13 +217,13 @@ def test_last_week_s_schema_holds(attempt: Any, released: dict[str, Path], outpu
 def test_anomalies_stop_the_run_before_anything_is_spent(
     attempt: Any, released: dict[str, Path], outputs: Path, tmp_path: Path, name: str, old: str, new: str, words: str
 ) -> None:
-    outcome = attempt(name, schema=schema_file(released, tmp_path, old, new))
+    outcome = attempt(name, validate=schema_file(released, tmp_path, old, new))
 
     assert outcome.code == 1
     assert outcome.out == ""
     assert outcome.error.startswith(
         f"labeldp {name}: error: the features do not match the schema, "
-        "nothing is privatized; correct them, or give another --schema: "
+        "nothing is privatized; correct them, or give another schema to --validate: "
     )
     assert words in outcome.error
     assert "the prior" not in outcome.err  # the histogram was never counted
@@ -231,7 +231,7 @@ def test_anomalies_stop_the_run_before_anything_is_spent(
 
 
 def test_fit_checks_features_too(attempt: Any, released: dict[str, Path], outputs: Path) -> None:
-    outcome = attempt("fit", schema=released["tfrecord"] / "validation" / "schema.pbtxt").ok()
+    outcome = attempt("fit", validate=released["tfrecord"] / "validation" / "schema.pbtxt").ok()
 
     assert "validating the features" in outcome.err
     assert {path.name for path in outputs.iterdir()} == {"mechanism.json", "labeldp_ledger.jsonl"}
@@ -261,10 +261,11 @@ def test_a_filter_applies_to_statistics(attempt: Any, outputs: Path, tfdv: Any) 
 @pytest.mark.parametrize(
     ("name", "switches", "flags", "words"),
     [
-        ("fit", ["--validate"], {}, "--validate requires --output, which fit does not take; use --schema"),
-        ("privatize", [], {"schema": "nowhere.pbtxt"}, "--schema nowhere.pbtxt cannot be read"),
-        ("privatize", [], {"schema": "bad.pbtxt"}, "--schema bad.pbtxt: not a Schema as a text proto, at line"),
-        ("privatize", ["--validate=yes"], {}, "--validate"),
+        ("fit", ["--validate"], {}, "--validate: expected one argument"),
+        ("privatize", [], {"validate": "nowhere.pbtxt"}, "--validate nowhere.pbtxt cannot be read"),
+        ("privatize", [], {"validate": "bad.pbtxt"}, "--validate bad.pbtxt: not a Schema as a text proto, at line"),
+        ("privatize", ["--validate="], {}, "--validate"),
+        ("privatize", ["--no_validate=bad.pbtxt"], {}, "--no_validate takes no value, not 'bad.pbtxt'"),
     ],
 )  # fmt: skip
 def test_bad_usage(

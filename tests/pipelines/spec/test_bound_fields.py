@@ -39,7 +39,7 @@ BASES: dict[str, dict[str, Any]] = {
     "column": {**GRID, "mechanism": "rr", "center_column": "p"},
     "cells": {**GRID, "mechanism": AUTO, "center": "cells", "center_features": "f,g"},
     "classes": {
-        "label": "grade", "label_classes": "low,mid,high", "epsilon": 2.0, "id_column": "id", "purpose": "models",
+        "label": "grade", "label_classes": "low,mid,high", "epsilon": 2.0, "id_column": "id", "for_": "models",
         "center_features": "f,g",
     },
 }  # fmt: skip
@@ -78,18 +78,22 @@ CHANGES: dict[str, list[Change]] = {
         Change({"csv_types": "y=float64"}, bases=NUMBERS),
         Change({"csv_types": "grade=string"}, bases=CLASSES),
     ],
-    "csv_delimiter": [Change({"csv_delimiter": ";"}, given=SINGLE)],
-    "csv_encoding": [Change({"csv_encoding": "latin-1"}, bases=ALL)],
-    "csv_decimal": [Change({"csv_decimal": ","}, given={"input": "semicolons.csv", "csv_delimiter": ";"}, bases=ALL)],
-    "csv_thousands": [Change({"csv_thousands": "'"}, bases=ALL)],
-    "csv_columns": [
+    "csv_dialect": [
+        Change({"csv_dialect": "delimiter=;"}, given=SINGLE),
+        Change({"csv_dialect": "encoding=latin-1"}, bases=ALL),
         Change(
-            {"csv_columns": HEADER.replace("y,z,grade,k", "z,y,k,grade")},
-            given={"input": "bare.csv", "csv_columns": HEADER},
+            {"csv_dialect": ["delimiter=;", "decimal=,"]},
+            given={"input": "semicolons.csv", "csv_dialect": "delimiter=;"},
             bases=ALL,
-        )
+        ),
+        Change({"csv_dialect": "thousands='"}, bases=ALL),
+        Change(
+            {"csv_dialect": f"columns={HEADER.replace('y,z,grade,k', 'z,y,k,grade')}"},
+            given={"input": "bare.csv", "csv_dialect": f"columns={HEADER}"},
+            bases=ALL,
+        ),
+        Change({"csv_dialect": "newlines=true"}, bases=ALL),
     ],
-    "csv_newlines_in_values": [Change({"csv_newlines_in_values": True}, bases=ALL)],
     "partitions": [Change({"partitions": "none"}, PUBLIC)],
     "missing_columns": [
         Change({"missing_columns": "null"}, PUBLIC, given={"input": "log.parquet", "input_format": "parquet"})
@@ -126,14 +130,14 @@ CHANGES: dict[str, list[Change]] = {
     "noise_key_mode": [Change({"noise_key_mode": "group"}, KEY)],
     "unit_column": [Change(UNIT, bases=ALL), Change({"unit_column": "person"}, bases=ALL, given=UNIT)],
     "max_records_per_unit": [Change({"max_records_per_unit": 3}, bases=ALL, given=UNIT)],
-    "purpose": [Change({"purpose": "labels"}, given={"mechanism": None, "purpose": "models"})],
-    "mechanism": [Change({"mechanism": "laplace"}, {"histogram": PART, "digest": PART}, ("numbers", "column"))],
-    "mechanism_parameters": [
+    "for_": [Change({"for_": "labels"}, given={"mechanism": None, "for_": "models"})],
+    "mechanism": [
+        Change({"mechanism": "laplace"}, {"histogram": PART, "digest": PART}, ("numbers", "column")),
         Change(
-            {"mechanism_parameters": "bias=0.3"},
+            {"mechanism": "bias_limited:bias=0.3"},
             {"histogram": PART, "digest": PART},
-            given={"mechanism": "bias_limited", "mechanism_parameters": "bias=0.2"},
-        )
+            given={"mechanism": "bias_limited:bias=0.2"},
+        ),
     ],
     "loss": [Change({"loss": "absolute"}, {"histogram": PART, "digest": PART}, given={"mechanism": "rr_on_bins"})],
     "mechanism_file": [],
@@ -157,7 +161,6 @@ CHANGES: dict[str, list[Change]] = {
     "partition_output": [],
     "compression": [Change({"compression": "gzip"}, OUTPUT)],
     "validate": [],
-    "schema": [],
     "dry_run": [Change({"dry_run": True}, OUTPUT)],
 }
 WITHOUT_RUN = {
@@ -167,7 +170,6 @@ WITHOUT_RUN = {
     "sign": OUTPUT,
     "partition_output": OUTPUT,
     "validate": OUTPUT,
-    "schema": OUTPUT,
 }
 """Reasons of fields that need a table, a key or a package."""
 

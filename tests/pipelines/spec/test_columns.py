@@ -78,7 +78,9 @@ def test_nor_one_that_another_delimiter_divides(
     outcome = invoke(job(input=log))
 
     assert outcome.code == 2
-    assert "which has only one, because it has no ',': --csv_delimiter names another delimiter" in outcome.error
+    assert (
+        "which has only one, because it has no ',': --csv_dialect delimiter= names another delimiter" in outcome.error
+    )
     assert first not in outcome.error
     assert "did you mean" not in outcome.error
 

@@ -1,6 +1,7 @@
 """Fields of a request: types, choices, and messages that name them as each face does."""
 
 import ast
+import re
 import string
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from labeldp.pipelines.errors import FieldError, as_flag, as_parameter
 from labeldp.pipelines.ledger.spent_budget import CapError
 from labeldp.pipelines.spec.fields import Fields, names_of, pairs_of
 from labeldp.pipelines.spec.label import label_domain, read_caps
-from labeldp.pipelines.spec.mechanism_spec import read_parameters
+from labeldp.pipelines.spec.mechanism_spec import mechanism_parameters
 
 ROOT = Path(__file__).parents[3]
 
@@ -28,7 +29,7 @@ def test_flags_that_are_not_given_are_fields_that_are_not_given() -> None:
     """The defaults of the parser are those of the fields, so that Python and YAML have the same."""
     parser = command_parser("privatize")
     given = {action.dest: action.default for action in parser.flags().values()}
-    assert Fields.of({**given, "label": "y"}) == Fields("y")
+    assert Fields.of({**given, "label": "y"}) == Fields(label="y")
 
 
 @pytest.mark.parametrize(
@@ -42,10 +43,11 @@ def test_flags_that_are_not_given_are_fields_that_are_not_given() -> None:
         ("input", Path("/a/b"), "/a/b"),
         ("label_values", np.array([0.0, 2.0]), (0.0, 2.0)),
         ("label_values", "domain.txt", "domain.txt"),
-        ("csv_columns", ["a", "b,c"], ("a", "b,c")),
+        ("center_features", ["a", "b,c"], ("a", "b,c")),
         ("csv_types", {"a": "string"}, {"a": "string"}),
         ("validate", True, True),
-        ("purpose", "labels", "labels"),
+        ("validate", Path("a.pbtxt"), "a.pbtxt"),
+        ("for_", "labels", "labels"),
     ],
 )
 def test_values_of_every_kind(name: str, value: Any, expected: Any) -> None:
@@ -62,7 +64,7 @@ def test_values_of_every_kind(name: str, value: Any, expected: Any) -> None:
         ("label", 3, "--label must be text, or a list of texts, not 3"),
         ("label", [], "--label must be text, or a list of texts, not []"),
         ("label", ["a", None], "--label must be text, or a list of texts, not ['a', None]"),
-        ("csv_columns", [1], "--csv_columns must be text, or a list of texts, not [1]"),
+        ("center_features", [1], "--center_features must be text, or a list of texts, not [1]"),
         ("csv_types", ["x"], "--csv_types must be text, or a mapping, not ['x']"),
         ("label_values", ["a"], "--label_values must be a file, or a list of numbers, not ['a']"),
         ("label_values", b"ab", "--label_values must be a file, or a list of numbers, not b'ab'"),
@@ -72,8 +74,9 @@ def test_values_of_every_kind(name: str, value: Any, expected: Any) -> None:
         ("noise_key_file", b"secret", "--noise_key_file must be text"),
         ("ledger", ["postgresql://me:secret@host/db"], "--ledger must be text"),
         ("input", ["a"], "--input must be text, not ['a']"),
-        ("validate", "yes", "--validate must be true or false, not 'yes'"),
-        ("purpose", "model", "--for: unknown value 'model'; known: models, log_features, labels; did you mean models?"),
+        ("validate", 1, "--validate must be true, false or a file, not 1"),
+        ("dry_run", "yes", "--dry_run must be true or false, not 'yes'"),
+        ("for_", "model", "--for: unknown value 'model'; known: models, log_features, labels; did you mean models?"),
         ("center", "linaer", "--center: unknown value 'linaer'; known: cells, linear, none; did you mean linear?"),
     ],
 )
@@ -90,10 +93,10 @@ def test_a_password_is_not_shown() -> None:
 
 
 def test_unknown_keywords_are_named() -> None:
-    for keyword in ("labels", "purpose", "help"):
+    for keyword in ("labels", "for", "help"):
         with pytest.raises(ValueError, match=f"^Release has no parameter '{keyword}': see labeldp privatize --help$"):
             Fields.of_keywords({"label": "y", keyword: "x"}, "Release")
-    assert Fields.of_keywords({"label": "y", "for_": "labels"}, "Release").purpose == "labels"
+    assert Fields.of_keywords({"label": "y", "for_": "labels"}, "Release").for_ == "labels"
     with pytest.raises(FieldError, match=r"^--label is missing$"):
         Fields.of_keywords({}, "Release")
 
@@ -115,10 +118,16 @@ def test_an_integer_that_has_no_text_is_refused() -> None:
 def test_parameters_have_names() -> None:
     wrong: list[Any] = [{1: 2}, {"": 2}]
     for given in wrong:
-        with pytest.raises(FieldError, match=r"^--mechanism_parameters must have names as keys$"):
-            read_parameters(given)
-    with pytest.raises(FieldError, match=r"^--mechanism_parameters name: no mechanism has such a parameter$"):
-        read_parameters({"name": "rr"})
+        with pytest.raises(FieldError, match=r"^--csv_types must have names as keys$"):
+            pairs_of(given, "NAME=TYPE", "{csv_types}")
+    for text, said in (
+        ("rr:", "rr:: write NAME:PARAMETER=VALUE,... or NAME alone"),
+        ("rr:x", "rr: takes PARAMETER=VALUE,..., each name once, not 'x'"),
+        ("rr:name=1", "rr: name: no mechanism has such a parameter"),
+        ("rr:loss=absolute", "rr: loss: give it as --loss"),
+    ):
+        with pytest.raises(FieldError, match=f"^--mechanism {re.escape(said)}$"):
+            mechanism_parameters(text)
 
 
 @pytest.mark.parametrize("step", ["1e999999999", "1e-999999999", "1E+500", "1" * 2000])

@@ -237,7 +237,7 @@ READ_FILE = "one worker read the input file: of 8 files or more, several can be 
         ({"num_shards": 8}, None, []),
         ({"output_format": "tfrecord"}, None, [READ_RECORDS]),
         ({"output_format": "tfrecord", "num_shards": 2}, None, []),
-        ({"csv_encoding": "latin-1", "num_shards": 8}, None, [READ_FILE]),
+        ({"csv_dialect": "encoding=latin-1", "num_shards": 8}, None, [READ_FILE]),
         ({"num_shards": 8}, "log.csv.gz", [READ_FILE]),
         ({"num_shards": 8}, "gs://bucket/log.csv", [READ_FILE]),
         ({"num_shards": 8, "unit_column": "f", "max_records_per_unit": 2}, None, [READ_FILE]),

@@ -285,9 +285,9 @@ def test_a_schema_and_the_files_of_validation(emulator: Any, on_store: Any, invo
     from labeldp.transforms.validation.validate_examples import Validation
 
     malformed = emulator.put("malformed.pbtxt", b"feature {")
-    assert "--schema s3://log/malformed.pbtxt" in invoke(on_store(schema=malformed)).error
+    assert "--validate s3://log/malformed.pbtxt" in invoke(on_store(validate=malformed)).error
     schema = emulator.put("schema.pbtxt", b'feature { name: "f" type: INT } feature { name: "y" type: FLOAT }')
-    request = make_release("privatize", Fields.of(vars(parse(on_store(schema=schema))[0])))
+    request = make_release("privatize", Fields.of(vars(parse(on_store(validate=schema))[0])))
     assert request.validation is not None
     assert 'name: "f"' in str(request.validation.schema)
     assert 'name: "y"' not in str(request.validation.schema)

@@ -60,7 +60,7 @@ def test_malformed_urls_are_bad_usage(emulator: Any, on_store: Any, invoke: Any)
 
 @S3
 def test_a_bucket_that_does_not_exist(emulator: Any, on_store: Any, invoke: Any) -> None:
-    for flag in ("input", "output", "noise_key_file", "ledger", "schema"):
+    for flag in ("input", "output", "noise_key_file", "ledger", "validate"):
         failed = invoke(on_store(**{flag: "s3://nowhere/x"}))
         assert failed.code == 1
         assert f"--{flag} s3://nowhere/x: no such bucket" in failed.error

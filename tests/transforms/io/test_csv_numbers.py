@@ -252,10 +252,13 @@ def test_files_without_a_header(tmp_path):
     format = Format("csv", dialect=Dialect(columns=("f", "t", "y")))
     assert records(parts, format) == {"f": [1, 3, 5], "t": ["a", "b", "c"], "y": [2.0, 4.0, 6.0]}
     bad = csv_files(tmp_path, "1,a,2\n3,b\n", "\ufeff5,c,6\r\n")
-    with pytest.raises(InputError, match=r"line 2 has 2 fields, where --csv_columns names 3"):
+    with pytest.raises(InputError, match=r"line 2 has 2 fields, where --csv_dialect columns names 3"):
         records(bad, format)
     bad = csv_files(tmp_path, "f,t,y\n3,b,1\n", "5,c,6\n")
-    with pytest.raises(InputError, match=r"text on line 1, not a number.*; if line 1 is a header line, leave --csv_"):
+    with pytest.raises(
+        InputError,
+        match=r"text on line 1, not a number.*; if line 1 is a header line, leave columns out of --csv_dialect",
+    ):
         records(bad, format)
 
 
@@ -298,20 +301,21 @@ def test_no_note_depends_on_a_label(tmp_path):
 def test_notes_on_marks(tmp_path):
     parts = csv_files(tmp_path, "a;b;c;d;y\n" + "6,75;1.234,50;1,234;a,b;1,5\n" * 20)
     assert notes(parts, Dialect(";")) == (
-        "text that looks like numbers, in column 'a': to read it as numbers, give --csv_decimal ,",
-        "text that looks like numbers, in column 'b': to read it as numbers, give --csv_decimal , --csv_thousands .",
-        "text that looks like numbers, in column 'c': to read it as numbers, give --csv_decimal , or --csv_thousands ,",
+        "text that looks like numbers, in column 'a': to read it as numbers, give --csv_dialect decimal=,",
+        "text that looks like numbers, in column 'b': to read it as numbers, give --csv_dialect decimal=, thousands=.",
+        "text that looks like numbers, in column 'c': to read it as numbers, give --csv_dialect decimal=, or "
+        "--csv_dialect thousands=,",
     )
     assert notes(parts, Dialect(";", decimal=",")) == (
-        "text that looks like numbers, in column 'b': to read it as numbers, give --csv_thousands .",
+        "text that looks like numbers, in column 'b': to read it as numbers, give --csv_dialect thousands=.",
     )
     assert notes(parts, EURO) == ()
     assert records(parts, Format("csv", dialect=EURO))["b"] == [1234.5] * 20
 
 
 FORMATS = {
-    "utf-16": ("v,y\n1,2\n".encode("utf-16"), "byte order mark of utf-16: give --csv_encoding utf-16"),
-    "utf-32": ("v,y\n1,2\n".encode("utf-32"), "byte order mark of utf-32: give --csv_encoding utf-32"),
+    "utf-16": ("v,y\n1,2\n".encode("utf-16"), "byte order mark of utf-16: give --csv_dialect encoding=utf-16"),
+    "utf-32": ("v,y\n1,2\n".encode("utf-32"), "byte order mark of utf-32: give --csv_dialect encoding=utf-32"),
     "utf-16-le": ("v,y\n1,2\n".encode("utf-16-le"), "the header line has zero bytes, as UTF-16"),
     "parquet": (b"PAR1\x15\x04\x15\0\0PAR1", "is a Parquet file: give --input_format parquet"),
     "xlsx": (b"PK\x03\x04\x14\0v,y\n", "is a ZIP archive, such as an Excel workbook"),
@@ -332,10 +336,11 @@ def test_a_column_named_like_a_format(tmp_path):
 @pytest.mark.parametrize(
     ("options", "flag"),
     [
-        ({"decimal": ";"}, "csv_decimal"), ({"decimal": ""}, "csv_decimal"), ({"thousands": "."}, "csv_thousands"),
-        ({"thousands": "x"}, "csv_thousands"), ({"thousands": ".."}, "csv_thousands"),
-        ({"columns": ("a", "")}, "csv_columns"), ({"columns": ("a", "a")}, "csv_columns"),
-        ({"columns": ("a\n", "b")}, "csv_columns"),
+        ({"decimal": ";"}, "csv_dialect decimal"), ({"decimal": ""}, "csv_dialect decimal"),
+        ({"thousands": "."}, "csv_dialect thousands"),
+        ({"thousands": "x"}, "csv_dialect thousands"), ({"thousands": ".."}, "csv_dialect thousands"),
+        ({"columns": ("a", "")}, "csv_dialect columns"), ({"columns": ("a", "a")}, "csv_dialect columns"),
+        ({"columns": ("a\n", "b")}, "csv_dialect columns"),
     ],
 )  # fmt: skip
 def test_options_that_are_none(options, flag):
