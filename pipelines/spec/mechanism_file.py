@@ -290,7 +290,7 @@ def read_mechanism_file(path: str) -> MechanismFile:
         return replace(file, missing_label=missing)
     except (KeyError, TypeError):
         raise InputError(f"{path} has no prior: it was not written by fit, solve or privatize") from None
-    except (ValueError, OverflowError) as error:
+    except (ValueError, OverflowError, RecursionError) as error:
         raise InputError(f"{path} cannot be used: {error}") from None
 
 

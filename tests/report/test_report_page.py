@@ -248,7 +248,7 @@ def test_hostile_text_in_files_is_text(copied: Path, report_on: Any) -> None:
     mechanism["parameters"] = {"a": attack}  # the audit refuses such a name, there and of a version, and such a digest
     release |= {
         "identity": attack,
-        "versions": {"labeldp": attack, "python": attack},
+        "versions": release["versions"] | {"labeldp": attack, "python": attack},
         "parameters": {"a": attack},
         "where": attack,
         "label": attack,

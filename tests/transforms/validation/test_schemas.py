@@ -6,7 +6,7 @@ import pytest
 pytest.importorskip("tensorflow_metadata", reason="the extra validation is not installed")
 
 from labeldp.transforms.validation.tensorflow_libraries import (
-    parse_anomalies,
+    describe_anomalies,
     parse_schema,
     parse_statistics,
     to_text,
@@ -46,7 +46,7 @@ def test_the_privatized_label_is_a_float_in_the_range_of_the_outputs() -> None:
     assert "privatized" in label.annotation.comment[0]
 
 
-@pytest.mark.parametrize("parse", [parse_schema, parse_anomalies])
+@pytest.mark.parametrize("parse", [parse_schema, describe_anomalies])
 def test_what_is_no_text_proto_is_refused_with_its_place(parse) -> None:
     with pytest.raises(ValueError, match=r"as a text proto, at line and column 2:1"):
         parse("\nnonsense")
