@@ -21,7 +21,7 @@ PACKAGES = {".".join(["labeldp", *path.parts]).replace("labeldp.labeldp", "label
 setup(
     name="labeldp",
     version=VERSION,
-    description="Label differential privacy for regression labels, as one Apache Beam job",
+    description="Label differential privacy for numbers and classes, as one Apache Beam job",
     long_description=(HERE / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     license="Apache-2.0",

@@ -1,4 +1,4 @@
-"""Label differential privacy for regression labels, as one Apache Beam job.
+"""Label differential privacy for numbers and classes, as one Apache Beam job.
 
 The names below are loaded when they are first used, so that `import labeldp` costs milliseconds. Those of
 `labeldp.mechanisms` need numpy and scipy only, `LabelPrivatizer` and `privatize` pyarrow as well; those of

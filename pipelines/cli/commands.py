@@ -95,7 +95,7 @@ class _MainParser(ArgumentParser):
     """Parser of `labeldp` itself, whose help has the commands in groups."""
 
     def format_help(self) -> str:
-        lines = ["usage: labeldp COMMAND [flags]", "", "Label differential privacy for regression labels.", ""]
+        lines = ["usage: labeldp COMMAND [flags]", "", "Label differential privacy for numbers and classes.", ""]
         for title, commands in GROUPS.items():
             lines += [f"{title}:", *(f"  {name:<12}{command.summary}" for name, command in commands.items()), ""]
         lines += [
