@@ -19,7 +19,6 @@ from ..mechanisms.core.prior import Prior
 from ..mechanisms.core.randomizer import Randomizer
 from ..mechanisms.release.unit_bound import UnitBound, spent
 from ..pipelines.spec.label_folders import several_labels
-from ..pipelines.spec.mechanism_file import CENTER_FORMAT, read_mechanism_file
 from ..pipelines.spec.prior_file import parse_prior_release
 
 _LONGEST = 40  # characters of a class
@@ -148,7 +147,10 @@ def read_claim(path: str, name: str) -> Claim:
     text = file.read_text(encoding="utf-8")
     try:
         document = json.loads(text)
-        if document["format"] == CENTER_FORMAT:
+        if audit.drawn_from_center:
+            # Loads pyarrow, which attacks on randomizers do without.
+            from ..pipelines.spec.mechanism_file import read_mechanism_file
+
             made = read_mechanism_file(str(file))
             assert made.class_center is not None
             center = made.class_center.center

@@ -138,6 +138,7 @@ _MAY_LACK = {
     },
     "expected_loss": {"squared", "absolute", "poisson", "zero_one"},
     "output": {"row_group", "columns"},
+    "labels": {"mechanism", "mechanism_fingerprint"},
 }  # fmt: skip
 
 # Forms of documents by name of the file, and whether the file is indented.

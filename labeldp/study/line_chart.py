@@ -48,6 +48,7 @@ _MAX_NAME, _MAX_TITLE = 60, 90  # characters
 _TITLE_FACTOR = 1.3  # a title is bold and larger than other texts
 
 # From this ratio of the largest to the smallest value on, an axis is logarithmic.
+_LEAST = 1e-100  # of a logarithmic axis: its margin and quotients of its values are floats as well
 _WIDE = 8.0
 _MARGIN = 0.04
 _MAX_TICKS = 10  # at the values themselves
@@ -102,8 +103,8 @@ def draw_lines(
 ) -> str:
     """Draws a line chart as the text of an SVG file; writes no file.
 
-    An axis is logarithmic where its values are positive and the largest is at least 8 times the smallest; with
-    `from_zero`, axes are linear from 0 on, and no value is negative. Lines without a finite value are left out.
+    An axis is logarithmic where its values are from 1e-100 to 1e100 and the largest is at least 8 times the smallest;
+    with `from_zero`, axes are linear from 0 on, and no value is negative. Lines without a finite value are left out.
     `levels` are names and values of horizontal reference lines. The same arguments give the same text.
     """
     lines = [line for line in lines if line.points()]
@@ -140,7 +141,7 @@ def _axis(values: Sequence[float], ends: Sequence[float], from_zero: bool, marks
     if not values:
         return Axis(0.0, 1.0)
     low, high = min(values), max(values)
-    if low > 0 and high >= _WIDE * low and not from_zero:
+    if low >= _LEAST and _WIDE * low <= high <= 1 / _LEAST and not from_zero:
         # The lower end of a band can be negative.
         low, high = max(low / 2, min(ends)), max(ends)
         margin = (high / low) ** _MARGIN

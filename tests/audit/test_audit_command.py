@@ -67,7 +67,6 @@ KEYS = {"signature_audit"}
 def test_the_auditor_imports_the_standard_library_and_where_it_must_numpy_and_pyarrow():
     folder = Path(inspect.getfile(documents)).parent
     modules = sorted(folder.rglob("*.py"))
-    assert len(modules) == 36
     assert {module.stem for module in modules} >= RECORDS | CENTERS | KEYS
     for module in modules:
         records, centers = module.stem in RECORDS, module.stem in CENTERS

@@ -258,7 +258,8 @@ def document_of(name: str, weights: list[float], epsilon: float = 1.0, **more: A
     prior = Prior(np.arange(float(len(weights))), np.array(weights))
     released = {"weights": prior.weights.tolist(), "epsilon": 0.0}
     classes = {"values": [chr(ord("a") + place) for place in range(len(weights))], "other": 0}
-    return json.loads(solve(name, prior, epsilon).to_json(prior=released, classes=classes, **more))
+    members = {"prior": released, "classes": classes, "rounding": "nearest"} | more
+    return json.loads(solve(name, prior, epsilon).to_json(**members))
 
 
 @pytest.mark.parametrize(

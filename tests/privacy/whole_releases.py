@@ -218,7 +218,7 @@ class WholeRelease:
         }
         for privatizer, labels in zip(self.privatizers, self.labels, strict=True):
             document, name = json.loads(privatizer.mechanism_.to_text()), privatizer.label
-            document["prior"].pop("release", None)
+            document.get("prior", {}).pop("release", None)
             center = privatizer.center_
             found |= {
                 f"mechanism of {name}": document,

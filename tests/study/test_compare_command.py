@@ -174,7 +174,7 @@ def test_a_noised_prior_says_what_it_spent(compare: Any, rows: Any, tmp_path: Pa
     [
         ({"mechanism": "magic"}, "--mechanism: unknown mechanism 'magic'"),
         ({"mechanism": "rr:bias=1"}, "--mechanism: mechanism rr has no parameter 'bias'"),
-        ({"mechanism": "bias_limited:bias"}, "--mechanism bias_limited: takes NAME=VALUE"),
+        ({"mechanism": "bias_limited:bias"}, "--mechanism bias_limited: takes PARAMETER=VALUE"),
         ({"mechanism": "bias_limited:"}, "--mechanism bias_limited:"),
         ({"mechanism": "gaussian"}, "--delta"),
         ({"mechanism": "gaussian:delta=0.1"}, "--mechanism gaussian: delta"),

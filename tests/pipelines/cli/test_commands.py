@@ -115,7 +115,7 @@ def test_help_fits_80_columns_and_says_what_is_required(
 def test_commands_offer_their_own_flags_only() -> None:
     flags = {name: set(cli.command_parser(name).flags()) for name in ("privatize", "fit", "apply")}
 
-    assert not flags["fit"] & {"output", "num_shards", "compression", "validate"}
+    assert not flags["fit"] & {"output", "num_shards", "compression"}
     assert not flags["apply"] & {"label_min", "epsilon", "mechanism", "for", "center", "loss", "rounding"}
     assert flags["privatize"] >= flags["fit"] - {"mechanism_file"}
     assert "mechanism_file" not in flags["privatize"]

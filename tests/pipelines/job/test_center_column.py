@@ -172,7 +172,7 @@ def test_a_changed_label_or_center_fails_the_audit(
         ("mechanism.json", lambda d: d["center"].update(domain=[0.0, 1.0, 3.0]), "center.domain is not a grid"),
         ("mechanism.json", lambda d: d["center"].update(counts="9"), "center.counts is not an array"),
         ("mechanism.json", lambda d: d["center"].pop("column"), "center.column is missing"),
-        ("mechanism.json", lambda d: d.pop("center"), "release.domain is not that of the labels"),
+        ("mechanism.json", lambda d: d.pop("center"), "prior.counts is missing"),
         (
             "mechanism.json",
             lambda d: d["center"].update(domain=[label / 2 for label in d["center"]["domain"]]),
