@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -71,8 +71,8 @@ class Release:
 
     label: str | None
     center: str | None
-    domain: np.ndarray
-    channel: Channel
+    domain: np.ndarray = field(repr=False)
+    channel: Channel = field(repr=False)
     mechanism: str
     epsilon: float
     line: tuple[float, float] | None
