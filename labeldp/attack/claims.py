@@ -16,7 +16,7 @@ from ..mechanisms.center.center import Center
 from ..mechanisms.center.residuals import ResidualDomain
 from ..mechanisms.core.label_classes import LabelClasses
 from ..mechanisms.core.prior import Prior
-from ..mechanisms.core.randomizer import Randomizer
+from ..mechanisms.core.randomizer import Randomizer, solved_randomizer
 from ..mechanisms.release.unit_bound import UnitBound, spent
 from ..pipelines.spec.label_folders import several_labels
 from ..pipelines.spec.prior_file import parse_prior_release
@@ -57,9 +57,7 @@ class Claim:
     @property
     def randomizer(self) -> Randomizer:
         """The randomizer. Raises ValueError for classes that are drawn from a center: they have none."""
-        if self.solved is None:
-            raise ValueError("classes that are drawn from a center have no randomizer")
-        return self.solved
+        return solved_randomizer(self.solved)
 
     @property
     def epsilon(self) -> float:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ..mechanisms.center.class_model import DRAWN_BY_CENTER
+from ..mechanisms.center.class_model import mechanism_name
 from ..pipelines.cli.exit_codes import FAILURE, SUCCESS, run_command
 from ..pipelines.errors import UsageError, one_line
 from ..pipelines.flags.arguments import local_copy
@@ -150,10 +150,9 @@ def _release_lines(files: ReleaseFiles, records: ReleasedRecords, truth: str, ma
     claim, manifest = files.claim, files.manifest
     delta = f" with delta {manifest.certified_delta:.6g}" if manifest.certified_delta else ""
     of = "" if files.unit is None else " of one record"
-    name = DRAWN_BY_CENTER if claim.solved is None else claim.solved.mechanism
     yield _line(
         "release",
-        f"{name}: label {_name(files.label)} of {manifest.records:,} records; claims epsilon "
+        f"{mechanism_name(claim.solved)}: label {_name(files.label)} of {manifest.records:,} records; claims epsilon "
         f"{files.epsilon:.6g}{delta} for all that was released of it{of}",
     )
     sample = f"; a sample of {len(records.rows):,} records" if len(records.rows) < manifest.records else ""

@@ -32,7 +32,7 @@ from scipy.special import ndtri
 
 from ..core.label_classes import LabelClasses
 from ..core.prior import Prior
-from ..core.randomizer import Randomizer, variances
+from ..core.randomizer import Randomizer, solved_randomizer, variances
 from ..core.reproducible import dot, exp
 from .model_error import ModelError
 
@@ -303,9 +303,7 @@ class ReleasedFacts:
     @property
     def randomizer(self) -> Randomizer:
         """The randomizer. Raises ValueError for classes that are drawn from a center: they have none."""
-        if self.solved is None:
-            raise ValueError("classes that are drawn from a center have no randomizer")
-        return self.solved
+        return solved_randomizer(self.solved)
 
     @property
     def drawn_from_center(self) -> bool:

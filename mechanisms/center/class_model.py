@@ -120,6 +120,11 @@ Mechanism: TypeAlias = "Randomizer | ClassCenter"
 """What draws labels: a randomizer, each label from its row, or a center of classes, from what it predicts."""
 
 
+def mechanism_name(solved: Randomizer | None) -> str:
+    """Name of the randomizer's mechanism, or of centers that classes are drawn from, which have no randomizer."""
+    return DRAWN_BY_CENTER if solved is None else solved.mechanism
+
+
 def drawn_by(mechanism: Mechanism) -> str:
     """Fingerprint of what draws labels, in hexadecimal digits."""
     return mechanism.fingerprint.hex() if isinstance(mechanism, Randomizer) else center_fingerprint(mechanism)

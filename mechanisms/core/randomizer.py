@@ -434,3 +434,10 @@ def _expand(columns: list[list[list[Any]]], labels: int) -> np.ndarray:
 
 def _canonical_json(document: dict[str, Any]) -> str:
     return json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def solved_randomizer(solved: Randomizer | None) -> Randomizer:
+    """The randomizer of labels. Raises ValueError if there is none: classes are drawn from a center."""
+    if solved is None:
+        raise ValueError("classes that are drawn from a center have no randomizer")
+    return solved

@@ -15,12 +15,12 @@ import numpy as np
 from ...mechanisms.analysis.automatic import CANDIDATES
 from ...mechanisms.center.center import Center
 from ...mechanisms.center.center_model import CenterModel
-from ...mechanisms.center.class_model import DRAWN_BY_CENTER, ClassModel, Mechanism, drawn_by
+from ...mechanisms.center.class_model import ClassModel, Mechanism, drawn_by, mechanism_name
 from ...mechanisms.core.budget import BudgetSplit, check_epsilon, round_up
 from ...mechanisms.core.label_classes import LabelClasses, domain_label
 from ...mechanisms.core.label_grid import MOST_LABELS, NEAREST, ROUNDINGS, DeclaredGrid
 from ...mechanisms.core.prior import Prior
-from ...mechanisms.core.randomizer import Randomizer
+from ...mechanisms.core.randomizer import Randomizer, solved_randomizer
 from ...mechanisms.noise.noised_part import NoisedPart
 from ...mechanisms.release.bound_noise import NoiseBinding
 from ...mechanisms.release.prior_release import PriorRelease
@@ -98,14 +98,12 @@ class MechanismFile:
     @property
     def randomizer(self) -> Randomizer:
         """The randomizer. Raises ValueError for classes that are drawn from a center: they have none."""
-        if self.solved is None:
-            raise ValueError("its classes are drawn from a center: it has no randomizer")
-        return self.solved
+        return solved_randomizer(self.solved)
 
     @property
     def name(self) -> str:
         """Name of the mechanism, or that of centers that classes are drawn from."""
-        return DRAWN_BY_CENTER if self.solved is None else self.solved.mechanism
+        return mechanism_name(self.solved)
 
     @property
     def counted_labels(self) -> bool:

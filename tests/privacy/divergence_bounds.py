@@ -20,9 +20,8 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-
-from ..core.budget import MAX_EPSILON
-from .privacy_attacks import clopper_pearson
+from labeldp.mechanisms.analysis.privacy_attacks import clopper_pearson
+from labeldp.mechanisms.core.budget import MAX_EPSILON
 
 _BISECTIONS = 60
 

@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 from labeldp.attack.claims import Finding, Setting
 from labeldp.attack.sampler_checks import bound_statistic
-from labeldp.mechanisms.analysis.divergence_bounds import LogRatios, epsilon_of_renyi
 from labeldp.pipelines.spec.machine import one_thread_for_fits
 
+from tests.privacy.divergence_bounds import LogRatios, epsilon_of_renyi
 from tests.privacy.whole_releases import LABELS, Case, Column, Records, WholeRelease, ledger_folder
 
 WHOLE = "whole"

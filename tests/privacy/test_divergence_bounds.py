@@ -4,7 +4,8 @@ import math
 
 import numpy as np
 import pytest
-from labeldp.mechanisms.analysis.divergence_bounds import LogRatios, epsilon_of_renyi, largest_renyi_divergence
+
+from tests.privacy.divergence_bounds import LogRatios, epsilon_of_renyi, largest_renyi_divergence
 
 
 @pytest.mark.parametrize("order", [1.5, 2.0, 8.0])
