@@ -34,8 +34,9 @@ from ..core.reproducible import dot
 from ..noise.discrete_laplace import ByteStream, discrete_laplace_integers
 from ..noise.noised_part import NoisedPart
 from ..noise.noisy_histogram import noisy_counts
+from .boosting import ObliviousTrees
 from .cell_partition import LEAST_CELLS, MOST_CELLS, CellPartition, choose_partition
-from .cell_trees import LEAF_UNIT, CellMeans, ObliviousTrees, boost
+from .cell_trees import LEAF_UNIT, CellMeans, boost
 from .feature_rows import ROW_UNIT, Columns, MappedColumns
 from .linear_center import COEFFICIENT_UNIT, LinearCenter
 from .residuals import ResidualDomain, candidate_ranges, noise_share
@@ -179,7 +180,7 @@ class ReleasedCells:
             stated, says = ("were released", "against") if sums else ("are missing", "for")
             raise ValueError(f"sums of cells {stated} that the histogram of the residuals speaks {says}")
         if found is None:
-            return cls(design, records, counts, (), (), ObliviousTrees.none())
+            return cls(design, records, counts, (), (), ObliviousTrees.none(1))
         ends = ends_in_steps(found.first, found.last, _residuals(center.labels))
         scale = float(noise_scale(ends, design.epsilon))
         filled = np.maximum(records, 1)
@@ -312,7 +313,7 @@ class CellCenter(LinearCenter):
             return sums
         most = (self.labels - 1) * (COEFFICIENT_UNIT * ROW_UNIT // 2)
         codes = self.cells.design.partition.codes(columns, self, self._rounded(sums))
-        return np.clip(sums, -most, most) + trees.predict(codes) * _TO_SUMS
+        return np.clip(sums, -most, most) + trees.predict(codes)[:, 0] * _TO_SUMS
 
 
 def _residuals(labels: int) -> ResidualDomain:

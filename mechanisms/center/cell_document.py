@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from .boosting import ObliviousTrees
 from .cell_center import CellDesign, ReleasedCells
 from .cell_partition import CODES, LEAST_CELLS, MOST_CELLS, MOST_COLUMNS, CellPartition, CellTree, CodedColumn
-from .cell_trees import DEPTH, MOST_TREES
-from .document_values import read_list, read_object, read_real, read_whole, read_wholes
+from .document_values import check_same, read_list, read_object, read_real, read_whole, read_wholes
 from .feature_rows import FEATURE_UNIT, LARGEST_FEATURE, Category, Encoder
 from .linear_center import MOST_SAMPLE, LinearCenter
 
@@ -24,12 +24,11 @@ _ALPHABET = np.frombuffer((string.ascii_uppercase + string.ascii_lowercase + str
 _MOST_COUNT = 1 << 62
 _MOST_RECORDS = 1 << 53
 _MOST_SUM = 1 << 90
-_MOST_LEAF = 1 << 40
 
 
 def cells_document(cells: ReleasedCells) -> dict[str, Any]:
     """Writes cells as a document: objects, lists, text and numbers. All of it is public or released."""
-    design, trees = cells.design, cells.trees
+    design = cells.design
     return {
         "columns": [column_document(column) for column in design.partition.columns],
         "codes": codes_document(design.codes),
@@ -40,7 +39,7 @@ def cells_document(cells: ReleasedCells) -> dict[str, Any]:
         "counts": list(cells.counts),
         "range": list(cells.ends),
         "sums": list(cells.sums),
-        "trees": {"columns": trees.columns.tolist(), "cuts": trees.cuts.tolist(), "leaves": trees.leaves.tolist()},
+        "trees": trees_document(cells.trees),
     }
 
 
@@ -59,6 +58,12 @@ def codes_document(codes: np.ndarray) -> list[str]:
 def tree_document(tree: CellTree) -> dict[str, Any]:
     """Writes the tree of a partition."""
     return {"columns": tree.columns.tolist(), "cuts": tree.cuts.tolist(), "children": tree.children.tolist()}
+
+
+def trees_document(trees: ObliviousTrees) -> dict[str, Any]:
+    """Writes trees; leaves of one value as numbers."""
+    leaves = trees.leaves[..., 0] if trees.leaves.shape[2] == 1 else trees.leaves
+    return {"columns": trees.columns.tolist(), "cuts": trees.cuts.tolist(), "leaves": leaves.tolist()}
 
 
 def read_cells(document: object, center: LinearCenter) -> ReleasedCells:
@@ -90,14 +95,12 @@ def read_cells(document: object, center: LinearCenter) -> ReleasedCells:
     counts = read_wholes(found["counts"], "counts", width, -_MOST_COUNT, _MOST_COUNT)
     released = read_list(found["sums"], "sums", size)
     sums = read_wholes(released, "sums", size if released else 0, -_MOST_SUM, _MOST_SUM)
-    stated = _trees(found["trees"], len(columns))
     with np.errstate(all="ignore"):
         cells = ReleasedCells.fit(design, center, records, counts, sums)
     ends = read_list(found["range"], "range", 2)
     if read_wholes(ends, "range", len(cells.ends), -center.labels, center.labels) != cells.ends:
         raise ValueError("the range of the residuals of the center does not follow from their histogram")
-    if not all(np.array_equal(getattr(cells.trees, name), each) for name, each in stated.items()):
-        raise ValueError("the trees of the center do not follow from its sums: the document was changed")
+    check_same(found["trees"], trees_document(cells.trees), "trees", "its sums")
     return cells
 
 
@@ -153,18 +156,3 @@ def read_tree(document: object, columns: int, least: int = 1) -> CellTree:
     if not (leaves and later and sorted(firsts) == list(range(1, size, 2)) and size >= 2 * least - 1):
         raise ValueError("the tree of the center is none")
     return CellTree(*(np.array(each, np.int64) for each in (split, cuts, children)))
-
-
-def _trees(document: object, columns: int) -> dict[str, np.ndarray]:
-    found = read_object(document, ("columns", "cuts", "leaves"), "the trees of the center")
-    size = len(read_list(found["leaves"], "leaves", MOST_TREES))
-    bounds = {"columns": (DEPTH, 0, columns - 1), "cuts": (DEPTH, 1, CODES)}
-    bounds["leaves"] = 1 << DEPTH, -_MOST_LEAF, _MOST_LEAF
-    trees = {}
-    for name, (width, least, most) in bounds.items():
-        rows = read_list(found[name], name, MOST_TREES)
-        if len(rows) != size:
-            raise ValueError("the trees of the center do not have one entry each")
-        trees[name] = np.array([read_wholes(row, name, width, least, most) for row in rows], np.int64)
-        trees[name] = trees[name].reshape(size, width)
-    return trees

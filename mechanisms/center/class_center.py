@@ -33,8 +33,8 @@ from ..noise.discrete_laplace import ByteStream
 from ..noise.noised_part import NoisedPart
 from ..noise.noisy_histogram import HISTOGRAM_SENSITIVITY
 from ..noise.sum_zero_laplace import sum_zero_laplace, sum_zero_variance
+from .boosting import FOLDS, ObliviousTrees, held_out
 from .cell_partition import LEAST_CELLS, MOST_CELLS
-from .cell_trees import FOLDS
 from .class_logit import (
     LOGIT_UNIT,
     MOST_CLASSES,
@@ -47,7 +47,7 @@ from .class_logit import (
 )
 from .class_partition import ClassSample, choose_class_partition
 from .class_refit import refitted
-from .class_trees import CellCounts, ClassTrees, boost_classes, held_out
+from .class_trees import CellCounts, boost_classes
 from .feature_rows import ROW_UNIT, Columns, MappedColumns, RowMap
 from .logit_fit import exact_product, softmax
 
@@ -193,7 +193,7 @@ class ReleasedClassCells:
     design: ClassCellDesign
     counts: np.ndarray
     coefficients: np.ndarray
-    trees: ClassTrees
+    trees: ObliviousTrees
 
     @classmethod
     def fit(cls, design: ClassCellDesign, linear: LinearClasses, counts: np.ndarray) -> ReleasedClassCells:
@@ -213,7 +213,7 @@ class ReleasedClassCells:
             # Too few to hold some out: all of them decide the coefficients.
             with one_blas_thread():
                 found = refitted(linear, sample.rows, targets, np.zeros(len(counts), bool), base)
-            return cls(design, counts, whole_coefficients(found), ClassTrees.none(classes))
+            return cls(design, counts, whole_coefficients(found), ObliviousTrees.none(classes))
         with one_blas_thread():
             refits = [
                 refitted(linear, sample.rows, targets, held_out(len(counts), fold), base) for fold in range(FOLDS)

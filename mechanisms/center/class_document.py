@@ -22,14 +22,13 @@ from .cell_document import (
     read_cuts,
     read_tree,
     tree_document,
+    trees_document,
 )
-from .cell_partition import CODES, MOST_CELLS, MOST_COLUMNS
-from .cell_trees import DEPTH
+from .cell_partition import MOST_CELLS, MOST_COLUMNS
 from .center_model import MOST_RECORDS, read_row_map, row_map_document
 from .class_center import ClassBudget, ClassCellDesign, ClassCenter, ReleasedClassCells, cells_epsilon
 from .class_logit import (
     COARSE,
-    LARGEST_LOGIT_COEFFICIENT,
     MOST_CLASSES,
     MOST_LOGIT_ROWS,
     LinearClasses,
@@ -43,16 +42,16 @@ from .class_partition import (
     ClassSample,
     RowColumn,
 )
-from .class_trees import MOST_CLASS_TREES, ClassTrees
-from .document_values import read_list, read_object, read_real, read_text, read_whole, read_wholes
+from .document_values import check_same, read_list, read_object, read_real, read_text, read_whole, read_wholes
 from .feature_rows import ROW_UNIT
 from .linear_center import MOST_COMPONENTS
 
+_FITTED = "coefficients or trees"
 _KEYS = ("budget", "counts", "linear", "cells")
 _BUDGET = ("counts", "sums", "cells")
 _LINEAR = ("encoders", "weights", "norm", "records", "epsilon", "rows", "signal", "sums", "coefficients")
 _CELLS = ("features", "others", "codes", "rows", "tree", "epsilon", "counts", "coefficients", "trees")
-_MOST_COUNT, _MOST_SUM, _MOST_LEAF, _MOST_VALUE = 1 << 62, 1 << 128, 1 << 40, 1 << 52
+_MOST_COUNT, _MOST_SUM, _MOST_VALUE = 1 << 62, 1 << 128, 1 << 52
 _LEAST_SIGNAL, _MOST_SIGNAL = 1e-30, 1e3
 
 
@@ -76,7 +75,7 @@ def class_document(center: ClassCenter) -> dict[str, Any]:
 
 
 def _cells_document(cells: ReleasedClassCells) -> dict[str, Any]:
-    sample, trees = cells.design.sample, cells.trees
+    sample = cells.design.sample
     return {
         "features": [column_document(each) for each in sample.partition.features],
         "others": [
@@ -88,7 +87,7 @@ def _cells_document(cells: ReleasedClassCells) -> dict[str, Any]:
         "epsilon": cells.design.epsilon,
         "counts": cells.counts.tolist(),
         "coefficients": cells.coefficients.tolist(),
-        "trees": {"columns": trees.columns.tolist(), "cuts": trees.cuts.tolist(), "leaves": trees.leaves.tolist()},
+        "trees": trees_document(cells.trees),
     }
 
 
@@ -131,11 +130,9 @@ def _linear(document: object, classes: int) -> LinearClasses:
     rows = _rows(found["rows"], size, MOST_LOGIT_ROWS)
     design = LogitDesign(row_map, classes, records, epsilon, rows, signal)
     sums = _matrix(found["sums"], "sums", size if epsilon else 0, classes, _MOST_SUM)
-    coefficients = _coefficients(found["coefficients"], size, classes)
     with np.errstate(all="ignore"):
         linear = LinearClasses.fit(design, sums)
-    if not np.array_equal(linear.coefficients, coefficients):
-        raise ValueError("the coefficients of the center do not follow from its sums: the document was changed")
+    check_same(found["coefficients"], linear.coefficients.tolist(), "coefficients", "its sums")
     return linear
 
 
@@ -166,14 +163,10 @@ def _cells(document: object, linear: LinearClasses, budget: ClassBudget) -> Rele
     totals = counts.sum(axis=1)
     if (totals < 0).any() or int(totals.sum()) != design.records:
         raise ValueError("the counts of the cells do not add up to the number of records")
-    stated = _coefficients(found["coefficients"], design.map.size, classes), _trees(found["trees"], columns, classes)
     with np.errstate(all="ignore"):
         cells = ReleasedClassCells.fit(ClassCellDesign(sample, epsilon), linear, counts)
-    names = ("columns", "cuts", "leaves")
-    if not np.array_equal(cells.coefficients, stated[0]) or not all(
-        np.array_equal(getattr(cells.trees, name), getattr(stated[1], name)) for name in names
-    ):
-        raise ValueError("coefficients or trees do not follow from the counts of the cells: the document was changed")
+    check_same(found["coefficients"], cells.coefficients.tolist(), _FITTED, "the counts of the cells")
+    check_same(found["trees"], trees_document(cells.trees), _FITTED, "the counts of the cells")
     return cells
 
 
@@ -191,10 +184,6 @@ def _matrix(document: object, name: str, size: int, width: int, most: int) -> tu
     if len(rows) != size:
         raise ValueError(f"{name} of the center has {len(rows)} rows instead of {size}")
     return tuple(read_wholes(row, name, width, -most, most) for row in rows)
-
-
-def _coefficients(document: object, size: int, classes: int) -> np.ndarray:
-    return np.array(_matrix(document, "coefficients", size, classes, LARGEST_LOGIT_COEFFICIENT), np.int64)
 
 
 def _rows_document(rows: np.ndarray) -> list[str]:
@@ -215,23 +204,3 @@ def _rows(document: object, columns: int, most: int) -> np.ndarray:
     if (rows < -127 * COARSE).any() or (rows[:, 0] < 0).any() or (rows[:, 0] > ROW_UNIT).any():
         raise ValueError("rows of the center are out of range")
     return rows
-
-
-def _trees(document: object, columns: int, classes: int) -> ClassTrees:
-    found = read_object(document, ("columns", "cuts", "leaves"), "the trees of the center")
-    size = len(read_list(found["leaves"], "leaves", MOST_CLASS_TREES))
-    split = _splits(found["columns"], "columns", size, 0, columns - 1)
-    leaves = [_matrix(each, "leaves", 1 << DEPTH, classes, _MOST_LEAF) for each in found["leaves"]]
-    return ClassTrees(
-        split,
-        _splits(found["cuts"], "cuts", size, 1, CODES),
-        np.array(leaves, np.int64).reshape(size, 1 << DEPTH, classes),
-    )
-
-
-def _splits(document: object, name: str, size: int, least: int, most: int) -> np.ndarray:
-    rows = read_list(document, name, MOST_CLASS_TREES)
-    if len(rows) != size:
-        raise ValueError("the trees of the center do not have one entry each")
-    whole = [read_wholes(row, name, DEPTH, least, most) for row in rows]
-    return np.array(whole, np.int64).reshape(size, DEPTH)

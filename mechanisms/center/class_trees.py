@@ -1,8 +1,8 @@
 """Boosted trees of class counts: what the noised counts of a partition's cells say about each record.
 
 As in `cell_trees`, the target is not known for records, but for cells: the counts of the classes, with a noise of known
-variance. Trees are boosted (Friedman 2001) on the records of a public sample from logits that are given, so that the
-sums of their probabilities over the cells come close to the noised counts. The distance is that of generalized least
+variance. Trees start from logits that are given, and the sums of their probabilities over the cells come close to the
+noised counts. The distance is that of generalized least
 squares: with n records in a cell, of mean probabilities p, counts have the covariance of a multinomial plus that of
 noise of sum 0,
 
@@ -11,12 +11,10 @@ noise of sum 0,
 and x = (r - a p) / (n p + tau), where a makes the entries of x add up to 0, solves covariance x = r.
 
 All classes share the splits of a tree, which are chosen on random signed sums of the gradients of the classes
-(Iosipoi, Vakhrushev 2022, "SketchBoost"). Each fold of the cells is held out once; the number of trees is the one that
-is best on all cells that were held out, and none if they are not significantly better than no trees. Logits that were
-fitted to the cells of each fold may take the place of the given ones, if they are better on the cells held out.
-
-Nothing but the noised counts depends on labels, so this costs no budget. Sums have a fixed order, so that trees are the
-same on every CPU, and the audit can compute them again.
+(Iosipoi, Vakhrushev 2022, "SketchBoost"). The number of trees is the one that is best on all cells that were held out,
+and none if they are not significantly better than no trees. Logits that were fitted to the cells of each fold may take
+the place of the given ones, if they are better on the cells held out. Nothing but the noised counts depends on labels,
+so this costs no budget.
 """
 
 from __future__ import annotations
@@ -29,13 +27,11 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from .cell_partition import CODES
-from .cell_trees import DEPTH, FOLDS, Splits, added_leaves, hashed, leaf_of
+from .boosting import DEPTH, FOLDS, Boosting, ObliviousTrees, hashed
 from .class_logit import LOGIT_UNIT
 from .logit_fit import softmax
 
 _SIZES = (0, 10, 20, 40, 80, 140, 220, 320)
-MOST_CLASS_TREES = FOLDS * _SIZES[-1]
 # Sizes without a gain, after which no more trees are grown.
 _PATIENCE = 2
 _RATE, _SKETCHES = 0.2, 3
@@ -46,46 +42,6 @@ _SIGNIFICANT = 1.0
 _TINY = 1e-12
 # Information about a leaf that halves it.
 _PRIOR = 1.0
-# Records whose leaves are looked up at a time, and most classes whose trees are looked up four at a time, else three:
-# the tables of sums stay in the cache.
-_BLOCK = 1 << 13
-_FEW_CLASSES = 8
-
-
-@dataclass(frozen=True, eq=False)
-class ClassTrees:
-    """Oblivious trees over codes with a logit of each class in each leaf.
-
-    Attributes:
-      columns, cuts: As of `ObliviousTrees`, shape (t, DEPTH), int64.
-      leaves: Shape (t, 2^DEPTH, K), int64, in multiples of 1 / LOGIT_UNIT.
-    """
-
-    columns: np.ndarray
-    cuts: np.ndarray
-    leaves: np.ndarray
-
-    @classmethod
-    def none(cls, classes: int) -> ClassTrees:
-        """No trees."""
-        empty = np.zeros((0, DEPTH), np.int64)
-        return cls(empty, empty, np.zeros((0, 1 << DEPTH, classes), np.int64))
-
-    def predict(self, codes: np.ndarray) -> np.ndarray:
-        """Sums of the leaves of records with codes of shape (n, d), uint8; int64, shape (n, K)."""
-        size, classes = len(self.leaves), self.leaves.shape[2]
-        together = 4 if classes <= _FEW_CLASSES else 3
-        groups = [slice(first, min(first + together, size)) for first in range(0, size, together)]
-        tables = [added_leaves(self.leaves[group]) for group in groups]
-        found = np.zeros((len(codes), classes), np.int64)
-        for start in range(0, len(codes), _BLOCK):
-            own = found[start : start + _BLOCK]
-            by_column, added = np.ascontiguousarray(codes[start : start + _BLOCK].T), np.empty_like(own)
-            for group, table in zip(groups, tables, strict=True):
-                leaf = leaf_of(by_column, self.columns[group].ravel(), self.cuts[group].ravel(), np.uint16)
-                # All leaves are in the table: clipping saves a copy.
-                own += table.take(leaf, axis=0, out=added, mode="clip")
-        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,14 +95,9 @@ class CellCounts:
         return (residuals - shift[:, None] * shares) / diagonal
 
 
-def held_out(cells: int, fold: int) -> np.ndarray:
-    """Cells that a fold does not learn from, shape (cells,), bool."""
-    return hashed(np.arange(cells), 7) % FOLDS == fold
-
-
 def boost_classes(
     codes: np.ndarray, targets: CellCounts, logits: np.ndarray, refits: Sequence[np.ndarray]
-) -> tuple[ClassTrees, bool]:
+) -> tuple[ObliviousTrees, bool]:
     """Fits trees to noised counts, on top of logits of shape (s, K), float64, or of `refits`, those of each fold.
 
     Returns whether the latter were better, too. The sample has codes of shape (s, d), uint8. The latest result is kept
@@ -175,28 +126,24 @@ def _hash(codes: np.ndarray, targets: CellCounts, *logits: np.ndarray) -> bytes:
 
 
 @lru_cache(maxsize=1)
-def _boosted(inputs: _Inputs) -> tuple[ClassTrees, bool]:
+def _boosted(inputs: _Inputs) -> tuple[ObliviousTrees, bool]:
     codes, targets, logits, refits = inputs.codes, inputs.targets, inputs.logits, inputs.refits
     by_column = np.ascontiguousarray(codes.T)
-    models = [_Boosting(by_column, targets, fold, each, logits) for fold, each in enumerate(refits)]
-    refitted = sum(float(np.add.reduce(model.grow(0))) for model in models) > 0
+    models = [_CountBoosting(by_column, targets, fold, each, logits) for fold, each in enumerate(refits)]
+    refitted = sum(float(np.add.reduce(model.gains(0))) for model in models) > 0
     if not refitted:
-        models = [_Boosting(by_column, targets, fold, logits, logits) for fold in range(FOLDS)]
+        models = [_CountBoosting(by_column, targets, fold, logits, logits) for fold in range(FOLDS)]
     gains: list[np.ndarray] = []
     totals: list[float] = []
     for size in _SIZES:
-        gains.append(np.concatenate([model.grow(size) for model in models]))
+        gains.append(np.concatenate([model.gains(size) for model in models]))
         totals.append(float(np.add.reduce(gains[-1])))
         if len(totals) > _PATIENCE and max(totals) not in totals[-_PATIENCE:]:
             break
     best = int(np.argmax(totals))
     if not _significant(gains[best] - gains[0]):
-        return ClassTrees.none(targets.counts.shape[1]), refitted
-    kept = _SIZES[best]
-    columns, cuts, leaves = (
-        np.concatenate([getattr(model, name)[:kept] for model in models]) for name in ("columns", "cuts", "leaves")
-    )
-    return ClassTrees(columns, cuts, np.rint(leaves * (LOGIT_UNIT / FOLDS)).astype(np.int64)), refitted
+        return ObliviousTrees.none(targets.counts.shape[1]), refitted
+    return ObliviousTrees.mean(models, _SIZES[best], LOGIT_UNIT), refitted
 
 
 def _significant(gains: np.ndarray) -> bool:
@@ -205,68 +152,49 @@ def _significant(gains: np.ndarray) -> bool:
     return mean > _SIGNIFICANT * math.sqrt(square / len(gains))
 
 
-class _Boosting:
-    """Trees of one fold.
-
-    Attributes:
-      columns, cuts, leaves: As in `ClassTrees`; leaves are float64.
-    """
+class _CountBoosting(Boosting):
+    """Trees of one fold, of the likelihood of the counts; predictions are logits."""
 
     def __init__(self, by_column: np.ndarray, targets: CellCounts, fold: int, start: np.ndarray, judged: np.ndarray):
         """`start` are the logits before the trees, `judged` those that gains are compared with."""
-        self._codes, self._targets, self._fold = by_column, targets, fold
-        self._held = held_out(len(targets.counts), fold)
-        self._choice = Splits(by_column, ~self._held[targets.cells], fold, _SIZES[-1])
+        super().__init__(by_column, targets.cells, len(targets.counts), fold, _SIZES[-1], start)
+        self._targets, self._fold = targets, fold
         # Covariances are those of the logits that gains are compared with, so that those are comparable.
         self._shares = targets.means(softmax(judged))
         variances = targets.records[:, None] * self._shares * (1 - self._shares) + targets.noise
-        self._inverse = np.where(self._held[:, None], 0.0, 1 / variances)
+        self._inverse = np.where(self.held[:, None], 0.0, 1 / variances)
         self._before = self._errors(self._shares)
-        self._logits, self._probabilities, self._grown = start.copy(), softmax(start), 0
-        size, classes = _SIZES[-1], targets.counts.shape[1]
-        self.columns = np.zeros((size, DEPTH), np.int64)
-        self.cuts = np.full((size, DEPTH), CODES)
-        self.leaves = np.zeros((size, 1 << DEPTH, classes))
 
     def _errors(self, means: np.ndarray) -> np.ndarray:
         """Half the squared distance of the cells held out from these mean probabilities."""
         residuals = self._targets.residuals(means)
         white = self._targets.whitened(residuals, self._shares)
-        return np.add.reduce(residuals * white, axis=1)[self._held] / 2
+        return np.add.reduce(residuals * white, axis=1)[self.held] / 2
 
-    def grow(self, size: int) -> np.ndarray:
+    def gains(self, size: int) -> np.ndarray:
         """Grows trees up to a size; gains of the cells held out, shape (cells held out,)."""
-        classes = self.leaves.shape[2]
-        rate = _RATE * (classes - 1) / classes
-        for tree in range(self._grown, size):
-            gradient, slopes, curvature = self._derivatives()
-            self.columns[tree], self.cuts[tree] = self._splits(gradient, curvature, tree)
-            leaf = leaf_of(self._codes, self.columns[tree], self.cuts[tree])
-            self.leaves[tree] = rate * self._values(leaf, gradient, slopes, curvature)
-            self._logits += self.leaves[tree][leaf]
-            self._probabilities = softmax(self._logits)
-        self._grown = max(size, self._grown)
-        return self._before - self._errors(self._targets.means(self._probabilities))
+        self.grow(size)
+        return self._before - self._errors(self._targets.means(softmax(self.current)))
 
-    def _derivatives(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """By record and class: gradient, change of the cell's count with the logit, and about the curvature."""
-        targets, chances = self._targets, self._probabilities
-        white = targets.whitened(targets.residuals(targets.means(chances)), self._shares)
-        white[self._held] = 0.0
-        own = white[targets.cells]
-        gradient = targets.weights * chances * (own - np.add.reduce(chances * own, axis=1, keepdims=True))
-        slopes = targets.weights * chances * (1 - chances)
-        whole = targets.means(slopes) * targets.sampled[:, None]
-        return gradient, slopes, slopes * (whole * self._inverse)[targets.cells]
-
-    def _splits(self, gradient: np.ndarray, curvature: np.ndarray, tree: int) -> tuple[np.ndarray, np.ndarray]:
-        """Columns and cuts of a tree's levels, each the best for all leaves so far."""
-        totals = np.add.reduce(curvature, axis=0) + _TINY
-        weight = np.add.reduce(curvature / totals, axis=1) / len(totals)
-        sketches = self._sketches(gradient / np.sqrt(totals), tree)
+    def choose(self, tree: int) -> tuple[np.ndarray, np.ndarray]:
+        self._derive()
+        totals = np.add.reduce(self._curvature, axis=0) + _TINY
+        self.splits.weigh(np.add.reduce(self._curvature / totals, axis=1) / len(totals))
+        sketches = self._sketches(self._gradient / np.sqrt(totals), tree)
         shrinkage = _SHRINKAGE + _PRIOR * len(totals) / float(np.add.reduce(totals))
-        self._choice.weigh(weight)
-        return self._choice.choose(tree, [each[self._choice.seen] for each in sketches], shrinkage)
+        return self.splits.choose(tree, [sketch[self.splits.seen] for sketch in sketches], shrinkage)
+
+    def _derive(self) -> None:
+        """By record and class: gradient, change of the cell's count with the logit, and about the curvature."""
+        targets, chances = self._targets, softmax(self.current)
+        white = targets.whitened(targets.residuals(targets.means(chances)), self._shares)
+        white[self.held] = 0.0
+        of_record = white[targets.cells]
+        shift = np.add.reduce(chances * of_record, axis=1, keepdims=True)
+        self._gradient = targets.weights * chances * (of_record - shift)
+        self._slopes = targets.weights * chances * (1 - chances)
+        whole = targets.means(self._slopes) * targets.sampled[:, None]
+        self._curvature = self._slopes * (whole * self._inverse)[targets.cells]
 
     def _sketches(self, gradient: np.ndarray, tree: int) -> list[np.ndarray]:
         """Signed sums of the gradients of the classes; of two classes, one says all."""
@@ -277,15 +205,15 @@ class _Boosting:
         signs = (drawn.astype(np.float64) * 2 - 1).reshape(_SKETCHES, classes)
         return [np.add.reduce(gradient * each, axis=1) for each in signs]
 
-    def _values(self, leaf: np.ndarray, gradient: np.ndarray, slopes: np.ndarray, curvature: np.ndarray) -> np.ndarray:
+    def values(self, leaf: np.ndarray) -> np.ndarray:
         """Newton's step of each leaf and class, where the curvature is that of the cells' counts."""
-        size, cells = 1 << DEPTH, len(self._targets.counts)
+        size, (cells, classes) = 1 << DEPTH, self._targets.counts.shape
         place = self._targets.cells * size + leaf
-        found = np.empty((size, gradient.shape[1]))
-        for one in range(gradient.shape[1]):
-            slope = np.bincount(leaf, gradient[:, one], size)
-            parts = np.bincount(place, slopes[:, one], cells * size).reshape(cells, size)
+        steps = np.empty((size, classes))
+        for one in range(classes):
+            slope = np.bincount(leaf, self._gradient[:, one], size)
+            parts = np.bincount(place, self._slopes[:, one], cells * size).reshape(cells, size)
             whole = np.add.reduce(self._inverse[:, one, None] * parts**2, axis=0)
-            own = np.bincount(leaf, curvature[:, one], size)
-            found[:, one] = slope / (whole + _DAMPING * own + _SHRINKAGE * np.add.reduce(own) + _PRIOR)
-        return found
+            damping = np.bincount(leaf, self._curvature[:, one], size)
+            steps[:, one] = slope / (whole + _DAMPING * damping + _SHRINKAGE * np.add.reduce(damping) + _PRIOR)
+        return _RATE * (classes - 1) / classes * steps

@@ -5,6 +5,7 @@ Otherwise it raises ValueError, which names the member and says what is wrong.
 
 from __future__ import annotations
 
+import json
 from typing import Any, cast
 
 
@@ -59,3 +60,10 @@ def read_text(value: object, name: str) -> str:
     if not isinstance(value, str):
         raise ValueError(f"{name} of the center must be text")
     return value
+
+
+def check_same(document: object, written: object, name: str, source: str) -> None:
+    """Takes what is exactly as it is written when it is computed again, types included."""
+    # Equality comes first: a document of another depth is not written.
+    if document != written or json.dumps(document, sort_keys=True) != json.dumps(written, sort_keys=True):
+        raise ValueError(f"the {name} of the center do not follow from {source}: the document was changed")

@@ -204,7 +204,7 @@ def halved(center):
 SUMS = "class_center.center.linear.sums are larger"
 REPLAYED = "class_center.center cannot be replayed: "
 LINEAR = f"{REPLAYED}the coefficients of the center do not follow from its sums"
-CELLS = f"{REPLAYED}coefficients or trees do not follow from the counts of the cells"
+CELLS = f"{REPLAYED}the coefficients or trees of the center do not follow from the counts of the cells"
 TREE = f"{REPLAYED}the tree of the cells does not follow from the codes of its sample"
 ORDER = "in ascending order: their order could hold labels"
 

@@ -18,9 +18,9 @@ pytest.importorskip("jinja2", reason="the extra evaluation is not installed")
 from labeldp import LabelPrivatizer
 from labeldp.audit.audit_release import audit_path
 from labeldp.audit.class_center_audit import class_center_lines
+from labeldp.mechanisms.center.boosting import ObliviousTrees
 from labeldp.mechanisms.center.class_center import ReleasedClassCells
 from labeldp.mechanisms.center.class_logit import LinearClasses
-from labeldp.mechanisms.center.class_trees import ClassTrees
 from labeldp.pipelines.cli.announcement import announce
 from labeldp.pipelines.publish.job_result import JobResult
 from labeldp.pipelines.publish.manifest import released_facts
@@ -145,7 +145,7 @@ def test_a_center_of_classes(
     assert len(center.cells.trees.leaves)
     found: ReleasedClassCells | None = center.cells if cells else None
     if found is not None and cells == "no trees":
-        found = replace(found, trees=ClassTrees(*(each[:0] for each in vars(found.trees).values())))
+        found = replace(found, trees=ObliviousTrees(*(each[:0] for each in vars(found.trees).values())))
     linear = center.linear
     if not sums:
         linear = LinearClasses.fit(replace(linear.design, epsilon=0.0), ())

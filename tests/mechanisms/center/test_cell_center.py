@@ -165,7 +165,7 @@ def test_predictions_are_the_linear_ones_and_the_trees(log: Log, released: CellC
     unit = COEFFICIENT_UNIT * ROW_UNIT
     rows = log.linear.design.map.rows(log.columns)
     linear = np.clip((rows @ np.array(log.linear.coefficients)) / unit, -(LABELS - 1) / 2, (LABELS - 1) / 2)
-    position = linear + released.cells.trees.predict(codes) / LEAF_UNIT + (LABELS - 1) / 2
+    position = linear + released.cells.trees.predict(codes)[:, 0] / LEAF_UNIT + (LABELS - 1) / 2
     np.testing.assert_allclose(released.positions(log.columns), np.clip(position, 0, LABELS - 1), atol=1e-6)
     expected = np.clip(np.floor(position + 0.5), 0, LABELS - 1)
     # Halves may fall on either side in floats.
@@ -193,7 +193,7 @@ def test_a_center_far_outside_the_domain_leaves_the_trees_their_say(log: Log, re
     far = {**log.columns, "a": np.full(len(log.indices), 1e9)}
     codes = released.cells.design.partition.codes(far, log.linear, log.linear.indices(far))
     ends = released.positions(far)
-    trees = released.cells.trees.predict(codes) / LEAF_UNIT
+    trees = released.cells.trees.predict(codes)[:, 0] / LEAF_UNIT
     linear = log.linear.positions(far)
     np.testing.assert_allclose(ends, np.clip(linear + trees, 0, LABELS - 1), atol=1e-6)
 

@@ -1,11 +1,11 @@
-"""Trees of cell means: they learn what cells tell, find nothing in noise, and predict what a walk finds."""
+"""Trees of cell means: they learn what cells tell, and find nothing in noise."""
 
 from __future__ import annotations
 
 import numpy as np
-from labeldp.mechanisms.center import cell_trees
+from labeldp.mechanisms.center.boosting import FOLDS
 from labeldp.mechanisms.center.cell_partition import CODES, LEAST_CELLS, split_cells
-from labeldp.mechanisms.center.cell_trees import DEPTH, FOLDS, LEAF_UNIT, MOST_TREES, CellMeans, ObliviousTrees, boost
+from labeldp.mechanisms.center.cell_trees import LEAF_UNIT, MOST_TREES, CellMeans, boost
 
 
 def cells_of(seed: int, columns: int = 4, records: int = 6000, cells: int = 400) -> tuple[np.ndarray, np.ndarray]:
@@ -28,7 +28,7 @@ def test_an_interaction_is_learned_from_means_alone():
     trees = boost(codes, means)
     assert 0 < len(trees.leaves) <= MOST_TREES
     assert len(trees.leaves) % FOLDS == 0
-    error = ((trees.predict(codes) / LEAF_UNIT - (truth - truth.mean())) ** 2).mean()
+    error = ((trees.predict(codes)[:, 0] / LEAF_UNIT - (truth - truth.mean())) ** 2).mean()
     # The cells say it with a variance of 4, and cells of 15 records mix what is not alike.
     assert error < 0.15 * truth.var()
 
@@ -42,7 +42,7 @@ def test_a_heavy_cell_counts_for_more():
     wrong = np.arange(len(means)) % 4 == 0
     noise = np.where(wrong, -5 * means, means)
     trees = boost(codes, CellMeans(cells, noise, np.where(wrong, 1e4, 0.1)))
-    assert ((trees.predict(codes) / LEAF_UNIT - truth) ** 2).mean() < 0.1
+    assert ((trees.predict(codes)[:, 0] / LEAF_UNIT - truth) ** 2).mean() < 0.1
 
 
 def test_noise_alone_gives_no_trees():
@@ -55,29 +55,6 @@ def test_noise_alone_gives_no_trees():
     assert found <= 1
 
 
-def test_predictions_are_those_of_a_walk():
-    random = np.random.Generator(np.random.PCG64(3))
-    trees = ObliviousTrees(
-        random.integers(0, 3, (5, DEPTH)),
-        random.integers(1, CODES, (5, DEPTH)),
-        random.integers(-99, 99, (5, 1 << DEPTH)),
-    )
-    codes = random.integers(0, CODES, (50, 3)).astype(np.uint8)
-    for row, found in zip(codes, trees.predict(codes).tolist(), strict=True):
-        total = 0
-        for columns, cuts, leaves in zip(trees.columns, trees.cuts, trees.leaves, strict=True):
-            bits = "".join(str(int(row[column] >= cut)) for column, cut in zip(columns, cuts, strict=True))
-            total += int(leaves[int(bits, 2)])
-        assert found == total
-    assert ObliviousTrees.none().predict(codes).tolist() == [0] * 50
-
-
 def test_the_fewest_cells_of_records_that_are_alike_give_no_trees():
     codes, cells = np.zeros((60, 2), np.uint8), np.arange(60) % LEAST_CELLS
     assert not len(boost(codes, CellMeans(cells, np.zeros(LEAST_CELLS), np.ones(LEAST_CELLS))).leaves)
-
-
-def test_all_folds_are_held_out_once():
-    places = np.arange(1000)
-    folds = cell_trees.hashed(places, 7) % FOLDS
-    assert np.bincount(folds.astype(int)).min() > 250

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from labeldp.mechanisms.center.class_logit import LOGIT_UNIT
-from labeldp.mechanisms.center.class_trees import CellCounts, ClassTrees, boost_classes, held_out
+from labeldp.mechanisms.center.class_trees import CellCounts, boost_classes
 from labeldp.mechanisms.center.logit_fit import exact_product, minimized, softmax
 
 
@@ -82,16 +82,6 @@ def test_whitened_residuals_solve_the_covariance_of_counts_and_noise():
         assert found[cell].sum() == pytest.approx(0, abs=1e-9)
     # The variance of the noise of one count.
     assert targets.spread * projection[0, 0] == pytest.approx(targets.noise)
-
-
-def test_each_cell_is_held_out_once():
-    held = [held_out(500, fold) for fold in range(3)]
-    assert (np.sum(held, axis=0) == 1).all()
-    assert min(each.sum() for each in held) > 120
-
-
-def test_no_trees_predict_0():
-    assert (ClassTrees.none(4).predict(np.zeros((3, 2), np.uint8)) == 0).all()
 
 
 def test_exact_products_do_not_depend_on_the_order_of_sums():
