@@ -6,6 +6,7 @@ It needs numpy at import; opening a release loads the readers of its files. User
 from __future__ import annotations
 
 from .block_weights import block_weights
+from .class_curves import CalibrationBins, GroupEstimates, auc, calibration_bins, normalized_entropy
 from .class_estimates import CLASS_METRICS, Shares, shares
 from .class_training import DoubledRows, doubled_rows, invert, soft_rows, start_scores
 from .estimates import METRICS, GroupMeans, compare, estimate, group_means
@@ -19,13 +20,17 @@ __all__ = [
     "LIBRARIES",
     "LOSSES",
     "METRICS",
+    "CalibrationBins",
     "DoubledRows",
     "Estimate",
+    "GroupEstimates",
     "GroupMeans",
     "Release",
     "Shares",
     "Stage",
+    "auc",
     "block_weights",
+    "calibration_bins",
     "compare",
     "doubled_rows",
     "early_stopping",
@@ -33,6 +38,7 @@ __all__ = [
     "evaluation",
     "group_means",
     "invert",
+    "normalized_entropy",
     "objective",
     "shares",
     "soft_rows",

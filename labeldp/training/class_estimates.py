@@ -131,7 +131,7 @@ def class_estimate(
     records = ClassRecords.read(z, release, center, exact, metric != "forward_loss")
     place = None
     if metric in ("share", "calibration_slope", "lift"):
-        place = _place_of(release, of_class)
+        place = place_of_class(release, of_class)
     elif of_class is not None:
         raise ValueError(f"{metric} is of all classes: leave out of_class")
     if metric == "share":
@@ -213,7 +213,8 @@ def shares(z: Any, release: Release, *, groups: Any = None, target: str = "recor
     return Shares(release.classes, found, values, errors, number)
 
 
-def _place_of(release: Release, of_class: Any) -> int:
+def place_of_class(release: Release, of_class: Any) -> int:
+    """Place of a class that is named, or of the second of two. Raises ValueError for another one."""
     if of_class is not None:
         return class_place(of_class, release.place_of, "of_class")
     if len(release.domain) > 2:
@@ -221,7 +222,8 @@ def _place_of(release: Release, of_class: Any) -> int:
     return 1
 
 
-def _log_loss(p: np.ndarray, name: str) -> np.ndarray:
+def log_loss_of(p: np.ndarray, name: str) -> np.ndarray:
+    """Log loss of each record and class, shape (n, K). Raises ValueError for a probability of 0."""
     if not p.min() > 0:
         row = int((p == 0).any(axis=1).argmax())
         raise ValueError(
@@ -243,7 +245,7 @@ def _brier_score(p: np.ndarray, _: str) -> np.ndarray:
 
 
 _FUNCTIONS: dict[str, Callable[[np.ndarray, str], np.ndarray]] = {
-    "log_loss": _log_loss,
+    "log_loss": log_loss_of,
     "accuracy": _accuracy,
     "brier_score": _brier_score,
 }
@@ -263,7 +265,7 @@ def _forward_losses(p: np.ndarray, name: str, records: ClassRecords) -> np.ndarr
     """Forward loss of each record for each output, shape (n, m)."""
     outputs = p @ records.chances
     # Mechanisms without a probability of 0 give each output some.
-    return _log_loss(outputs, name)
+    return log_loss_of(outputs, name)
 
 
 def _slope(records: ClassRecords, f: np.ndarray, place: int, target: str) -> Estimate:
