@@ -7,7 +7,7 @@ DEMO_OUTPUT ?= demo_output
 unexport PYTHONDONTWRITEBYTECODE
 PRISM := github.com/apache/beam/sdks/v2/go/cmd/prism@v2.77.0
 
-.PHONY: setup browser postgres demo test test-all privacy-test fuzz docs flink prism flink-test spark spark-test bench results lock sbom clean
+.PHONY: setup browser postgres demo test test-all privacy-test fuzz docs flink prism flink-test spark spark-test bench results lock sbom wheel workflows clean
 
 setup: .venv/ready
 
@@ -16,6 +16,7 @@ setup: .venv/ready
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install -q --disable-pip-version-check "$$(grep -oE '^uv==[^ ]+' requirements.lock)"
 	$(BIN)/uv pip sync -q --python $(BIN)/python --require-hashes requirements.lock
+	rm -f transforms/tfrecord/_wire.*.so
 	$(BIN)/uv pip install -q --python $(BIN)/python --no-deps --no-build-isolation -e .
 	mkdir -p .venv/types/labeldp
 	for name in mechanisms transforms pipelines templates; do ln -sfn ../../../$$name .venv/types/labeldp/$$name; done
@@ -157,6 +158,18 @@ lock: setup
 
 sbom: setup
 	$(make_sbom)
+
+# A wheel below build/dist, and whether its compiled part keeps to the stable interface.
+wheel: setup
+	rm -rf build/dist
+	$(BIN)/python -m build --no-isolation --wheel --outdir build/dist .
+	$(BIN)/uv tool run -q abi3audit==0.0.26 --strict build/dist/*.whl
+
+# The workflows and the citation of a public home.
+workflows: setup
+	GOBIN=$(CURDIR)/build go install github.com/rhysd/actionlint/cmd/actionlint@v1.7.7
+	build/actionlint .github/workflows/*.yml
+	$(BIN)/uv tool run -q --from cffconvert==2.0.0 cffconvert --validate
 
 clean:
 	rm -rf .venv .flink .spark build demo_output transforms/tfrecord/_wire.*.so

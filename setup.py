@@ -5,6 +5,8 @@ would collide with every Beam project that installs this.
 """
 
 import re
+import sys
+import sysconfig
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -16,6 +18,9 @@ VERSION = re.findall(r'^__version__ = "(.*)"$', (HERE / "labeldp" / "__init__.py
 FOLDERS = ["labeldp", "mechanisms", "transforms", "pipelines", "templates"]
 PATHS = [init.parent.relative_to(HERE) for folder in FOLDERS for init in sorted((HERE / folder).rglob("__init__.py"))]
 PACKAGES = {".".join(["labeldp", *path.parts]).replace("labeldp.labeldp", "labeldp"): path.as_posix() for path in PATHS}
+# From Python 3.11 on, buffers are in the stable interface, so that one wheel serves all; interpreters without the global
+# lock have no stable interface.
+STABLE = sys.version_info >= (3, 11) and not sysconfig.get_config_var("Py_GIL_DISABLED")
 
 
 setup(
@@ -38,6 +43,7 @@ setup(
         "Intended Audience :: Science/Research",
         "Operating System :: POSIX",
         "Programming Language :: Python :: 3",
+        *(f"Programming Language :: Python :: 3.{minor}" for minor in range(10, 15)),
         "Topic :: Scientific/Engineering",
         "Topic :: Security :: Cryptography",
         "Typing :: Typed",
@@ -50,10 +56,13 @@ setup(
         Extension(
             "labeldp.transforms.tfrecord._wire",
             ["transforms/tfrecord/wire.c"],
-            extra_compile_args=["-O3", "-Wall", "-Wextra"],
+            define_macros=[("Py_LIMITED_API", "0x030B0000")] if STABLE else [],
+            extra_compile_args=["-O3", "-Wall", "-Wextra", "-Werror=implicit-function-declaration"],
+            py_limited_api=STABLE,
             optional=True,
         )
     ],
+    options={"bdist_wheel": {"py_limited_api": "cp311"}} if STABLE else {},
     package_data={
         "labeldp": ["py.typed"],
         "labeldp.pipelines.publish": ["*.json"],

@@ -73,7 +73,9 @@ def test_the_sdist_and_the_wheel_hold_every_file(built: Path) -> None:
     assert wanted <= in_wheel
     # The compiled part: its source for workers that build the package, itself in the wheel.
     assert "transforms/tfrecord/wire.c" in in_sdist
-    assert [name for name in in_wheel if name.startswith("transforms/tfrecord/_wire.") and name.endswith(".so")]
+    # In the stable interface: one wheel for every Python from 3.11 on.
+    assert "transforms/tfrecord/_wire.abi3.so" in in_wheel
+    assert wheel.name.split("-")[2:4] == ["cp311", "abi3"]
     assert not [name for name in in_wheel if name.startswith("tests") or name.endswith(".key")]
 
 

@@ -314,38 +314,48 @@ static PyObject *frame(PyObject *self, PyObject *records_object) {
     PyObject *records = PySequence_Tuple(records_object), *framed = NULL;
     if (records == NULL)
         return NULL;
-    Py_ssize_t count = PyTuple_GET_SIZE(records), total = 0;
+    Py_ssize_t count = PyTuple_Size(records), total = 0;
+    /* Contents and sizes are looked up first: no function of Python's is called without the lock. */
+    struct Text {
+        char *octets;
+        Py_ssize_t size;
+    } *texts = calloc((size_t)count + 1, sizeof(struct Text));
+    if (texts == NULL) {
+        PyErr_NoMemory();
+        goto done;
+    }
     for (Py_ssize_t i = 0; i < count; i++) {
-        PyObject *record = PyTuple_GET_ITEM(records, i);
+        PyObject *record = PyTuple_GetItem(records, i);
         if (!PyBytes_Check(record)) {
             PyErr_SetString(PyExc_TypeError, "records are bytes");
             goto done;
         }
-        Py_ssize_t size = PyBytes_GET_SIZE(record);
-        if (size > PY_SSIZE_T_MAX - total - HEADER_SIZE - FOOTER_SIZE) {
+        if (PyBytes_AsStringAndSize(record, &texts[i].octets, &texts[i].size) < 0)
+            goto done;
+        if (texts[i].size > PY_SSIZE_T_MAX - total - HEADER_SIZE - FOOTER_SIZE) {
             PyErr_NoMemory();
             goto done;
         }
-        total += HEADER_SIZE + size + FOOTER_SIZE;
+        total += HEADER_SIZE + texts[i].size + FOOTER_SIZE;
     }
     framed = PyBytes_FromStringAndSize(NULL, total);
     if (framed == NULL)
         goto done;
-    uint8_t *at = (uint8_t *)PyBytes_AS_STRING(framed);
+    uint8_t *at = (uint8_t *)PyBytes_AsString(framed);
     Py_BEGIN_ALLOW_THREADS
     for (Py_ssize_t i = 0; i < count; i++) {
-        PyObject *record = PyTuple_GET_ITEM(records, i);
-        uint64_t size = (uint64_t)PyBytes_GET_SIZE(record);
+        uint64_t size = (uint64_t)texts[i].size;
         memcpy(at, &size, 8);
         uint32_t check = masked(crc32c(at, 8));
         memcpy(at + 8, &check, 4);
-        memcpy(at + HEADER_SIZE, PyBytes_AS_STRING(record), size);
+        memcpy(at + HEADER_SIZE, texts[i].octets, size);
         check = masked(crc32c(at + HEADER_SIZE, size));
         memcpy(at + HEADER_SIZE + size, &check, 4);
         at += HEADER_SIZE + size + FOOTER_SIZE;
     }
     Py_END_ALLOW_THREADS
 done:
+    free(texts);
     Py_DECREF(records);
     return framed;
 }
@@ -892,7 +902,7 @@ static PyObject *walk_examples(PyObject *self, PyObject *arguments) {
         goto release;
     walk.octets = content.buf;
     walk.limit = walk.octets + content.len;
-    walk.names = PyTuple_GET_SIZE(names);
+    walk.names = PyTuple_Size(names);
     if (stops.length != starts.length || canonical.itemsize != 1 || canonical.len != starts.length ||
         __builtin_mul_overflow(3 * walk.names, starts.length, &positions) || found.length != positions) {
         PyErr_SetString(PyExc_ValueError, "arrays differ in length");
@@ -912,7 +922,7 @@ static PyObject *walk_examples(PyObject *self, PyObject *arguments) {
     }
     for (Py_ssize_t i = 0; i < walk.names; i++) {
         char *name;
-        if (PyBytes_AsStringAndSize(PyTuple_GET_ITEM(names, i), &name, &walk.name_size[i]) < 0)
+        if (PyBytes_AsStringAndSize(PyTuple_GetItem(names, i), &name, &walk.name_size[i]) < 0)
             goto release;
         walk.name[i] = name;
         uint64_t bits;
@@ -1033,7 +1043,7 @@ static PyObject *join_texts(PyObject *self, PyObject *arguments) {
         joined = PyBytes_FromStringAndSize(NULL, total);
     if (joined != NULL) {
         const uint8_t *octets = places.content.buf;
-        char *at = PyBytes_AS_STRING(joined);
+        char *at = PyBytes_AsString(joined);
         Py_BEGIN_ALLOW_THREADS
         for (Py_ssize_t row = 0; row < n; row++)
             memcpy(at + bounds[row], octets + places.starts.items[row], (size_t)(bounds[row + 1] - bounds[row]));
