@@ -18,8 +18,8 @@ VERSION = re.findall(r'^__version__ = "(.*)"$', (HERE / "labeldp" / "__init__.py
 FOLDERS = ["labeldp", "mechanisms", "transforms", "pipelines", "templates"]
 PATHS = [init.parent.relative_to(HERE) for folder in FOLDERS for init in sorted((HERE / folder).rglob("__init__.py"))]
 PACKAGES = {".".join(["labeldp", *path.parts]).replace("labeldp.labeldp", "labeldp"): path.as_posix() for path in PATHS}
-# From Python 3.11 on, buffers are in the stable interface, so that one wheel serves all; interpreters without the global
-# lock have no stable interface.
+# From Python 3.11 on, buffers are in the stable interface, so that one wheel serves all; interpreters without a global
+# lock have none.
 STABLE = sys.version_info >= (3, 11) and not sysconfig.get_config_var("Py_GIL_DISABLED")
 
 
@@ -72,6 +72,7 @@ setup(
     install_requires=[
         "apache-beam>=2.69",
         "cryptography>=39",
+        "filelock>=3.12; sys_platform == 'win32'",
         "numpy>=1.26",
         "scipy>=1.11",
         "pyarrow>=14.0.1",
@@ -104,6 +105,7 @@ setup(
         "delta": ["deltalake>=1.6"],
         "dev": [
             "build",
+            "filelock",  # of the test that hides what Windows lacks
             "flask",  # moto's server, without its other services
             "flask-cors",
             "gcp-storage-emulator",

@@ -85,7 +85,7 @@ class NoiseKeyFile:
         self._remove_second_names()
         # Written completely under a temporary name first: no other process ever reads a partial key.
         partial = f"{self.path}.{secrets.token_hex(8)}"
-        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
         try:
             with os.fdopen(descriptor, "wb") as file:
                 file.write(secrets.token_bytes(KEY_BYTES))
@@ -127,6 +127,9 @@ def check_secret_file(kind: str, path: str, group: bool, flag: str) -> None:
     mode = found.st_mode
     if not stat.S_ISREG(mode):
         raise InputError(f"{kind} {path} is not a regular file")
+    if not hasattr(os, "getegid"):
+        # Windows has no modes: who may read the file is up to its folder.
+        return
     # A group that can only read, and nobody else.
     for_group = mode & (stat.S_IRWXG | stat.S_IRWXO) == stat.S_IRGRP
     if group and for_group:

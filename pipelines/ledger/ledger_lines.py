@@ -52,9 +52,16 @@ class LedgerFile:
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Locks the file against other processes of this machine."""
-        import fcntl
-
         make_folders(os.path.dirname(os.path.abspath(self.name)))
+        try:
+            import fcntl
+        except ImportError:
+            # Windows: a file that is locked there cannot be read by others, so another one beside it is.
+            from filelock import FileLock
+
+            with FileLock(f"{self.name}.lock"):
+                yield
+            return
         with _opened(self.name) as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
@@ -116,7 +123,7 @@ def _missing(path: str, text: str) -> str:
 
 def _opened(path: str) -> BinaryIO:
     """Opens a ledger for appending. A new one is open to its owner only; the mode of an old one stays."""
-    return os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600), "ab")
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o600), "ab")
 
 
 def _create(path: str, text: str, mode: int) -> None:

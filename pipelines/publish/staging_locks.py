@@ -143,8 +143,12 @@ def staging_folders(target: str) -> list[str]:
 @contextlib.contextmanager
 def lock_folder(folder: str) -> Iterator[LockState]:
     """Locks a local folder for the block. Yields "held" if another run has the lock, "no locks" if none is possible."""
-    import fcntl
-
+    try:
+        import fcntl
+    except ImportError:
+        # Windows locks no folders.
+        yield "no locks"
+        return
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except FileNotFoundError:

@@ -505,6 +505,9 @@ def sync_tree(folder: str) -> None:
 
 def sync_folder(folder: str) -> None:
     """Syncs the names in a local folder, such as one that was just created or renamed. Raises OSError."""
+    if not hasattr(os, "O_DIRECTORY"):
+        # Windows opens no folders, and writes names by itself.
+        return
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except PermissionError:
@@ -534,6 +537,9 @@ def _folders(folder: str) -> Iterator[str]:
 
 
 def _sync(path: str) -> None:
+    if not hasattr(os, "O_NOFOLLOW"):
+        # Windows has no modes, and syncs files that are open for writing alone.
+        return
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     try:
         mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
