@@ -64,7 +64,7 @@ def makes_class_center(fields: Fields, column: LabelColumn) -> bool:
     """Decides whether classes may be drawn from a center of features, if there are any: for models by default.
 
     Not where no center was asked for, or a mechanism; nor, by default, at an epsilon at which randomized response is
-    better (docs/mechanisms/class_center.md), or for more classes than centers support. The released histogram decides
+    better (docs/mechanisms/center.md), or for more classes than centers support. The released histogram decides
     whether one that was not asked for is made (`ClassSums`).
     """
     classes, asked = column.classes, class_center_is_asked_for(fields)

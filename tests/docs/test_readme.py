@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
+from labeldp.mechanisms.registry import MECHANISMS
 from labeldp.pipelines.cli.commands import COMMANDS, main
 
 ROOT = Path(__file__).parents[2]
@@ -87,6 +88,14 @@ def test_links_lead_somewhere(page: str) -> None:
         assert target.exists(), link
         if anchor and target.suffix == ".md":
             assert anchor in anchors_of(target.resolve().relative_to(ROOT).as_posix()), link
+
+
+def test_the_index_leads_to_the_section_of_each_mechanism() -> None:
+    index = text_of("docs/mechanisms/index.md")
+    for name in MECHANISMS:
+        (link,) = re.findall(rf"^\| \[{name}\]\(([^)]*)\) \|", index, re.MULTILINE)
+        page, _, anchor = link.partition("#")
+        assert anchor == name or re.search(rf"^# .*{name}", text_of(f"docs/mechanisms/{page}"))
 
 
 @pytest.mark.parametrize("page", PAGES)
