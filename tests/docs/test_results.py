@@ -101,6 +101,23 @@ def test_the_tables_of_the_page_are_those_of_the_files(tmp_path: Path, monkeypat
 
 
 @pytest.mark.parametrize(
+    ("script", "kind", "name"),
+    [("expect", "Loss", "expect"), ("rival", "Trial", "rival"), ("late_labels", "Score", "late_labels"),
+     ("class_results", "Score", "classes_digits")],
+)  # fmt: skip
+def test_rows_are_read_as_they_are_written(
+    script: str, kind: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    summary, rows_class = _module("summary"), getattr(_module(script), kind)
+    rows = summary.read_rows(name, rows_class)
+    monkeypatch.setattr(summary, "HERE", tmp_path)
+    assert summary.read_rows(name, rows_class) == []
+    summary.write_rows(name, rows, rows_class)
+
+    assert (tmp_path / f"{name}.csv").read_bytes() == (FOLDER / f"{name}.csv").read_bytes()
+
+
+@pytest.mark.parametrize(
     ("name", "runs"), [("communities", ("communities", "communities_coarse")), ("housing", ("housing",))]
 )
 def test_our_best_is_below_the_published_best_at_every_epsilon(name: str, runs: tuple[str, ...]) -> None:
@@ -117,7 +134,7 @@ def test_the_tables_of_what_to_expect_are_those_of_its_file(tmp_path: Path, monk
     page = FOLDER.parent / "expect.md"
     shutil.copy(page, tmp_path)
     monkeypatch.setattr(expect, "PAGE", tmp_path / "expect.md")
-    rows = expect.read_rows(FOLDER / "expect.csv")
+    rows = _module("summary").read_rows("expect", expect.Loss)
     expect.write_page(rows)
 
     assert (tmp_path / "expect.md").read_text() == page.read_text()
