@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 PLOTS = {"throughput": "performance_tfrecord.svg", "parquet": "performance_parquet.svg"}
@@ -40,20 +40,30 @@ NAMES = {
     "disk": "on disk",
     "help": "`labeldp --help`",
     "solve": "`labeldp solve`, 401 labels",
-    "python": "`python -c pass`",
-    "numpy": '`python -c "import numpy"`',
     **{scheme: f"over {name}" for scheme, name in STORES.items()},
 }
 
 RECORDS = {"synthetic": "8 floats", "wide": "40 features"}
 """Kinds of records of `flink_throughput`, by `--columns`."""
 
+COLUMNS = {
+    "cost_model": {
+        "coefficients": (),
+        "worked": (
+            "records", "bytes a record", "files and shards", "CPU hours", "workers of 4 cores",
+            "minutes on them, without start-up", "TB read", "TB written",
+        ),
+    },
+    "solvers": {"growth": ("labels", "epsilon", "gap", "seconds")},
+}  # fmt: skip
+"""Lists of a benchmark that are shown, with their columns, all if empty; other figures are in its JSON line alone."""
+
 Result = Mapping[str, Any]
 """The JSON object of a benchmark, or a part of it."""
 
 
 def tables(results: Mapping[str, Result]) -> str:
-    """Formats results as Markdown.
+    """Formats the figures that decide as Markdown; the JSON lines have all.
 
     Args:
       results: JSON objects of the benchmarks, by name.
@@ -77,8 +87,9 @@ def tables(results: Mapping[str, Result]) -> str:
     sections = [_machine(next(iter(results.values())))]
     for name in [*known, *(name for name in results if name not in known)]:
         if name in results:
-            for part in known.get(name, _other)(results[name]):
-                sections += [part, _when(results[name])] if part.startswith("### ") else [part]
+            heading, *parts = known.get(name, _other)(results[name])
+            machine = results[name]["machine"]
+            sections += [f"### {heading}", f"{machine['date']}, load {machine['load_before']:g}.", *parts]
             if name in PLOTS:
                 sections.append(f"![Seconds against records, a line per program](images/{PLOTS[name]})")
     return "\n\n".join(sections)
@@ -92,82 +103,53 @@ def _machine(result: Result) -> str:
     )
 
 
-def _when(result: Result) -> str:
-    machine = result["machine"]
-    return f"On {machine['date']}; load average before the run {machine['load_before']:g}."
-
-
 def _throughput(result: Result) -> Iterator[str]:
-    yield "### TFRecord: the whole job"
-    yield _table(
-        ["", "wall time", "CPU time"],
-        [
-            _ratios(
-                "cost per record over the faster bare loop of C++ codecs",
-                result,
-                "cost_per_record_over_codec_loop",
-                "cpu_per_record_over_codec_loop",
-            ),
-            _ratios(
-                "speed-up per record over the per-element Beam pipeline",
-                result,
-                "speedup_over_per_element_beam",
-                "cpu_speedup_over_per_element_beam",
-            ),
-        ],
-    )
+    yield "TFRecord: the whole job"
+    loop = "cost_per_record_over_codec_loop", "cpu_per_record_over_codec_loop"
+    beam = "speedup_over_per_element_beam", "cpu_speedup_over_per_element_beam"
+    rows = [
+        _ratios("cost per record over the faster bare loop of C++ codecs", result, *loop),
+        _ratios("speed-up per record over the per-element Beam pipeline", result, *beam),
+    ]
+    yield _table(["", "wall time", "CPU time"], rows)
     yield _programs(result["programs"])
 
 
 def _parquet(result: Result) -> Iterator[str]:
-    yield "### Parquet: the whole job"
+    yield "Parquet: the whole job"
+    loop = "cost_per_record_over_arrow_loop", "cpu_per_record_over_arrow_loop"
     yield _table(
-        ["", "wall time", "CPU time"],
-        [
-            _ratios(
-                "cost per record over the bare loop of pyarrow",
-                result,
-                "cost_per_record_over_arrow_loop",
-                "cpu_per_record_over_arrow_loop",
-            )
-        ],
+        ["", "wall time", "CPU time"], [_ratios("cost per record over the bare loop of pyarrow", result, *loop)]
     )
     yield _programs(result["programs"])
 
 
 def _wide(result: Result) -> Iterator[str]:
-    yield "### Wide records: the whole job"
-    keys = "cost_per_record_over_bare_loop", "cpu_per_record_over_bare_loop"
-    layouts = result["layouts"]
-    yield _table(
-        ["cost per record over the bare loop", "wall time", "CPU time"],
-        [_ratios(NAMES[name], layout, *keys) for name, layout in layouts.items()],
-    )
-    for name, layout in layouts.items():
-        yield f"{NAMES[name]}:"
-        yield _programs(layout["programs"])
+    yield "Wide records: the whole job"
+    yield _over_loop((NAMES[name], one, one["programs"]["labeldp"]) for name, one in result["layouts"].items())
 
 
 def _encoding(result: Result) -> Iterator[str]:
-    yield "### From CSV and Parquet to TFRecord"
+    yield "From CSV and Parquet to TFRecord"
+    yield _over_loop((f"from {name}", one, result["programs"][name]) for name, one in result["ratios"].items())
+
+
+def _over_loop(cases: Iterable[tuple[str, Result, Result]]) -> str:
     keys = "cost_per_record_over_bare_loop", "cpu_per_record_over_bare_loop"
-    yield _table(
-        ["cost per record over the bare loop on TFRecords", "wall time", "CPU time"],
-        [_ratios(f"from {name}", one, *keys) for name, one in result["ratios"].items()],
-    )
-    programs: Mapping[str, Result] = result["programs"]
-    yield _programs({f"from {name}" if name in result["ratios"] else name: one for name, one in programs.items()})
+    rows = [[*_program(name, measured), *_ratios("", one, *keys)[1:]] for name, one, measured in cases]
+    return _table([*PROGRAM, "over the bare loop, wall time", "CPU time"], rows)
 
 
 def _ratios(text: str, result: Result, *keys: str) -> list[str]:
     return [text, *("no line" if result[key] is None else f"{result[key]:.2f}" for key in keys)]
 
 
+PROGRAM = ("", "us per record", "us of CPU per record", "fixed seconds", "peak MB")
+"""Columns of `_program`."""
+
+
 def _programs(programs: Mapping[str, Result]) -> str:
-    return _table(
-        ["", "us per record", "us of CPU per record", "fixed seconds", "R squared", "records up to", "peak MB"],
-        [_program(name, measured) for name, measured in programs.items()],
-    )
+    return _table(PROGRAM, [_program(name, measured) for name, measured in programs.items()])
 
 
 def _program(name: str, measured: Result) -> list[str]:
@@ -176,14 +158,12 @@ def _program(name: str, measured: Result) -> list[str]:
         f"{1e6 * measured['seconds_per_record']:.2f}",
         f"{1e6 * measured['cpu']['seconds_per_record']:.2f}",
         f"{measured['fixed_seconds']:.1f}",
-        f"{measured['r_squared']:.4f}",
-        f"{max(measured['sizes']):,}",
         f"{max(measured['peak_bytes']) / 1e6:.0f}",
     ]
 
 
 def _memory(result: Result) -> Iterator[str]:
-    yield "### Memory and growth"
+    yield "Memory and growth"
     formats = result["formats"]
     rows = [
         [
@@ -202,98 +182,61 @@ def _memory(result: Result) -> Iterator[str]:
 
 
 def _stores(result: Result) -> Iterator[str]:
+    yield "Over object stores, tfrecord"
     texts = {"records": "a record, in 24 files", "small_files": "a small file"}
-    layouts = result["layouts"]
-    for store in next(iter(layouts.values()))["stores"]:
-        yield f"### Over {STORES[store]}, tfrecord"
-        yield _table(
-            ["cost over that on disk, of", "wall time", "CPU time", "requests per shard", "MB read", "MB written"],
-            [_over_disk(texts[name], layout["stores"][store]) for name, layout in layouts.items()],
-        )
-        for name, layout in layouts.items():
-            programs = {program: layout["programs"][program] for program in ("disk", store)}
-            yield _programs(programs) if name == "records" else _small_files(programs)
-
-
-def _over_disk(text: str, measured: Result) -> list[str]:
-    return [
-        *_ratios(text, measured, "cost_over_disk", "cpu_over_disk"),
-        f"{measured['requests_per_shard']:.1f}",
-        f"{measured['bytes_read_per_shard'] / 1e6:.2f}",
-        f"{measured['bytes_written_per_shard'] / 1e6:.2f}",
-    ]
-
-
-def _small_files(programs: Mapping[str, Result]) -> str:
-    return _table(
-        ["", "ms per small file", "ms of CPU per small file", "R squared", "files up to"],
+    rows = [
         [
-            [
-                NAMES[name],
-                f"{1e3 * measured['seconds_per_record']:.1f}",
-                f"{1e3 * measured['cpu']['seconds_per_record']:.1f}",
-                f"{measured['r_squared']:.4f}",
-                f"{max(measured['sizes']):,}",
-            ]
-            for name, measured in programs.items()
-        ],
+            *_ratios(f"{NAMES[store]}, {texts[name]}", one, "cost_over_disk", "cpu_over_disk"),
+            f"{one['requests_per_shard']:.1f}",
+            f"{one['bytes_read_per_shard'] / 1e6:.2f}",
+            f"{one['bytes_written_per_shard'] / 1e6:.2f}",
+        ]
+        for name, layout in result["layouts"].items()
+        for store, one in layout["stores"].items()
+    ]
+    yield _table(
+        ["cost over that on disk", "wall time", "CPU time", "requests per shard", "MB read", "MB written"], rows
     )
 
 
 def _stages(result: Result) -> Iterator[str]:
-    yield "### Stages"
+    yield "Stages"
     rows = [
-        [
-            name,
-            f"{one['records_per_cpu_second'] / 1e6:.2f}",
-            f"{one['target'] / 1e6:g}" if "target" in one else "",
-            ", ".join(f"{speed:.3g} x {baseline}" for baseline, speed in one["speed_over"].items()),
-        ]
+        [name, f"{one['records_per_cpu_second'] / 1e6:.2f}", f"{one['target'] / 1e6:g}"]
         for name, one in result["stages"].items()
+        if "target" in one
     ]
-    yield _table(["", "million records per CPU second", "target", "speed over others"], rows)
+    yield _table(["", "million records per CPU second", "target"], rows)
 
 
 def _cores(result: Result) -> Iterator[str]:
-    yield f"### Workers of the local runner, {result['format']}"
-    yield _table(
-        ["files", "workers", "us per record", "us of CPU per record", "fixed seconds", "R squared"],
+    yield f"Workers of the local runner, {result['format']}"
+    keys = "speedup_by_second_worker", "cpu_speedup_by_second_worker"
+    rows = [
         [
-            [NAMES[layout], *_program(setting, measured)[:5]]
-            for layout, one in result["layouts"].items()
-            for setting, measured in one["programs"].items()
-        ],
-    )
-    yield _table(
-        ["speed-up per record by the second worker", "wall time", "CPU time"],
-        [
-            _ratios(NAMES[layout], one, "speedup_by_second_worker", "cpu_speedup_by_second_worker")
-            for layout, one in result["layouts"].items()
-        ],
-    )
+            NAMES[layout],
+            *(_program("", measured)[1] for measured in one["programs"].values()),
+            *_ratios("", one, *keys)[1:],
+        ]
+        for layout, one in result["layouts"].items()
+    ]
+    workers = (f"us per record, {NAMES[name]}" for name in ("1_worker", "2_worker"))
+    yield _table(["files", *workers, "speed-up, wall time", "CPU time"], rows)
 
 
 def _flink(result: Result) -> Iterator[str]:
-    yield "### A Flink cluster on the same machine, tfrecord"
-    measured = [
-        (RECORDS[columns], name, one)
-        for columns, layout in result["columns"].items()
-        for name, one in layout["programs"].items()
-    ]
+    yield "A Flink cluster on the same machine, tfrecord"
     rows = [
         [
-            records,
+            RECORDS[columns],
             NAMES.get(name, name),
             f"{1e6 * one['seconds_per_record']:.2f}",
             f"{one['fixed_seconds']:.1f}",
-            f"{one['r_squared']:.4f}",
-            f"{max(one['sizes']):,}",
-            f"{max(one['wall_seconds']):.1f}",
         ]
-        for records, name, one in measured
+        for columns, layout in result["columns"].items()
+        for name, one in layout["programs"].items()
     ]
-    titles = ["us per record", "fixed seconds", "R squared", "records up to", "seconds for these"]
-    yield _table(["records", "", *titles], rows)
+    yield _table(["records", "", "us per record", "fixed seconds"], rows)
     rows = []
     for columns, layout in result["columns"].items():
         fewest = next(NAMES.get(name, name) for name in layout["programs"] if name != "direct")
@@ -307,50 +250,45 @@ def _flink(result: Result) -> Iterator[str]:
 
 
 def _startup(result: Result) -> Iterator[str]:
-    yield "### Start-up"
+    yield "Start-up"
     rows = [
         [
             NAMES[name],
             f"{one['median_seconds']:.2f}",
             f"{one['cpu_seconds']:.2f}",
-            f"{one['target_seconds']:g}" if "target_seconds" in one else "",
-            ", ".join(one.get("libraries", [])),
-            ", ".join(one["forbidden"]) or "none" if "forbidden" in one else "",
+            f"{one['target_seconds']:g}",
+            ", ".join(one["forbidden"]) or "none",
         ]
         for name, one in result.items()
-        if isinstance(one, dict) and "median_seconds" in one
+        if isinstance(one, dict) and "target_seconds" in one
     ]
-    yield _table(["", "seconds", "CPU seconds", "target", "libraries", "forbidden libraries loaded"], rows)
+    yield _table(["", "seconds", "CPU seconds", "target", "forbidden libraries loaded"], rows)
 
 
 def _center_cost(result: Result) -> Iterator[str]:
-    yield "### Labels around a center"
-    rows = [
-        [
-            *_ratios(format, one, "cost_per_record_over_no_center", "cpu_per_record_over_no_center"),
-            f"{one['largest_over_smallest_peak']:.2f}",
-        ]
-        for format, one in result["formats"].items()
-    ]
-    linear = "linear_cost_per_record_over_no_center", "linear_cpu_per_record_over_no_center"
-    rows += [[*_ratios(f"{format}, --center linear", one, *linear), ""] for format, one in result["formats"].items()]
-    target = f"over the same job without a center (target: at most {result['max_ratio']:g})"
-    growth = f"largest over smallest peak memory (target: at most {result['max_growth']:g})"
-    yield _table(["", f"wall time per record {target}", "CPU time per record", growth], rows)
+    yield "Labels around a center"
+    rows = []
     for format, one in result["formats"].items():
-        yield f"Records of the demo's form, {format}:"
-        yield _programs(one["programs"])
+        for program, kind in (("labeldp_center", ""), ("labeldp_linear", "linear_")):
+            keys = f"{kind}cost_per_record_over_no_center", f"{kind}cpu_per_record_over_no_center"
+            growth = "" if kind else f"{one['largest_over_smallest_peak']:.2f}"
+            name = f"{NAMES[program].removeprefix('labeldp privatize ')}, {format}"
+            rows.append([*_program(name, one["programs"][program]), *_ratios("", one, *keys)[1:], growth])
+    wall = f"over no center, wall time (target for a column: at most {result['max_ratio']:g})"
+    growth = f"largest over smallest peak memory (target: at most {result['max_growth']:g})"
+    yield _table([*PROGRAM, wall, "CPU time", growth], rows)
 
 
 def _other(result: Result) -> Iterator[str]:
     """Any other benchmark: lists of objects as tables, everything else as rows of one table."""
-    yield f"### {result['benchmark'].replace('_', ' ').capitalize()}"
+    yield result["benchmark"].replace("_", " ").capitalize()
+    lists = COLUMNS.get(result["benchmark"])
     rest = []
     for name, value in result.items():
-        if name in ("benchmark", "machine"):
+        if name in ("benchmark", "machine") or (lists and name not in lists):
             continue
         if isinstance(value, list) and value and all(isinstance(row, dict) for row in value):
-            columns = list(dict.fromkeys(key for row in value for key in row))
+            columns = (lists or {}).get(name) or list(dict.fromkeys(key for row in value for key in row))
             yield _table([name, *columns], [["", *(_text(row.get(key, "")) for key in columns)] for row in value])
         else:
             rest += [[key, _text(leaf)] for key, leaf in _leaves(name, value)]

@@ -106,7 +106,7 @@ def test_wide(benchmark: Any, last_line: Any, tmp_path: Path, layouts: list[str]
         check_measurement(layout["programs"]["labeldp"], [least, 2 * least])
         check_measurement(layout["programs"]["bare_loop"], [least // 4, 2 * least // 4])
     page = benchmark("performance_tables").tables({"wide": facts})
-    assert page.count("| labeldp privatize |") == page.count("| bare loop |") == len(layouts)
+    assert page.count("\n| ") == 2 + len(layouts)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -163,7 +163,7 @@ def test_stores(benchmark: Any, last_line: Any, tmp_path: Path) -> None:
         # Google's store takes names and metadata in the bodies of requests.
         assert 0.99 * writes * size < figures["bytes_written_per_shard"] < writes * size + 600
     page = benchmark("performance_tables").tables({"stores": facts})
-    assert page.count("| over S3 |") == page.count("| over Google Cloud Storage |") == 1
+    assert page.count("| over S3, a small file |") == page.count("| over Google Cloud Storage, a small file |") == 1
     assert list(tmp_path.iterdir()) == []
 
 
@@ -182,9 +182,7 @@ def test_center_cost(benchmark: Any, last_line: Any, tmp_path: Path, formats: li
         assert one["largest_over_smallest_peak"] == 1, "jobs in this process state no memory"
         for program in one["programs"].values():
             check_measurement(program, [400, 800])
-    assert benchmark("performance_tables").tables({"center_cost": facts}).count("privatize --center_column |") == len(
-        formats
-    )
+    assert benchmark("performance_tables").tables({"center_cost": facts}).count("--center_column, ") == len(formats)
     assert list(tmp_path.iterdir()) == []
 
 
