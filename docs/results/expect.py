@@ -328,7 +328,7 @@ def chosen(rows: Sequence[Loss], release: str, model: str, epsilon: float) -> li
 
 
 def cell(row: Loss | None) -> str:
-    """Formats what a model loses, and its error divided by that of the model of true labels.
+    """Formats what a model loses.
 
     Args:
       row: The row; None gives "-".
@@ -339,23 +339,25 @@ def cell(row: Loss | None) -> str:
     if row is None:
         return "-"
     text = percent(row.lost)
-    about = "" if row.source == "trained" or text.startswith("<") else "≈ "
-    return f"{about}{text} ({1 + row.lost / row.clean:.2f})"
+    return text if row.source == "trained" or text.startswith("<") else f"≈ {text}"
 
 
-def losses(rows: Sequence[Loss], release: str) -> str:
+def losses(rows: Sequence[Loss]) -> str:
     """Tabulates what linear models lose.
 
     Args:
       rows: All rows.
-      release: Name in `RELEASES`.
 
     Returns:
-      A row for each number of records.
+      A row for each release and number of records.
     """
-    columns = [{row.records: row for row in chosen(rows, release, "linear", epsilon)} for epsilon in EPSILONS]
-    lines = [[f"{records:,}", *(cell(column.get(records)) for column in columns)] for records in RECORDS]
-    return table(["records", *(f"epsilon {epsilon:g}" for epsilon in EPSILONS)], lines)
+    lines = []
+    for release in RELEASES:
+        columns = [{row.records: row for row in chosen(rows, release, "linear", epsilon)} for epsilon in EPSILONS]
+        for records in RECORDS:
+            if records <= TRAINED["linear"]:
+                lines.append([f"`{release}`", f"{records:,}", *(cell(column.get(records)) for column in columns)])
+    return table(["release", "records", *(f"epsilon {epsilon:g}" for epsilon in EPSILONS)], lines)
 
 
 def losses_of_trees(rows: Sequence[Loss]) -> str:
@@ -373,31 +375,6 @@ def losses_of_trees(rows: Sequence[Loss]) -> str:
         for records, row in columns[0].items()
     ]
     return table(["records", "error with true labels", *(f"`{release}`" for release in RELEASES)], lines)
-
-
-def agreement(rows: Sequence[Loss]) -> str:
-    """Tabulates trained models beside the formula.
-
-    Args:
-      rows: All rows.
-
-    Returns:
-      A row for each release, epsilon and number of records for which there are both.
-    """
-    both: dict[tuple[str, int, float], dict[str, Loss]] = defaultdict(dict)
-    for row in rows:
-        if row.model == "linear":
-            both[row.release, row.records, row.epsilon][row.source] = row
-    lines = []
-    for (release, records, epsilon), found in sorted(both.items(), key=lambda item: item[0][1:]):
-        if len(found) == 2:
-            drawn, computed = found["trained"], found["formula"]
-            error = drawn.deviation / math.sqrt(drawn.seeds - 1)
-            lines.append(
-                [f"{records:,}", f"`{release}`", f"{epsilon:g}", f"{100 * drawn.lost:.3f} ± {100 * error:.3f} %",
-                 f"{100 * computed.lost:.3f} %"]
-            )  # fmt: skip
-    return table(["records", "release", "epsilon", "trained", "formula"], lines)
 
 
 def needed(rows: Sequence[Loss], release: str, model: str, epsilon: float) -> float:
@@ -493,9 +470,7 @@ def write_page(rows: Sequence[Loss]) -> None:
     Args:
       rows: All rows.
     """
-    names = ("default", "cells", "labels", "unbiased")
-    found = {f"linear_{name}": losses(rows, release) for name, release in zip(names, RELEASES, strict=True)}
-    found |= {"trees": losses_of_trees(rows), "agreement": agreement(rows), "needed": records_needed(rows)}
+    found = {"linear": losses(rows), "trees": losses_of_trees(rows), "needed": records_needed(rows)}
     replace_blocks(PAGE, found)
 
 

