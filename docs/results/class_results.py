@@ -40,6 +40,7 @@ from labeldp.mechanisms.release.label_records import LabelRecords, count_labels
 from labeldp.mechanisms.release.prior_release import release_prior
 from labeldp.pipelines.spec.feature_choice import CLASS_CENTER_EPSILON, TWO_CLASSES_EPSILON
 from scipy.optimize import minimize_scalar
+from scipy.special import expit, softmax
 from sklearn.datasets import load_digits
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from summary import read_rows, write_rows
@@ -120,7 +121,7 @@ def twenty(folder: Path, seed: int) -> Table:
     logits = x @ fixed.normal(0, 1.1, (10, 20)) + others @ fixed.normal(0, 0.6, (3, 20))
     classes = (logits + random.gumbel(size=logits.shape)).argmax(axis=1)
     frame = pd.DataFrame(x, columns=[f"x{i}" for i in range(10)])
-    return Table(frame, classes, 20, _softmax(logits), tests)
+    return Table(frame, classes, 20, softmax(logits, axis=1), tests)
 
 
 def conversions(folder: Path, seed: int) -> Table:
@@ -134,8 +135,8 @@ def conversions(folder: Path, seed: int) -> Table:
     low, high = -20.0, 20.0
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (low, middle) if (1 / (1 + np.exp(-logit - middle))).mean() > 0.02 else (middle, high)
-    chance = 1 / (1 + np.exp(-logit - low))
+        low, high = (low, middle) if expit(logit + middle).mean() > 0.02 else (middle, high)
+    chance = expit(logit + low)
     frame = pd.DataFrame(x, columns=[f"x{i}" for i in range(6)])
     frame["campaign"] = [f"c{each}" for each in campaign]
     frame["site"] = [f"s{each}" for each in site]
@@ -152,11 +153,6 @@ TABLES: dict[str, Callable[[Path, int], Table]] = {
     "twenty": twenty,
     "conversions": conversions,
 }
-
-
-def _softmax(logits: np.ndarray) -> np.ndarray:
-    weights = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return weights / weights.sum(axis=1, keepdims=True)
 
 
 def columns_of(frame: pd.DataFrame) -> dict[str, np.ndarray | Categories]:
@@ -192,23 +188,30 @@ def released_center(frame: pd.DataFrame, classes: np.ndarray, size: int, epsilon
     return run_passes(passes, sample, column, epsilon, secret, lambda _: iter([(records, features)]), prior)
 
 
-def trained(
-    x: np.ndarray, categories: list[bool], classes: np.ndarray, weights: np.ndarray | None, size: int, seed: int
-):
+def bounded(found: np.ndarray) -> np.ndarray:
+    """Probabilities of at least `LEAST` before they are normalized, shape (n, K)."""
+    found = np.maximum(found, LEAST)
+    return found / found.sum(axis=1, keepdims=True)
+
+
+def predictor(model: HistGradientBoostingClassifier, size: int) -> Callable[[np.ndarray], np.ndarray]:
+    """Function that predicts probabilities of all classes, shape (n, K), also of those that the model has not seen."""
+
+    def predict(tests: np.ndarray) -> np.ndarray:
+        found = np.zeros((len(tests), size))
+        found[:, model.classes_] = model.predict_proba(tests)
+        return bounded(found)
+
+    return predict
+
+
+def trained(x: np.ndarray, categories: list[bool], classes: np.ndarray, size: int, seed: int):
     """Trains boosted trees of scikit-learn; returns what predicts probabilities, shape (n, K)."""
     model = HistGradientBoostingClassifier(
         learning_rate=0.05, max_iter=400, early_stopping=True, validation_fraction=0.15, n_iter_no_change=10,
         max_leaf_nodes=LEAVES, categorical_features=categories, random_state=seed,
     )  # fmt: skip
-    model.fit(x, classes, sample_weight=weights)
-
-    def predict(tests: np.ndarray) -> np.ndarray:
-        found = np.zeros((len(tests), size))
-        found[:, model.classes_] = model.predict_proba(tests)
-        found = np.maximum(found, LEAST)
-        return found / found.sum(axis=1, keepdims=True)
-
-    return predict
+    return predictor(model.fit(x, classes), size)
 
 
 def student(x: np.ndarray, categories: list[bool], probabilities: np.ndarray, size: int, seed: int):
@@ -221,13 +224,7 @@ def student(x: np.ndarray, categories: list[bool], probabilities: np.ndarray, si
         categorical_features=categories, random_state=seed,
     )  # fmt: skip
     model.fit(np.repeat(x, order.shape[1], axis=0), order.ravel(), sample_weight=weights.ravel() + 1e-9)
-
-    def predict(tests: np.ndarray) -> np.ndarray:
-        found = np.full((len(tests), size), LEAST)
-        found[:, model.classes_] = np.maximum(model.predict_proba(tests), LEAST)
-        return found / found.sum(axis=1, keepdims=True)
-
-    return predict
+    return predictor(model, size)
 
 
 def forward(
@@ -246,7 +243,7 @@ def forward(
     found = np.tile(start, (len(tests), 1))
     kept = found.copy()
     for _ in range(ROUNDS):
-        chances = _softmax(logits)
+        chances = softmax(logits, axis=1)
         joint = chances * likelihoods
         posterior = joint / joint.sum(axis=1, keepdims=True)
         gradient = posterior - chances
@@ -264,19 +261,14 @@ def forward(
                 if size == 2:
                     scores[:, 1] -= step
         if not own_rounds:
-            yield _bounded(found)
+            yield bounded(softmax(found, axis=1))
             continue
-        loss = -np.log((_softmax(logits[held]) * likelihoods[held]).sum(axis=1)).mean()
+        loss = -np.log((softmax(logits[held], axis=1) * likelihoods[held]).sum(axis=1)).mean()
         kept, best, waited = (found.copy(), loss, 0) if loss < best - 1e-6 else (kept, best, waited + 1)
         if waited >= 6:
             break
     if own_rounds:
-        yield _bounded(kept)
-
-
-def _bounded(logits: np.ndarray) -> np.ndarray:
-    found = np.maximum(_softmax(logits), LEAST)
-    return found / found.sum(axis=1, keepdims=True)
+        yield bounded(softmax(kept, axis=1))
 
 
 def _start(likelihoods: np.ndarray) -> np.ndarray:
@@ -394,7 +386,7 @@ def by_center(
     most = CLASS_CENTER_EPSILON if size > 2 else TWO_CLASSES_EPSILON
     return {
         CENTERED[0]: center.probabilities(columns_of(frame.iloc[test])) / PROBABILITY_UNIT,
-        CENTERED[1]: trained(x[train], categories, drawn, None, size, seed)(x[test]),
+        CENTERED[1]: trained(x[train], categories, drawn, size, seed)(x[test]),
         CENTERED[2]: student(x[train], categories, probabilities / PROBABILITY_UNIT, size, seed)(x[test]),
     }, epsilon <= most and center_pays(shares, center.epsilon)
 
@@ -414,7 +406,7 @@ def scores(name: str, folder: Path, seed: int, known: Mapping[tuple[str, float, 
         return Score(name, release, epsilon, seed, *judged(table, test, found))
 
     truth = known.get(("true", np.inf, seed))
-    yield truth or scored("true", np.inf, trained(x[train], categories, classes, None, size, seed)(x[test]))
+    yield truth or scored("true", np.inf, trained(x[train], categories, classes, size, seed)(x[test]))
     own = np.array([column not in table.lacking for column in table.frame])
     for epsilon in EPSILONS:
         found = {release: known[release, epsilon, seed] for release in RELEASES if (release, epsilon, seed) in known}

@@ -47,6 +47,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from labeldp import privatize
+from scipy.special import expit, logit
 from scipy.stats import gamma, lognorm
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from summary import read_rows, replace_blocks, table, write_rows
@@ -143,7 +144,7 @@ class World:
         now, then = 0.9 * x[:, 0] - 0.7 * x[:, 1], 0.9 * x[:, 3] + 0.7 * x[:, 4]
         score = np.cos(angle) * now + np.sin(angle) * then + 0.4 * np.abs(x[:, 2]) + 0.4 * x[:, 0] * x[:, 5]
         effect = np.linspace(-1, 1, 10)[site]
-        chance = 1 / (1 + np.exp(-(score + 0.4 * effect - 2.2)))
+        chance = expit(score + 0.4 * effect - 2.2)
         scale = np.exp(0.6 * x[:, 2] + 0.4 * effect - 0.3 * x[:, 0])
         delay, arrives = self._delays(scale, random)
         converts, size = random.random(records) < chance, np.ones(records)
@@ -197,7 +198,7 @@ def trained(kind: str, frame: pd.DataFrame, labels: np.ndarray, center: np.ndarr
         return lambda new: model.predict_proba(matrix(new))[:, 1]
     model = HistGradientBoostingRegressor(max_iter=100, early_stopping=False, min_samples_leaf=40, **parameters)
     model.fit(x, _logit(labels))
-    return lambda new: _chance(model.predict(matrix(new)))
+    return lambda new: expit(model.predict(matrix(new)))
 
 
 class Released(NamedTuple):
@@ -238,7 +239,7 @@ def at_level(kind: str, model: Model, early: float, final: float) -> Model:
     early, final = max(early, LEAST), max(final, LEAST)
     if kind == "values":
         return lambda new: model(new) * np.clip(final / early, 1, MOST_LATE)
-    return lambda new: _chance(_logit(model(new)) + float(_logit(final) - _logit(early)))
+    return lambda new: expit(_logit(model(new)) + float(_logit(final) - _logit(early)))
 
 
 def by_ratio(kind: str, model: Model, early: Model, final: Model) -> Model:
@@ -247,16 +248,11 @@ def by_ratio(kind: str, model: Model, early: Model, final: Model) -> Model:
         return lambda new: (
             model(new) * np.clip(np.maximum(final(new), LEAST) / np.maximum(early(new), LEAST), 1, MOST_LATE)
         )
-    return lambda new: _chance(_logit(model(new)) + _logit(final(new)) - _logit(early(new)))
+    return lambda new: expit(_logit(model(new)) + _logit(final(new)) - _logit(early(new)))
 
 
 def _logit(chance: Any) -> np.ndarray:
-    clipped = np.clip(chance, LEAST, 1 - LEAST)
-    return np.log(clipped / (1 - clipped))
-
-
-def _chance(logit: np.ndarray) -> np.ndarray:
-    return 1 / (1 + np.exp(-logit))
+    return logit(np.clip(chance, LEAST, 1 - LEAST))
 
 
 class Score(NamedTuple):

@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 from labeldp import LabelPrivatizer, ReleaseWarning
 from labeldp.training import Release, doubled_rows, estimate, invert, objective, start_scores
+from scipy.special import expit
 
 SEEDS = 5
 # Two groups of records, whose predictions must be the means of their debiased labels.
@@ -276,7 +277,7 @@ def conversion_log(records: int, intercept: float, seed: int) -> tuple[np.ndarra
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(records, 6))
     scores = intercept + 0.9 * x[:, 0] + 0.6 * np.abs(x[:, 1]) - 0.5 * x[:, 2] * (x[:, 3] > 0)
-    p = 1 / (1 + np.exp(-scores))
+    p = expit(scores)
     return x, p, (rng.uniform(size=records) < p).astype(int)
 
 
@@ -284,11 +285,6 @@ def excess(p: np.ndarray, found: np.ndarray) -> float:
     """Mean excess of the log loss of found probabilities over that of the true ones."""
     found = np.clip(found, 1e-5, 1 - 1e-5)
     return float(np.mean(p * np.log(p / found) + (1 - p) * np.log((1 - p) / (1 - found))))
-
-
-def expit(scores: np.ndarray) -> np.ndarray:
-    """Logistic function."""
-    return 1 / (1 + np.exp(-scores))
 
 
 TREES = {"num_leaves": 8, "min_data_in_leaf": 1000, "min_sum_hessian_in_leaf": 0, "learning_rate": 0.1, "verbose": -1}
