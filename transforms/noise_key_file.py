@@ -55,7 +55,7 @@ class NoiseKeyFile:
         if len(key) != KEY_BYTES:
             advice = f"create one with `head -c {KEY_BYTES} /dev/urandom > FILE; chmod 600 FILE`"
             if is_store(self.path):
-                advice = f"create one from `head -c {KEY_BYTES} /dev/urandom`, as docs/running.md shows"
+                advice = f"create one from `head -c {KEY_BYTES} /dev/urandom`, as docs/guides/engines.md shows"
             raise InputError(f"noise key file {self.path} does not hold exactly {KEY_BYTES} bytes: {advice}")
         return key
 

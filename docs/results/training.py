@@ -1,4 +1,4 @@
-"""Measures the figures of docs/guides/training.md and docs/guides/training_classes.md.
+"""Measures the figures of docs/guides/training.md.
 
     python docs/results/training.py [targets] [copies] [losses] [conversions] [clipping]
 

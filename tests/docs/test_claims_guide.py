@@ -1,4 +1,4 @@
-"""The guide to claim files: its example is that of the demo, its tables have every fact and every group of fields."""
+"""Claim files in the guide for auditors: its example is that of the demo, its tables have all facts and groups."""
 
 import json
 import re
@@ -11,7 +11,8 @@ from labeldp.pipelines.cli.commands import main
 from labeldp.report.claim_file import FACTS
 
 ROOT = Path(__file__).parents[2]
-GUIDE = (ROOT / "docs/guides/claims.md").read_text()
+GUIDE = (ROOT / "docs/guides/auditors.md").read_text()
+GUIDE = GUIDE.partition("\n## Claim files\n")[2].partition("\n## ")[0]
 EXAMPLE = ROOT / "docs/examples/claim_facts.yaml"
 
 

@@ -1,4 +1,4 @@
-"""The page on NIST SP 800-226: each answer names tests that exist, or says that none can; each hazard is there."""
+"""NIST SP 800-226 in the guide for auditors: each answer names tests that exist, or says that none can."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 from labeldp.report.claim_file import FACTS
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs/nist_sp_800_226.md").read_text()
+PAGE = (ROOT / "docs/guides/auditors.md").read_text().partition("\n## NIST SP 800-226\n")[2]
 HEAD = ["Question or hazard", "What labeldp does", "Test", "Left to the operator"]
 ROWS = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in PAGE.splitlines() if line.startswith("| ")]
 # Parts of the pyramid, from its top to its bottom, by words of the first column.
@@ -38,7 +38,7 @@ def test_few_answers_have_no_test() -> None:
 
 @pytest.mark.parametrize("level", PYRAMID)
 def test_each_part_of_the_pyramid_is_answered(level: str) -> None:
-    section = PAGE.partition(f"## {level}\n")[2].partition("\n## ")[0]
+    section = PAGE.partition(f"### {level}\n")[2].partition("\n### ")[0]
     questions = [line.split(" | ")[0] for line in section.splitlines() if line.startswith("| ")]
     for word in PYRAMID[level]:
         assert any(word in question for question in questions), word

@@ -57,9 +57,10 @@ def test_an_example_runs_as_printed(
 
 
 def test_side_inputs_that_batches_carry(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The lines of the guide to Flink, in the pipeline of the guide to Python, write the same shards."""
+    """The lines of the guide to engines, in the pipeline of the guide to Python, write the same shards."""
     (code,) = (code for _, _, code in EXAMPLES if "ReleaseShards" in code)
-    (lines,) = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs/guides/flink.md").read_text(), re.M | re.S)
+    page = (ROOT / "docs/guides/engines.md").read_text().partition("\n## Flink\n")[2].partition("\n## ")[0]
+    (lines,) = re.findall(r"^```python\n(.*?)^```$", page, re.M | re.S)
     start, end = code.index("    records = "), code.index("    shards | ReleaseShards")
     carrying = code[:start] + textwrap.indent(lines, "    ") + code[end:]
     carrying = carrying.replace("import (", "import (\n    Carried,\n    DivideRows,").replace("key.create()", "")

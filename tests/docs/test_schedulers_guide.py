@@ -1,4 +1,4 @@
-"""The examples of docs/guides/schedulers.md run as printed, twice each, with stand-ins for the schedulers' modules."""
+"""The examples for schedulers in docs/guides/engines.md run as printed, twice each, with stand-ins for modules."""
 
 import json
 import re
@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-PAGE = (Path(__file__).parents[2] / "docs" / "guides" / "schedulers.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "guides" / "engines.md").read_text()
+PAGE = PAGE.partition("\n## Schedulers\n")[2].partition("\n## ")[0]
 AIRFLOW, SCRIPT, KUBEFLOW = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 (COMMAND,) = re.findall(r"^```sh\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 DAY = "2026-11-25"
@@ -97,7 +98,7 @@ def test_airflow(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     }
     for name, module in modules.items():
         monkeypatch.setitem(sys.modules, name, module)
-    exec(compile(AIRFLOW, "schedulers.md", "exec"), {})
+    exec(compile(AIRFLOW, "engines.md", "exec"), {})
     (task,) = tasks
     command = here(jinja2.Template(task.bash_command).render(ds=DAY), folder)
 
@@ -115,7 +116,7 @@ def test_kubeflow(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     )
     monkeypatch.setitem(sys.modules, "kfp", SimpleNamespace(dsl=dsl))
     names: dict[str, Any] = {}
-    exec(compile(KUBEFLOW, "schedulers.md", "exec"), names)
+    exec(compile(KUBEFLOW, "engines.md", "exec"), names)
     spec = names["release"](DAY, str(folder / "result"))
 
     def run() -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The guide to signed releases: its commands make keys that labeldp takes, and its program finds what was changed."""
+"""Signed releases in the guide for auditors: labeldp takes the keys of its commands, and its program finds changes."""
 
 import re
 import subprocess
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-GUIDE = (Path(__file__).parents[2] / "docs" / "guides" / "signing.md").read_text()
+GUIDE = (Path(__file__).parents[2] / "docs" / "guides" / "auditors.md").read_text()
 KEYS = re.search(r"^```sh\n(openssl genpkey.*?)^```$", GUIDE, re.M | re.S)
 PROGRAM = re.search(r"^```python\n(.*?)^```$", GUIDE, re.M | re.S)
 

@@ -1,4 +1,4 @@
-"""The lines of the guide to tables that make a table of the shards of a release run as printed."""
+"""The lines of the guide to input files and tables that make a table of the shards of a release run as printed."""
 
 import importlib
 import re
@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 ROOT = Path(__file__).parents[2]
-ICEBERG, DELTA = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs/guides/tables.md").read_text(), re.M | re.S)
+ICEBERG, DELTA = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs/guides/input_files.md").read_text(), re.M | re.S)
 FACTS = {"epsilon": 1.0, "label": "weeks", "mechanism": "unbiased", "input_digest": "0f" * 32}
 
 

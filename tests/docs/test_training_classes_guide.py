@@ -1,4 +1,4 @@
-"""The examples of docs/guides/training_classes.md run as printed, on the releases of its commands.
+"""The examples for classes in docs/guides/training.md run as printed, on the releases of its commands.
 
 Those of a library that need not be installed run in a process of their own, after all that need none: TensorFlow and
 PyTorch cannot be loaded into one process.
@@ -20,7 +20,8 @@ import pytest
 
 from tests.false_alarms import standard_errors
 
-PAGE = (Path(__file__).parents[2] / "docs" / "guides" / "training_classes.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "guides" / "training.md").read_text()
+PAGE = PAGE.partition("\n## Classes\n")[2]
 BLOCKS = re.findall(r"^(?:<!-- needs (\w+) -->\n)?```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 LIBRARIES = {library: code for library, code in BLOCKS if library}
 COMMON = [code for library, code in BLOCKS if not library]
@@ -65,7 +66,7 @@ def test_the_examples_run_as_printed(
     monkeypatch.chdir(folder)
     names: dict[str, Any] = {"__name__": "__main__"}
     for number, code in enumerate(COMMON):
-        exec(compile(code, f"example {number} of training_classes.md", "exec"), names)
+        exec(compile(code, f"example {number} of training.md", "exec"), names)
     printed = capsys.readouterr().out
     kept, share, by_price = names["kept"], names["share"], names["by_price"]
     assert np.abs(share.values[1] - true.mean()) < standard_errors() * share.standard_errors[1]

@@ -157,9 +157,9 @@ def test_the_example_of_the_guide_around_a_linear_center(
     mechanism = json.loads((tmp_path / "mechanism.json").read_text())
     assert [each["name"] for each in mechanism["center"]["linear"]["encoders"]] == ["x"]
 
-    blocks = (pytestconfig.rootpath / "docs/guides/streaming.md").read_text().split("```python\n")[1:]
+    page = (pytestconfig.rootpath / "docs/guides/engines.md").read_text().partition("\n## Streaming input\n")[2]
     names: dict[str, Any] = {}
-    exec("\n".join(block.partition("```")[0] for block in blocks), names)
+    exec(page.partition("```python\n")[2].partition("```")[0], names)
     events_of = [beam.Row(id=f"new {i}", x=float(i % 20), weeks=float(i % 20)) for i in range(60)]
     kind = RowTypeConstraint.from_fields([("id", str), ("x", float), ("weeks", float)])
 

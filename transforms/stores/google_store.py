@@ -41,7 +41,7 @@ _NO_CREDENTIALS = (
 )
 _REASONS = {
     401: "access denied: the credentials are not valid, or there are none (gcloud auth application-default login)",
-    403: "access denied: the credentials lack a permission for it (docs/running.md lists them)",
+    403: "access denied: the credentials lack a permission for it (docs/guides/engines.md lists them)",
     429: "the store asks to slow down",
 }
 

@@ -34,8 +34,8 @@ _PARTS = 4_000
 _MOST_COPIED = 512 << 20
 _REASONS = {
     "NoSuchBucket": "no such bucket",
-    "AccessDenied": "access denied: the credentials lack a permission for it (docs/running.md lists them)",
-    "403": "access denied: the credentials lack a permission for it (docs/running.md lists them)",
+    "AccessDenied": "access denied: the credentials lack a permission for it (docs/guides/engines.md lists them)",
+    "403": "access denied: the credentials lack a permission for it (docs/guides/engines.md lists them)",
     "AllAccessDisabled": "access denied",
     "InvalidAccessKeyId": "the credentials are not valid: the access key is unknown",
     "SignatureDoesNotMatch": "the credentials are not valid: the secret key is wrong",
