@@ -46,13 +46,13 @@ class FieldNames(Exception):
     def __init__(self, message: str, **values: Any):
         """Makes the error; as text, it names fields as flags."""
         self.message, self.values = message, values
-        super().__init__(self.said(as_flag))
+        super().__init__(self.text(as_flag))
 
-    def said(self, naming: Naming) -> str:
+    def text(self, naming: Naming) -> str:
         """The message with the names that a face has for the fields."""
         return _Filled(naming).vformat(self.message, (), self.values)
 
-    def followed(self: N, more: str, **values: Any) -> N:
+    def extended(self: N, more: str, **values: Any) -> N:
         """The same error with more text at its end."""
         return type(self)(self.message + more, **self.values, **values)
 

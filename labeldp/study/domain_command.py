@@ -26,7 +26,7 @@ from ..mechanisms.release.unit_bound import UnitCounts
 from ..pipelines.cli.exit_codes import names_of_flags, run_command
 from ..pipelines.errors import FieldError, one_line
 from ..pipelines.flags.arguments import log_to_stderr
-from ..pipelines.job.job_graph import bound_units, without_excess
+from ..pipelines.job.input_reads import bound_units, without_excess
 from ..pipelines.job.run_pipeline import describe_failure, run_pipeline
 from ..pipelines.job.runner_options import runner_options
 from ..pipelines.ledger.ledger import Ledger, LedgerEntry, unit_details

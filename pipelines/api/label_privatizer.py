@@ -629,7 +629,7 @@ def _python_errors(kind: type[Exception]) -> Iterator[None]:
     try:
         yield
     except FieldNames as error:
-        raise kind(error.said(as_parameter)) from None
+        raise kind(error.text(as_parameter)) from None
 
 
 def _load_key(noise_key: bytes | None, path: str | None) -> bytes:

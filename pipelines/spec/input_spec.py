@@ -227,7 +227,7 @@ def check_columns(named: Mapping[str, str | None], input: InputSpec, schema: pa.
             problem = FieldError.at(field, _missing(name, input, schema.names))
             if input.format.name != "tfrecord":
                 raise problem
-            LOGGER.warning("warning: %s", problem.said(as_flag))
+            LOGGER.warning("warning: %s", problem.text(as_flag))
 
 
 def check_twins(label: str, input: InputSpec, schema: pa.Schema) -> None:

@@ -67,7 +67,7 @@ class InputSpec:
         return self.file_size * len(self.parts)
 
     @property
-    def together(self) -> int:
+    def files_per_read(self) -> int:
         """Number of neighboring files that one worker reads one after the other: several if files are small."""
         return 1 if self.file_size >= SMALL_FILE_SIZE else max(len(self.parts) // _RUNS, 1)
 
