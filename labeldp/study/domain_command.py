@@ -37,7 +37,8 @@ from ..pipelines.publish.protocol import Charge, charged, check_caps
 from ..pipelines.publish.signals import signals_as_interrupts
 from ..pipelines.spec.fields import Fields
 from ..pipelines.spec.input_spec import check_columns, input_spec, read_as, read_schema
-from ..pipelines.spec.label import Budget, read_caps, read_unusable_fraction, unit_bound
+from ..pipelines.spec.label import Budget, unit_bound
+from ..pipelines.spec.limits import read_caps, read_unusable_fraction
 from ..pipelines.spec.machine import check_tfrecord
 from ..pipelines.spec.mechanism_file import prior_release_name
 from ..pipelines.spec.release import InputSpec

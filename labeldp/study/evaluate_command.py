@@ -33,7 +33,8 @@ from ..pipelines.publish.manifest import versions
 from ..pipelines.publish.signals import signals_as_interrupts
 from ..pipelines.spec.fields import NO_CENTER, Fields
 from ..pipelines.spec.input_spec import input_format, where_filter
-from ..pipelines.spec.label import check_split, label_domain
+from ..pipelines.spec.label import check_split
+from ..pipelines.spec.label_domain import label_domain
 from ..pipelines.spec.machine import check_extra, check_tfrecord
 from ..pipelines.spec.mechanism_spec import parse_mechanism_spec
 from ..pipelines.spec.store_access import open_stores

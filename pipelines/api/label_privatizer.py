@@ -37,7 +37,8 @@ from ..ledger.ledger import LEDGER_NAME, Ledger, is_database, without_password
 from ..publish.manifest import released_facts
 from ..publish.protocol import Charge, charged, release_entries
 from ..spec.fields import DEFAULT_LOSS, Fields, LabelFields, arguments_text, declared, option, renewed
-from ..spec.label import make_label, read_caps, read_unusable_fraction, request_in_memory
+from ..spec.label import make_label, request_in_memory
+from ..spec.limits import read_caps, read_unusable_fraction
 from ..spec.mechanism_file import MechanismFile
 from ..spec.target_checks import check_scheme, create_key, noise_key_file, path_of
 from ..spec.written_files import write_file

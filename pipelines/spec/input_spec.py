@@ -26,7 +26,7 @@ from ...transforms.readers.file_reader import FileReader
 from ...transforms.readers.orc_reader import orc_schema
 from ...transforms.readers.parquet_reader import int96_columns, parquet_index_levels
 from ...transforms.readers.table_snapshot import is_table
-from ..errors import FieldError, as_flag, did_you_mean, one_line
+from ..errors import FieldError, as_flag, did_you_mean, field_errors, one_line
 from .fields import DIALECT, NULL_COLUMNS, PARTITIONS, Fields, names_of, pairs_of
 from .release import InputSpec
 from .table_input import check_no_table, check_not_ordered, table_spec, union_columns
@@ -44,15 +44,13 @@ def input_spec(fields: Fields) -> InputSpec:
         found = _without_index(fields, table_spec(fields, format, where))
         check_no_folder(found, "label", str(fields.label))
         return found
-    try:
+    with field_errors("{problem}", InputError):
         pattern = absolute(fields.input or "")
         sizes = match(pattern)
         check_no_table(pattern, list(sizes))
         if fields.missing_columns == NULL_COLUMNS:
             format = dataclasses.replace(format, table=union_columns(list(sizes)))
         parts = tuple(file_parts(list(sizes), format))
-    except InputError as error:
-        raise FieldError("{problem}", problem=error) from None
     for path in sizes:
         try:
             path.encode()
@@ -121,10 +119,8 @@ def input_format(fields: Fields) -> Format:
         raise FieldError("{missing_columns} null takes {input_format} parquet")
     types = pairs_of(fields.csv_types, "NAME=TYPE", "{csv_types}")
     partitions = fields.partitions == PARTITIONS[0]
-    try:
+    with field_errors():
         return Format(str(fields.input_format), types or None, partitions=partitions, dialect=csv_dialect(fields))
-    except ValueError as error:
-        raise FieldError.of(error) from None
 
 
 def read_as(column: LabelColumn, format: Format) -> LabelColumn:
@@ -160,10 +156,8 @@ def csv_dialect(fields: Fields) -> Dialect:
         found[name] = _setting(name, value)
         if found[name] is None:
             raise FieldError("{csv_dialect} {name} {wanted}", name=name, wanted=_WANTED.get(name, "must be text"))
-    try:
+    with field_errors():
         return Dialect(**found)
-    except ValueError as error:
-        raise FieldError.of(error) from None
 
 
 def _setting(name: str, value: Any) -> Any:

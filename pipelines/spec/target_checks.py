@@ -11,7 +11,7 @@ from ...transforms.noise_key_file import NoiseKeyFile, default_key_path
 from ...transforms.progress_log import LOGGER
 from ...transforms.stores.lease import lease_path
 from ...transforms.stores.object_store import is_store
-from ..errors import FieldError, as_flag
+from ..errors import FieldError, as_flag, field_errors
 from ..ledger.ledger import default_ledger_path, is_database
 from .label_folders import MANIFEST_NAME
 from .machine import check_can_create, check_extra
@@ -85,10 +85,8 @@ def _resolve_database(text: str, target: str) -> str:
     check_extra("--ledger with the URL of a database", "ledger", "sqlalchemy")
     from ..ledger.ledger_database import parse_database_url
 
-    try:
+    with field_errors("{ledger}: {problem}"):
         url = parse_database_url(text)
-    except ValueError as error:
-        raise FieldError.at("ledger", error) from None
     if url.drivername == "sqlite":
         _check_ledger_file(url.database or "", target)
     else:
@@ -141,10 +139,8 @@ def resolve_noise_key(
         create_key(key)
     elif create_named and not is_remote(key.path):
         create_key(key)
-    try:
+    with field_errors("{noise_key_file}: {problem}", InputError):
         key.load()
-    except InputError as error:
-        raise FieldError.at("noise_key_file", error) from None
     return key
 
 
@@ -154,10 +150,8 @@ def noise_key_file(path: str | None, mode: str | None = None) -> NoiseKeyFile:
         return NoiseKeyFile(path_of("noise_key_file", path), mode == "group")
     if mode == "group":
         raise FieldError("{noise_key_mode} group needs {noise_key_file}: the default file is its owner's")
-    try:
+    with field_errors("{problem}: name the file of the secret key with {noise_key_file}", InputError):
         return NoiseKeyFile(default_key_path())
-    except InputError as error:
-        raise FieldError("{problem}: name the file of the secret key with {noise_key_file}", problem=error) from None
 
 
 def resolve_signing_key(path: str | None, target: str, mode: str | None = None) -> SigningKeyFile | None:
@@ -169,16 +163,14 @@ def resolve_signing_key(path: str | None, target: str, mode: str | None = None) 
         return None
     if not path.strip():
         raise FieldError("{sign} is empty: name the file of an Ed25519 private key")
-    found = SigningKeyFile(path_of("sign", path), mode == "group")
-    if is_remote(found.path):
-        raise FieldError("{sign} {path}: the key is read by this command alone; name a local file", path=found.path)
-    if not is_remote(target) and _inside(found.path, target):
-        raise FieldError("{sign} {path} lies inside {output}, which is released: move it elsewhere", path=found.path)
-    try:
-        found.load()
-    except InputError as error:
-        raise FieldError.at("sign", error) from None
-    return found
+    key = SigningKeyFile(path_of("sign", path), mode == "group")
+    if is_remote(key.path):
+        raise FieldError("{sign} {path}: the key is read by this command alone; name a local file", path=key.path)
+    if not is_remote(target) and _inside(key.path, target):
+        raise FieldError("{sign} {path} lies inside {output}, which is released: move it elsewhere", path=key.path)
+    with field_errors("{sign}: {problem}", InputError):
+        key.load()
+    return key
 
 
 def create_key(key: NoiseKeyFile) -> None:
@@ -198,10 +190,8 @@ def create_key(key: NoiseKeyFile) -> None:
 
 def path_of(field: str, path: str) -> str:
     """The absolute path of a local file or folder, or the URL."""
-    try:
+    with field_errors(f"{{{field}}} {{problem}}", InputError):
         return absolute(path)
-    except InputError as error:
-        raise FieldError(f"{{{field}}} {{problem}}", problem=error) from None
 
 
 def _inside(path: str, folder: str) -> bool:

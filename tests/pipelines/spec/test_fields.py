@@ -12,7 +12,8 @@ from labeldp.pipelines.cli.commands import COMMANDS, command_parser
 from labeldp.pipelines.errors import FieldError, as_flag, as_parameter
 from labeldp.pipelines.ledger.spent_budget import CapError
 from labeldp.pipelines.spec.fields import Fields, names_of, pairs_of
-from labeldp.pipelines.spec.label import label_domain, read_caps
+from labeldp.pipelines.spec.label_domain import label_domain
+from labeldp.pipelines.spec.limits import read_caps
 from labeldp.pipelines.spec.mechanism_spec import mechanism_parameters
 
 ROOT = Path(__file__).parents[3]
