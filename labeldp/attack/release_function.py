@@ -23,7 +23,7 @@ from ..mechanisms.core.randomizer import Randomizer
 from ..mechanisms.noise.keyed_words import Identities, first_repeated, integer_identities
 from ..mechanisms.noise.noisy_histogram import noisy_counts
 from ..mechanisms.release.bound_noise import make_binding
-from ..mechanisms.release.label_column import LabelColumn
+from ..mechanisms.release.label_column import LabelColumn, LabelMeaning
 from ..mechanisms.release.label_draws import LabelSampler
 from ..mechanisms.release.label_records import LabelRecords, count_labels
 from ..mechanisms.release.unit_bound import UnitBound, over_limit, priorities, unit_words
@@ -216,7 +216,7 @@ class KeyedRelease:
         # In the file, the column of units may have the name that the label has here.
         bound = unit if unit is None or unit.column != COLUMN else dataclasses.replace(unit, column=UNIT_COLUMN)
         domain = tuple(labels.tolist())
-        self._column = LabelColumn(COLUMN, domain, ID_COLUMN, center=center, unit=bound, classes=classes)
+        self._column = LabelColumn(COLUMN, domain, ID_COLUMN, center=center, unit=bound, meaning=LabelMeaning(classes))
 
     def __call__(
         self,

@@ -99,8 +99,8 @@ class DomainRequest:
         ]  # fmt: skip
         if self.column.unit is not None:
             asked.append(self.column.unit.request)
-        if self.column.reading:
-            asked.append({"reading": self.column.reading})
+        if self.column.meaning.reading:
+            asked.append({"reading": self.column.meaning.reading})
         return hashlib.blake2b(json.dumps(asked).encode(), digest_size=16).hexdigest()
 
 

@@ -28,7 +28,7 @@ from ...mechanisms.core.randomizer import Randomizer
 from ...mechanisms.noise.keyed_words import KEY_BYTES
 from ...mechanisms.registry import AUTO
 from ...mechanisms.release.bound_noise import NoiseBinding, make_binding
-from ...mechanisms.release.label_column import LabelColumn
+from ...mechanisms.release.label_column import LabelColumn, LabelMeaning
 from ...mechanisms.release.unit_bound import UnitBound, UnitCounts
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import is_remote
@@ -278,7 +278,7 @@ class LabelPrivatizer(LabelFields, _Fitted):
         column = LabelColumn(
             request.column.name, mechanism.domain, request.column.id_column, mechanism.rounding,
             mechanism.center_column, unit=_unit_of(request, mechanism),
-            declared=mechanism.declared, classes=mechanism.classes, missing=_missing_of(request, mechanism),
+            meaning=LabelMeaning(mechanism.classes, mechanism.declared, _missing_of(request, mechanism)),
         )  # fmt: skip
         records, centers = read_records(request, column, secret, given, linear is not None), None
         if linear is not None:

@@ -142,9 +142,9 @@ def read_records(
     """Reads the records; `linear` tells that their centers are made of the features, and added later."""
     classes = column.classes
     if classes is None:
-        read = read_numbers(given.labels, "labels", column.missing)
+        read = read_numbers(given.labels, "labels", column.meaning.missing)
     else:
-        read = read_classes(given.labels, classes, "labels", column.missing)
+        read = read_classes(given.labels, classes, "labels", column.meaning.missing)
     usable = np.isfinite(read.values)
     identities = _identities(request, column, given.ids, len(usable))
     if not linear and (given.center is None) != (column.center is None):

@@ -132,7 +132,7 @@ def read_as(column: LabelColumn, format: Format) -> LabelColumn:
     if column.name in types:
         given["type"] = types[column.name]
     reading = tuple((name, value if isinstance(value, str) else json.dumps(value)) for name, value in given.items())
-    return dataclasses.replace(column, reading=reading)
+    return dataclasses.replace(column, meaning=dataclasses.replace(column.meaning, reading=reading))
 
 
 _WANTED = {"newlines": "must be true or false", "columns": "must be names"}

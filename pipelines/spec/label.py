@@ -19,7 +19,7 @@ from ...mechanisms.core.budget import decimal_budget, split_budget
 from ...mechanisms.core.losses import ZERO_ONE, loss_named
 from ...mechanisms.registry import AUTO, CLASS_MECHANISMS, MECHANISMS, default_rounding, mechanism_named
 from ...mechanisms.release.feature_sample import CenterFeatures
-from ...mechanisms.release.label_column import LabelColumn
+from ...mechanisms.release.label_column import LabelColumn, LabelMeaning
 from ...mechanisms.release.unit_bound import UnitBound
 from ...mechanisms.response.randomized_response import RandomizedResponse
 from ...mechanisms.response.rr_top_k import RRTopK
@@ -110,16 +110,18 @@ def make_label(fields: Fields, others: Sequence[str] = ()) -> Label:
     domain = working_domain(fields, epsilon)
     if others and fields.missing_label is not None:
         raise FieldError("{missing_label} takes one label: with several, records that lack one are left out")
-    center = None if domain.classes else fields.center_column
+    meaning = domain.meaning
+    center = None if meaning.classes else fields.center_column
     _check_names(fields, center, "{center_column}")
     with field_errors():
         column = LabelColumn(
             str(fields.label), domain.labels, fields.id_column,
-            fields.rounding or default_rounding(mechanism.name, domain.declared is not None),
-            unit=unit, others=tuple(others), declared=domain.declared, classes=domain.classes,
+            fields.rounding or default_rounding(mechanism.name, meaning.declared is not None),
+            unit=unit, others=tuple(others), meaning=meaning,
         )  # fmt: skip
     with field_errors("{center_column}: {problem}"):
-        column = dataclasses.replace(column, center=center, missing=missing_label(fields, domain))
+        meaning = dataclasses.replace(meaning, missing=missing_label(fields, domain))
+        column = dataclasses.replace(column, center=center, meaning=meaning)
     with field_errors("{loss}: {problem}"):
         loss_named(mechanism.loss).check(column.labels if center is None else column.residuals.grid)
     budget = Budget(epsilon, fields.delta or 0.0, fields.prior_epsilon)
@@ -147,13 +149,14 @@ def fitted_label(fields: Fields, fitted: MechanismFile) -> Label:
             path=path,
             needed=budget.delta,
         )
-    domain = LabelDomain(fitted.domain, fitted.declared, fitted.classes)
+    meaning = LabelMeaning(fitted.classes, fitted.declared)
+    missing = fitted_missing_label(fields, LabelDomain(fitted.domain, meaning), fitted)
     loss = _loss(fields, fitted.classes is not None)
     _check_names(fields, fitted.center_column, "the center of {mechanism_file}")
     with field_errors("{mechanism_file} {path}: {problem}", path=path):
         column = LabelColumn(
-            str(fields.label), domain.labels, fields.id_column, fitted.rounding, fitted.center_column, unit,
-            declared=domain.declared, classes=domain.classes, missing=fitted_missing_label(fields, domain, fitted),
+            str(fields.label), fitted.domain, fields.id_column, fitted.rounding, fitted.center_column, unit,
+            meaning=dataclasses.replace(meaning, missing=missing),
         )  # fmt: skip
     return Label(column, budget, MechanismChoice(fitted.name, loss, {"loss": loss}, fitted))
 
@@ -285,7 +288,7 @@ def asked_of(label: Label) -> list[Any]:
         label.mechanism.name, dict(label.mechanism.parameters), column.center,
         features and [features.names, PLACES, features.cells],
         unit and unit.request, column.others, column.classes and column.classes.request,
-        column.missing, column.reading,
+        column.meaning.missing, column.meaning.reading,
     ]  # fmt: skip
 
 

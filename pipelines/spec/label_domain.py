@@ -12,7 +12,8 @@ import numpy as np
 
 from ...mechanisms.core.budget import check_epsilon
 from ...mechanisms.core.label_classes import LabelClasses, domain_label
-from ...mechanisms.core.label_grid import DeclaredGrid, check_domain, label_grid, working_grid
+from ...mechanisms.core.label_grid import check_domain, label_grid, working_grid
+from ...mechanisms.release.label_column import LabelMeaning
 from ...transforms.io.filesystems import open_input
 from ..errors import FieldError, field_errors
 from .fields import Fields
@@ -27,27 +28,25 @@ class LabelDomain(NamedTuple):
 
     Attributes:
       labels: Labels that a mechanism uses, strictly ascending; of classes their places.
-      declared: The declared grid, if `labels` is a coarser one that was chosen for it; else None.
-      classes: The classes; None for numbers.
+      meaning: Their classes, or the declared grid that they are chosen for.
     """
 
     labels: tuple[float, ...]
-    declared: DeclaredGrid | None = None
-    classes: LabelClasses | None = None
+    meaning: LabelMeaning = LabelMeaning()
 
 
 def working_domain(fields: Fields, epsilon: float) -> LabelDomain:
     """Reads the public label domain, and chooses the labels of it that a mechanism uses at the budget of the label."""
     classes = label_classes(fields)
     if classes is not None:
-        return LabelDomain(classes.domain, None, classes)
+        return LabelDomain(classes.domain, LabelMeaning(classes))
     labels = label_domain(fields)
     with field_errors():
         check_epsilon(epsilon)
     path = f" {fields.label_values}" if isinstance(fields.label_values, str) else ""
     with field_errors("{label_values}{path}: {problem}", path=path):
         used, declared = working_grid(labels, epsilon)
-    return LabelDomain(tuple(used.tolist()), declared)
+    return LabelDomain(tuple(used.tolist()), LabelMeaning(declared=declared))
 
 
 def label_domain(fields: Fields) -> np.ndarray:
@@ -126,10 +125,10 @@ def missing_label(fields: Fields, domain: LabelDomain) -> float | None:
     """Reads the label that a missing one counts as, of classes a place; None where such records are left out."""
     if fields.missing_label is None:
         return None
-    value = _missing_value(fields, domain)
-    if domain.classes is not None:
-        return domain_label(value, domain.classes)
-    labels = np.array(domain.labels) if domain.declared is None else label_domain(fields)
+    value, meaning = _missing_value(fields, domain), domain.meaning
+    if meaning.classes is not None:
+        return domain_label(value, meaning.classes)
+    labels = np.array(domain.labels) if meaning.declared is None else label_domain(fields)
     nearest = float(labels[np.argmin(np.abs(labels - value))])
     if value != nearest:
         raise FieldError(
@@ -144,7 +143,7 @@ def fitted_missing_label(fields: Fields, domain: LabelDomain, fitted: MechanismF
     """Reads the same for `apply`: where labels were counted for the mechanism file, it must be what the file states."""
     given, stated, path = fields.missing_label, fitted.missing_label, fields.mechanism_file
     if given is not None and not fitted.counted_labels:
-        return missing_label(fields, LabelDomain(domain.labels, None, domain.classes))
+        return missing_label(fields, LabelDomain(domain.labels, LabelMeaning(domain.meaning.classes)))
     if given is None and stated is not None:
         raise FieldError(
             "{missing_label} is missing: missing labels count as {stated} in {mechanism_file} {path}. Give "
@@ -172,9 +171,10 @@ def fitted_missing_label(fields: Fields, domain: LabelDomain, fitted: MechanismF
 def _missing_value(fields: Fields, domain: LabelDomain) -> float | str:
     """The value of `missing_label`: one of the classes, or a number within the domain."""
     given, low, high = fields.missing_label, domain.labels[0], domain.labels[-1]
-    if domain.classes is not None:
-        name = _spelled(str(given), domain.classes.values)
-        if name not in domain.classes.values:
+    classes = domain.meaning.classes
+    if classes is not None:
+        name = _spelled(str(given), classes.values)
+        if name not in classes.values:
             raise FieldError("{missing_label} {given} is not one of the public classes", given=given)
         return name
     with field_errors("{missing_label} must be a number of the label domain, not {given!r}", given=given):

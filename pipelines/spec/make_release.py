@@ -123,8 +123,9 @@ def _labels(command: str, parts: Sequence[Fields], names: Sequence[str]) -> list
 
 def _with_labels(input: InputSpec, labels: Sequence[Label]) -> InputSpec:
     """The input with what readers need to know of labels: their classes, and what missing ones count as."""
-    classes = {label.name: label.column.classes for label in labels if label.column.classes is not None}
-    missing = {label.name: label.column.missing for label in labels if label.column.missing is not None}
+    meanings = {label.name: label.column.meaning for label in labels}
+    missing = {name: meaning.missing for name, meaning in meanings.items() if meaning.missing is not None}
+    classes = {name: meaning.classes for name, meaning in meanings.items() if meaning.classes is not None}
     if not (classes or missing):
         return input
     return dataclasses.replace(
@@ -143,8 +144,8 @@ def _with_plain_booleans(label: Label, schema: pa.Schema) -> Label:
     plain = tuple(value.lower() for value in classes.values)
     if {*plain} != {"false", "true"}:
         return label
-    column = dataclasses.replace(label.column, classes=LabelClasses(plain, classes.other))
-    return dataclasses.replace(label, column=column)
+    meaning = dataclasses.replace(label.column.meaning, classes=LabelClasses(plain, classes.other))
+    return dataclasses.replace(label, column=dataclasses.replace(label.column, meaning=meaning))
 
 
 def _check_classes(column: LabelColumn, input: InputSpec, schema: pa.Schema, examples: bool) -> None:
