@@ -74,7 +74,7 @@ class NotFittedError(ValueError, AttributeError):
 
 
 @dataclass(frozen=True)
-class _Release:
+class _LatestRun:
     """The latest release: what the report is about. `features` is their number; None if it is not known."""
 
     command: str
@@ -102,7 +102,7 @@ class _Fitted:
     center_: np.ndarray | None
     center_name_: str | None
     classes_: LabelClasses | None
-    _release: _Release
+    _release: _LatestRun
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -296,7 +296,7 @@ class LabelPrivatizer(LabelFields, _Fitted):
             drawn = draw_labels(records, mechanism.randomizer, binding, secret)
         epsilon = mechanism.total_epsilon(mechanism.labels_budget[0])
         number = _number_of_features(given.features, column)
-        release = _Release("apply", request.source, binding, mechanism, epsilon, records.counts, number)
+        release = _LatestRun("apply", request.source, binding, mechanism, epsilon, records.counts, number)
         self._publish(request, release, centers, fitted=False)
         return drawn
 
@@ -473,7 +473,7 @@ class LabelPrivatizer(LabelFields, _Fitted):
                 drawn = draw_labels(records, mechanism.randomizer, binding, secret)
             made = output(drawn, records.kept, _named_centers(mechanism, centers))
         epsilon, number = request.label.budget.epsilon, _number_of_features(features, column)
-        release = _Release(command, request.source, binding, mechanism, epsilon, records.counts, number)
+        release = _LatestRun(command, request.source, binding, mechanism, epsilon, records.counts, number)
         self._publish(request, release, centers, fitted=True)
         return made
 
@@ -508,19 +508,21 @@ class LabelPrivatizer(LabelFields, _Fitted):
         with _python_errors(InputError):
             return request, _load_key(self.noise_key, fields.noise_key_file)
 
-    def _latest(self) -> _Release:
+    def _latest(self) -> _LatestRun:
         release = vars(self).get("_release")
         if release is None:
             raise NotFittedError("this LabelPrivatizer is not fitted yet: call fit or fit_transform first")
         return release
 
-    def _facts(self, release: _Release) -> ReleasedFacts:
+    def _facts(self, release: _LatestRun) -> ReleasedFacts:
         binding = release.binding
         features = release.features if self.features is None else self.features
         loss = self.loss if release.mechanism.classes is None else ZERO_ONE.name
         return released_facts(release.mechanism, binding.records, features, loss, binding.missing_centers)
 
-    def _publish(self, request: MemoryRequest, release: _Release, centers: np.ndarray | None, fitted: bool) -> None:
+    def _publish(
+        self, request: MemoryRequest, release: _LatestRun, centers: np.ndarray | None, fitted: bool
+    ) -> None:
         """Charges the ledger, keeps what is released, and warns."""
         binding, mechanism = release.binding, release.mechanism
         entries = release_entries(binding, mechanism, with_labels=release.command != "fit")

@@ -41,9 +41,9 @@ def input_spec(fields: Fields) -> InputSpec:
     """Finds the input files; at least one must match, and none of their folders may name the label or the id."""
     format, where = input_format(fields), where_filter(fields.where, fields.label)
     if is_table(fields.input or ""):
-        found = _without_index(fields, table_spec(fields, format, where))
-        check_no_folder(found, "label", str(fields.label))
-        return found
+        input = _without_index(fields, table_spec(fields, format, where))
+        check_no_folder(input, "label", str(fields.label))
+        return input
     with field_errors("{problem}", InputError):
         pattern = absolute(fields.input or "")
         sizes = match(pattern)
@@ -56,10 +56,10 @@ def input_spec(fields: Fields) -> InputSpec:
             path.encode()
         except UnicodeEncodeError:
             raise FieldError("{input} {path!a}: the file name is not UTF-8; rename the file", path=path) from None
-    found = _without_index(fields, InputSpec(pattern, parts, sum(sizes.values()) / len(sizes), format, where))
-    check_no_folder(found, "label", str(fields.label))
-    check_no_folder(found, "id_column", fields.id_column)
-    return found
+    input = _without_index(fields, InputSpec(pattern, parts, sum(sizes.values()) / len(sizes), format, where))
+    check_no_folder(input, "label", str(fields.label))
+    check_no_folder(input, "id_column", fields.id_column)
+    return input
 
 
 def _without_index(fields: Fields, input: InputSpec) -> InputSpec:
@@ -144,7 +144,7 @@ def csv_dialect(fields: Fields) -> Dialect:
     if not isinstance(given, Mapping):
         texts = [given] if isinstance(given, str) else given or ()
         given = {name: value for name, _, value in (text.partition("=") for text in texts)}
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for name, value in given.items():
         if name not in DIALECT:
             raise FieldError(
@@ -153,11 +153,11 @@ def csv_dialect(fields: Fields) -> Dialect:
                 known=", ".join(DIALECT),
                 meant=did_you_mean(str(name), DIALECT),
             )
-        found[name] = _setting(name, value)
-        if found[name] is None:
+        settings[name] = _setting(name, value)
+        if settings[name] is None:
             raise FieldError("{csv_dialect} {name} {wanted}", name=name, wanted=_WANTED.get(name, "must be text"))
     with field_errors():
-        return Dialect(**found)
+        return Dialect(**settings)
 
 
 def _setting(name: str, value: Any) -> Any:

@@ -178,8 +178,8 @@ class Release:
 
         Names are equal for requests that give the same release over unchanged input.
         """
-        own = [_label_request(self, label) for label in self.labels]
-        return own[0] if len(own) == 1 else request_hash(own)
+        names = [_label_request(self, label) for label in self.labels]
+        return names[0] if len(names) == 1 else request_hash(names)
 
 
 def whole_budget(budgets: Sequence[Budget]) -> Budget:

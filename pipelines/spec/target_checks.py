@@ -33,13 +33,14 @@ def check_target(field: str, target: str, may_exist: bool = False) -> None:
     if set(target) & set("*?[]"):
         refuse(": Beam reads *, ?, [ and ] as a glob; name a path without them")
     folder = field == "output"
-    place = f"{target.rstrip('/')}/{MANIFEST_NAME}" if folder else target
-    if may_exist and (FileSystems.exists(place) if is_remote(target) and not is_store(target) else exists(place)):
+    released_file = f"{target.rstrip('/')}/{MANIFEST_NAME}" if folder else target
+    other_store = is_remote(target) and not is_store(target)
+    if may_exist and (FileSystems.exists if other_store else exists)(released_file):
         return
     if is_store(target):
         try:
             # Leftovers of a killed run are removed when the next one begins, unless they are a release.
-            released = exists(place)
+            released = exists(released_file)
             if released or (folder and not is_empty_folder(target) and not leftovers_exist(target)):
                 refuse(f" {'exists and is not empty' if folder else 'exists'}: name another, or delete it")
         except StoreError as error:
@@ -64,21 +65,21 @@ def resolve_ledger(path: str | None, target: str) -> str:
         return _resolve_database(path, target)
     if path and is_remote(path):
         check_scheme(path)
-    found = path_of("ledger", path) if path else default_ledger_path(absolute(target))
-    if is_store(found):
-        if _inside(found, target):
+    ledger = path_of("ledger", path) if path else default_ledger_path(absolute(target))
+    if is_store(ledger):
+        if _inside(ledger, target):
             raise FieldError(
-                "{ledger} {path} lies inside {output}, which is released: name an object outside it", path=found
+                "{ledger} {path} lies inside {output}, which is released: name an object outside it", path=ledger
             )
-    elif is_remote(found):
+    elif is_remote(ledger):
         raise FieldError(
             "{ledger} {path}: this filesystem has no conditional writes, so two runs could exceed a cap; name a local "
             "file, an object on s3:// or gs://, sqlite:///FILE or postgresql://USER@HOST/DATABASE",
-            path=found,
+            path=ledger,
         )
     else:
-        _check_ledger_file(found, target)
-    return found
+        _check_ledger_file(ledger, target)
+    return ledger
 
 
 def _resolve_database(text: str, target: str) -> str:
@@ -109,15 +110,15 @@ def check_scheme(path: str) -> None:
         ) from None
 
 
-def _check_ledger_file(found: str, target: str) -> None:
-    if os.path.isdir(found):
-        raise FieldError("{ledger} {path} is a folder: name a file", path=found)
-    if _inside(found, target):
-        raise FieldError("{ledger} {path} lies inside {output}, which is released: name a path outside it", path=found)
-    if not os.path.lexists(found):
-        check_can_create("ledger", found)
-    elif not os.access(found, os.R_OK | os.W_OK):
-        raise FieldError("{ledger} {path} cannot be read and written; every release is charged there", path=found)
+def _check_ledger_file(path: str, target: str) -> None:
+    if os.path.isdir(path):
+        raise FieldError("{ledger} {path} is a folder: name a file", path=path)
+    if _inside(path, target):
+        raise FieldError("{ledger} {path} lies inside {output}, which is released: name a path outside it", path=path)
+    if not os.path.lexists(path):
+        check_can_create("ledger", path)
+    elif not os.access(path, os.R_OK | os.W_OK):
+        raise FieldError("{ledger} {path} cannot be read and written; every release is charged there", path=path)
 
 
 def resolve_noise_key(
