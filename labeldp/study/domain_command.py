@@ -39,7 +39,6 @@ from ..pipelines.spec.fields import Fields
 from ..pipelines.spec.input_spec import check_columns, input_spec, read_as, read_schema
 from ..pipelines.spec.label import Budget, unit_bound
 from ..pipelines.spec.limits import read_caps, read_unusable_fraction
-from ..pipelines.spec.machine import check_tfrecord
 from ..pipelines.spec.mechanism_file import prior_release_name
 from ..pipelines.spec.release import InputSpec
 from ..pipelines.spec.store_access import open_stores
@@ -136,8 +135,6 @@ def _parse(args: argparse.Namespace) -> DomainRequest:
         raise FieldError.of(error) from None
     if args.id_column == args.label:
         raise FieldError("{id_column} must be another column than {label}")
-    if args.input_format == "tfrecord":
-        check_tfrecord("--input_format tfrecord")
     check_target("domain_file", args.domain_file)
     input = input_spec(fields)
     named = {"label": args.label, "id_column": args.id_column, "unit_column": args.unit_column}

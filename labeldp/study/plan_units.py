@@ -30,7 +30,6 @@ from ..pipelines.publish.signals import signals_as_interrupts
 from ..pipelines.spec.fields import Fields
 from ..pipelines.spec.input_spec import check_columns, input_spec, read_schema
 from ..pipelines.spec.label_domain import GRID, label_domain, working_domain
-from ..pipelines.spec.machine import check_tfrecord
 from ..pipelines.spec.prior_file import PriorFile
 from ..pipelines.spec.release import InputSpec
 from ..pipelines.spec.store_access import open_stores
@@ -126,8 +125,6 @@ def _parse(args: argparse.Namespace) -> _Request:
         raise UsageError(f"--features must be at least 0, not {args.features}")
     if args.unit_column == args.label:
         raise UsageError("--unit_column must be another column than --label")
-    if args.input_format == "tfrecord":
-        check_tfrecord("--input_format tfrecord")
     fields = Fields.of({**vars(args), "epsilon": None, "mechanism": None})
     prior = _prior(args, fields)
     input = input_spec(fields)

@@ -520,9 +520,7 @@ class LabelPrivatizer(LabelFields, _Fitted):
         loss = self.loss if release.mechanism.classes is None else ZERO_ONE.name
         return released_facts(release.mechanism, binding.records, features, loss, binding.missing_centers)
 
-    def _publish(
-        self, request: MemoryRequest, release: _LatestRun, centers: np.ndarray | None, fitted: bool
-    ) -> None:
+    def _publish(self, request: MemoryRequest, release: _LatestRun, centers: np.ndarray | None, fitted: bool) -> None:
         """Charges the ledger, keeps what is released, and warns."""
         binding, mechanism = release.binding, release.mechanism
         entries = release_entries(binding, mechanism, with_labels=release.command != "fit")

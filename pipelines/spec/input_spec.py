@@ -28,6 +28,7 @@ from ...transforms.readers.parquet_reader import int96_columns, parquet_index_le
 from ...transforms.readers.table_snapshot import is_table
 from ..errors import FieldError, as_flag, did_you_mean, field_errors, one_line
 from .fields import DIALECT, NULL_COLUMNS, PARTITIONS, Fields, names_of, pairs_of
+from .machine import check_tfrecord
 from .release import InputSpec
 from .table_input import check_no_table, check_not_ordered, table_spec, union_columns
 
@@ -117,6 +118,8 @@ def input_format(fields: Fields) -> Format:
     """Reads format and dialect of the files, types of CSV columns, and what folders named KEY=VALUE are."""
     if fields.missing_columns == NULL_COLUMNS and fields.input_format != "parquet":
         raise FieldError("{missing_columns} null takes {input_format} parquet")
+    if fields.input_format == "tfrecord":
+        check_tfrecord("--input_format tfrecord")
     types = pairs_of(fields.csv_types, "NAME=TYPE", "{csv_types}")
     partitions = fields.partitions == PARTITIONS[0]
     with field_errors():

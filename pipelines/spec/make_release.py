@@ -29,7 +29,7 @@ from .fields import Fields, names_of, shown
 from .input_spec import check_columns, check_twins, input_spec, read_as, read_schema, unsure_columns
 from .label import Label, fitted_label, make_label
 from .limits import read_caps, read_unusable_fraction
-from .machine import check_extra, check_tfrecord
+from .machine import check_extra
 from .mechanism_file import read_mechanism_file
 from .output_spec import output_format, output_spec
 from .release import InputSpec, Release, ValidationSpec
@@ -47,19 +47,19 @@ def make_release(command: str, fields: Fields, new_key: bool = False, may_exist:
     """
     check_center(fields)
     threshold, caps = Threshold(read_unusable_fraction(fields)), read_caps(fields)
-    _check_formats(fields)
-    names, input, schema = _label_names(fields)
-    if input is None:
-        parts = [dataclasses.replace(fields, label=names[0])]
-    else:
+    names = names_of(fields.label)
+    input = input_spec(fields if len(names) > 1 else dataclasses.replace(fields, label=names[0]))
+    schema = read_schema(input, names)
+    if len(names) > 1 and shown(fields.label) in schema.names:
+        # A column has the whole text as its name.
+        names = (shown(fields.label),)
+    if len(names) > 1:
         parts = fields_of_labels(command, fields, names, input)
-    labels = _labels(command, parts, names)
-    validation, target = _validation(fields, names), _target(command, fields, may_exist)
-    input = _with_labels(input_spec(parts[0]) if input is None else input, labels)
-    labels = [dataclasses.replace(label, column=read_as(label.column, input.format)) for label in labels]
-    schema = read_schema(input, names) if schema is None else schema
-    labels = [_with_plain_booleans(label, schema) for label in labels]
+    else:
+        parts = [dataclasses.replace(fields, label=names[0])]
+    labels = [_as_read(label, input, schema) for label in _labels(command, parts, names)]
     input = _with_labels(input, labels)
+    validation, target = _validation(fields, names), _target(command, fields, may_exist)
     if input.left_out:
         LOGGER.warning(
             "warning: the pandas index %s is left out, neither released nor a feature: name it with a flag, such as "
@@ -89,27 +89,6 @@ def make_release(command: str, fields: Fields, new_key: bool = False, may_exist:
     )
 
 
-def _check_formats(fields: Fields) -> None:
-    for name, format in (("input_format", fields.input_format), ("output_format", output_format(fields))):
-        if format == "tfrecord" and (name == "input_format" or fields.output is not None):
-            check_tfrecord(f"--{name} tfrecord")
-
-
-def _label_names(fields: Fields) -> tuple[tuple[str, ...], InputSpec | None, pa.Schema | None]:
-    """Names of the labels; of several, input and schema are read to tell that no column has the whole text as its name.
-
-    Of one label, input and schema are None: its fields are checked before the input is looked at.
-    """
-    names = names_of(fields.label)
-    if len(names) > 1:
-        input = input_spec(fields)
-        schema = read_schema(input, names)
-        if shown(fields.label) not in schema.names:
-            return names, input, schema
-        names = (shown(fields.label),)
-    return names, None, None
-
-
 def _labels(command: str, parts: Sequence[Fields], names: Sequence[str]) -> list[Label]:
     """Checks each label, for the mechanism file of `apply`."""
     if command != "apply":
@@ -133,19 +112,19 @@ def _with_labels(input: InputSpec, labels: Sequence[Label]) -> InputSpec:
     )
 
 
-def _with_plain_booleans(label: Label, schema: pa.Schema) -> Label:
-    """The label with the classes false and true, if they are given in other letters, as Python has them.
+def _as_read(label: Label, input: InputSpec, schema: pa.Schema) -> Label:
+    """The label as it is read from the files: by the options of CSV, and classes of booleans as false and true.
 
-    Only for a column of booleans: in text, True is another class than true.
+    In a column of booleans, these may be given in other letters, as Python has them; in text, True is another class.
     """
-    classes, kind = label.column.classes, _type_of(label.column, schema)
-    if classes is None or kind is None or not pa.types.is_boolean(kind):
-        return label
-    plain = tuple(value.lower() for value in classes.values)
-    if {*plain} != {"false", "true"}:
-        return label
-    meaning = dataclasses.replace(label.column.meaning, classes=LabelClasses(plain, classes.other))
-    return dataclasses.replace(label, column=dataclasses.replace(label.column, meaning=meaning))
+    column = read_as(label.column, input.format)
+    classes, kind = column.classes, _type_of(column, schema)
+    if classes is not None and kind is not None and pa.types.is_boolean(kind):
+        values = tuple(value.lower() for value in classes.values)
+        if {*values} == {"false", "true"}:
+            meaning = dataclasses.replace(column.meaning, classes=LabelClasses(values, classes.other))
+            column = dataclasses.replace(column, meaning=meaning)
+    return dataclasses.replace(label, column=column)
 
 
 def _check_classes(column: LabelColumn, input: InputSpec, schema: pa.Schema, examples: bool) -> None:

@@ -11,6 +11,7 @@ from ...transforms.io.hive_partitions import OutputPartitions, folder_of
 from ...transforms.io.input_format import listed
 from ..errors import FieldError, did_you_mean
 from .fields import Fields, names_of, shown
+from .machine import check_tfrecord
 from .release import InputSpec, OutputSpec
 from .table_input import output_table
 
@@ -29,12 +30,14 @@ def output_spec(fields: Fields, target: str, input: InputSpec) -> OutputSpec:
         raise FieldError(
             "{num_shards} must be from 1 to {most:,}, not {given:,}", most=_MOST_SHARDS, given=fields.num_shards
         )
+    format = output_format(fields)
+    if format == "tfrecord":
+        check_tfrecord("--output_format tfrecord")
     columns = _partition_columns(fields, input)
     files = Counter(folder_of(path, columns) for path in input.paths)
     num_shards = fields.num_shards or max(files.values())
     partitions = OutputPartitions(columns, tuple(sorted(files)))
-    table = output_table(fields, output_format(fields))
-    return OutputSpec(target, output_format(fields), num_shards, fields.compression, partitions, table)
+    return OutputSpec(target, format, num_shards, fields.compression, partitions, output_table(fields, format))
 
 
 def _partition_columns(fields: Fields, input: InputSpec) -> tuple[tuple[str, bool], ...]:
