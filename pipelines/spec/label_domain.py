@@ -6,7 +6,7 @@ Functions take the fields of a request and raise FieldError if one of them is wr
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -96,7 +96,7 @@ def label_classes(fields: Fields) -> LabelClasses | None:
     with field_errors("{label_classes}{path}: {problem}", path=path):
         if path:
             advice = "give the classes with commas, or a file of one class per line"
-            texts = _lines("label_classes", given, advice)
+            texts = _lines("label_classes", str(given), advice)
         other = None if other is None else _spelled(other, texts)
         if other is not None and other not in texts:
             raise FieldError("{other_class} {other} is not one of {label_classes}", other=other)
@@ -125,7 +125,7 @@ def missing_label(fields: Fields, domain: LabelDomain) -> float | None:
     """Reads the label that a missing one counts as, of classes a place; None where such records are left out."""
     if fields.missing_label is None:
         return None
-    value, meaning = _missing_value(fields, domain), domain.meaning
+    value, meaning = _missing_value(fields.missing_label, domain), domain.meaning
     if meaning.classes is not None:
         return domain_label(value, meaning.classes)
     labels = np.array(domain.labels) if meaning.declared is None else label_domain(fields)
@@ -151,7 +151,7 @@ def fitted_missing_label(fields: Fields, domain: LabelDomain, fitted: MechanismF
             stated=_shown(stated),
             path=path,
         )
-    if given is None or _missing_value(fields, domain) == stated:
+    if given is None or _missing_value(fields.missing_label, domain) == stated:
         return fitted.missing
     if stated is None:
         raise FieldError(
@@ -168,9 +168,9 @@ def fitted_missing_label(fields: Fields, domain: LabelDomain, fitted: MechanismF
     )
 
 
-def _missing_value(fields: Fields, domain: LabelDomain) -> float | str:
+def _missing_value(given: Any, domain: LabelDomain) -> float | str:
     """The value of `missing_label`: one of the classes, or a number within the domain."""
-    given, low, high = fields.missing_label, domain.labels[0], domain.labels[-1]
+    low, high = domain.labels[0], domain.labels[-1]
     classes = domain.meaning.classes
     if classes is not None:
         name = _spelled(str(given), classes.values)
