@@ -36,7 +36,7 @@ class LabelMeaning:
 
 @dataclass(frozen=True, kw_only=True)
 class HasMeaning:
-    """What has labels with a meaning: a label column, or the binding of its noise."""
+    """Base of a label column and of the binding of its noise, whose labels have a meaning."""
 
     meaning: LabelMeaning = field(default=LabelMeaning())
 
