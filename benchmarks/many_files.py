@@ -19,7 +19,7 @@ import numpy as np
 from labeldp.audit.release_files import shard_problems
 from labeldp.mechanisms.core.budget import BudgetSplit
 from labeldp.mechanisms.release.bound_noise import NoiseBinding
-from labeldp.pipelines.job.job_graph import _write_job_result
+from labeldp.pipelines.job.label_stages import write_job_result
 from labeldp.pipelines.publish.sealed_result import unsealed
 from labeldp.transforms.io.filesystems import match, read_text
 from labeldp.transforms.io.hive_partitions import OutputPartitions
@@ -92,7 +92,7 @@ def _steps(folder: Path, size: int) -> dict[str, float]:
     binding = NoiseBinding(1, "y", tuple(np.arange(3.0).tolist()), BudgetSplit(0.1, 0.9), size, 0, "nearest")
     key = NoiseKeyFile(str(folder / "noise.key"))
     key.create()
-    timed("write the result", lambda: _write_job_result(binding, result, 0, "run", key, "", 1, moved, [], None))
+    timed("write the result", lambda: write_job_result(binding, result, 0, "run", key, "", 1, moved, [], None))
     found = timed("read the result", lambda: unsealed(result, read_text(result), "", "run", key))
     manifest = {
         "release.shards": found.shards, "release.records": size, "release.records_without_label": 0,

@@ -78,7 +78,7 @@ def field_table() -> str:
     classes = (labeldp.LabelPrivatizer, labeldp.PrivatizeFiles, LabelDP)
     rows = ["| flag | what it says | taken by |", "|---|---|---|"]
     for name, each in declared(Fields).items():
-        text = FieldNames(each.metadata["help"]).said(as_flag).replace("|", "\\|")
+        text = FieldNames(each.metadata["help"]).text(as_flag).replace("|", "\\|")
         takers = [command for command, flags in commands.items() if flag_name(name) in flags]
         takers += [f"`{each.__name__}`" for each in classes if name in inspect.signature(each).parameters]
         rows.append(f"| `--{flag_name(name)}` | {text} | {', '.join(takers)} |")

@@ -6,8 +6,9 @@ says --label_values, or a line of the file of `--config`, and Python says label_
 
 from __future__ import annotations
 
+import contextlib
 import string
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 BAD_USAGE = 2
@@ -46,13 +47,13 @@ class FieldNames(Exception):
     def __init__(self, message: str, **values: Any):
         """Makes the error; as text, it names fields as flags."""
         self.message, self.values = message, values
-        super().__init__(self.said(as_flag))
+        super().__init__(self.text(as_flag))
 
-    def said(self, naming: Naming) -> str:
+    def text(self, naming: Naming) -> str:
         """The message with the names that a face has for the fields."""
         return _Filled(naming).vformat(self.message, (), self.values)
 
-    def followed(self: N, more: str, **values: Any) -> N:
+    def extended(self: N, more: str, **values: Any) -> N:
         """The same error with more text at its end."""
         return type(self)(self.message + more, **self.values, **values)
 
@@ -65,7 +66,7 @@ class FieldError(FieldNames, UsageError):
     """A field of a request is wrong, or contradicts another."""
 
     @classmethod
-    def of(cls, error: ValueError) -> FieldError:
+    def of(cls, error: Exception) -> FieldError:
         """Makes the error from one whose message begins with the name of the field."""
         field, _, problem = str(error).partition(" ")
         return cls(f"{{{field}}} {{problem}}", problem=problem)
@@ -74,6 +75,18 @@ class FieldError(FieldNames, UsageError):
     def at(cls, field: str, problem: object) -> FieldError:
         """Makes the error from the text of another one, after the name of the field and a colon."""
         return cls(f"{{{field}}}: {{problem}}", problem=problem)
+
+
+@contextlib.contextmanager
+def field_errors(message: str = "", kind: type[Exception] = ValueError, **values: Any) -> Iterator[None]:
+    """Makes FieldErrors of the errors of a block; `{problem}` in the message is the text of the other error.
+
+    Without a message, the text must begin with the name of the field.
+    """
+    try:
+        yield
+    except kind as error:
+        raise (FieldError(message, problem=error, **values) if message else FieldError.of(error)) from None
 
 
 def did_you_mean(name: str, known: Iterable[str], before: str = "") -> str:

@@ -52,7 +52,7 @@ _ARGUMENTS = (
 _NEEDED = ("label", "id_column", "epsilon", "noise_key_file")
 
 
-class Release(NamedTuple):
+class ReleaseDocuments(NamedTuple):
     """Documents of one release, as text.
 
     Attributes:
@@ -64,7 +64,7 @@ class Release(NamedTuple):
     mechanism: str
 
 
-beam.coders.registry.register_coder(Release, beam.coders.RowCoder)
+beam.coders.registry.register_coder(ReleaseDocuments, beam.coders.RowCoder)
 
 
 class LabelDP(beam.PTransform):
@@ -93,7 +93,7 @@ class LabelDP(beam.PTransform):
                 fields.center = None
             made = make_label(fields)
         except FieldError as error:
-            raise ValueError(error.said(as_parameter)) from None
+            raise ValueError(error.text(as_parameter)) from None
         self._column = made.column
         self._epsilon = made.budget.epsilon
         self._key = NoiseKeyFile(str(fields.noise_key_file))
@@ -133,12 +133,12 @@ class LabelDP(beam.PTransform):
         randomizer: Any = prior | "SolveRandomizer" >> self._solve
         privatized = _privatize(batches, randomizer, prior, self._column, self._key)
         release: Any = randomizer | "Release" >> beam.ParDo(
-            _Release(self._column, self._epsilon),
+            _DescribeRelease(self._column, self._epsilon),
             AsSingleton(prior),
             AsSingleton(privatized["digest"]),
             AsSingleton(privatized["mechanism"]),
             None if counts is None else AsSingleton(counts),
-        ).with_output_types(Release)
+        ).with_output_types(ReleaseDocuments)
         # A runner in Java cannot hand rows of this type to another stage as a side input, but text.
         fingerprint = release | "Fingerprint" >> beam.Map(_fingerprint).with_output_types(str)
         released = privatized["batches"] | "ReleaseIfOfTheMechanism" >> beam.Map(
@@ -198,7 +198,7 @@ def _as_text(letter: Any) -> str:
     return letter.to_json()
 
 
-def _fingerprint(release: Release) -> str:
+def _fingerprint(release: ReleaseDocuments) -> str:
     return json.loads(release.manifest)["mechanism_fingerprint"]
 
 
@@ -208,18 +208,18 @@ def _of_release(batch: LabelledBatch, fingerprint: str) -> LabelledBatch:
     return batch
 
 
-class _Release(beam.DoFn):
+class _DescribeRelease(beam.DoFn):
     def __init__(self, column: LabelColumn, epsilon: float):
         self._column = column
         self._epsilon = epsilon
 
     def process(
         self, randomizer: Randomizer, prior: PriorRelease, digest: int, drawn_by: str, units: UnitCounts | None
-    ) -> Iterator[Release]:
+    ) -> Iterator[ReleaseDocuments]:
         require_digest(digest)
         mechanism = MechanismFile.of_release(randomizer, prior)
         details = {"label": self._column.name, "identity": self._column.id_column, "where": None}
         result = JobResult(prior, digest, {}, frozenset([drawn_by]), units)
         result.check_same_mechanism(randomizer.fingerprint.hex())
         document = make_manifest(result, mechanism, self._epsilon, details)
-        yield Release(json.dumps(document), mechanism.to_text())
+        yield ReleaseDocuments(json.dumps(document), mechanism.to_text())

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ..mechanisms.release.bound_noise import NoiseBinding, StreamBinding
-    from ..mechanisms.release.label_column import LabelColumn
+    from ..mechanisms.release.label_column import LabelColumn, LabelMeaning
     from ..mechanisms.release.prior_release import PriorRelease
     from ..mechanisms.release.unit_bound import UnitBound
     from .batches import Carried, LabelledBatch
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 # Loaded when they are first used: code that needs no Beam imports modules of this package, too.
 _MODULES = {
     "..mechanisms.release.bound_noise": ("NoiseBinding", "StreamBinding"),
-    "..mechanisms.release.label_column": ("LabelColumn",),
+    "..mechanisms.release.label_column": ("LabelColumn", "LabelMeaning"),
     "..mechanisms.release.prior_release": ("PriorRelease",),
     "..mechanisms.release.unit_bound": ("UnitBound",),
     ".batches": ("Carried", "LabelledBatch"),
@@ -71,6 +71,7 @@ __all__ = [
     "Format",
     "InputError",
     "LabelColumn",
+    "LabelMeaning",
     "LabelledBatch",
     "LeaveOut",
     "NoiseBinding",

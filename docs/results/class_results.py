@@ -35,7 +35,7 @@ from labeldp.mechanisms.core.label_classes import LabelClasses
 from labeldp.mechanisms.noise.keyed_words import KEY_BYTES, integer_identities
 from labeldp.mechanisms.release.center_passes import center_passes, run_passes
 from labeldp.mechanisms.release.feature_sample import CenterFeatures, sample_words, smallest
-from labeldp.mechanisms.release.label_column import LabelColumn
+from labeldp.mechanisms.release.label_column import LabelColumn, LabelMeaning
 from labeldp.mechanisms.release.label_records import LabelRecords, count_labels
 from labeldp.mechanisms.release.prior_release import release_prior
 from labeldp.pipelines.spec.feature_choice import CLASS_CENTER_EPSILON, TWO_CLASSES_EPSILON
@@ -179,7 +179,7 @@ def released_center(frame: pd.DataFrame, classes: np.ndarray, size: int, epsilon
     """Releases the center of classes, as a job that asks for one does; raises RefusedRelease for too few records."""
     secret, features = bytes([seed + 1] * KEY_BYTES), columns_of(frame)
     named = LabelClasses(tuple(f"class {place}" for place in range(size)))
-    column = LabelColumn("class", named.domain, "record", center="probabilities", classes=named)
+    column = LabelColumn("class", named.domain, "record", center="probabilities", meaning=LabelMeaning(named))
     identities = integer_identities("record", np.arange(len(frame)))
     records = LabelRecords(column, classes.astype(np.float64), identities)
     prior = release_prior(count_labels(records, secret), column, epsilon, None, secret, "rr")

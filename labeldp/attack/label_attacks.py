@@ -20,7 +20,7 @@ from ..pipelines.flags.arguments import local_copy
 from ..pipelines.job.run_pipeline import describe_failure
 from ..pipelines.spec.fields import Fields, names_of
 from ..pipelines.spec.input_spec import input_spec
-from ..pipelines.spec.label import GRID, label_classes, label_domain
+from ..pipelines.spec.label_domain import GRID, label_classes, label_domain
 from ..pipelines.spec.machine import check_extra, check_tfrecord
 from ..transforms.errors import InputError
 from .feature_leaks import CERTAIN, NEARLY_THE_LABEL, Leaks, Prediction, find_leaks, label_quantiles

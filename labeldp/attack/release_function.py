@@ -23,7 +23,7 @@ from ..mechanisms.core.randomizer import Randomizer
 from ..mechanisms.noise.keyed_words import Identities, first_repeated, integer_identities
 from ..mechanisms.noise.noisy_histogram import noisy_counts
 from ..mechanisms.release.bound_noise import make_binding
-from ..mechanisms.release.label_column import LabelColumn
+from ..mechanisms.release.label_column import LabelColumn, LabelMeaning
 from ..mechanisms.release.label_draws import LabelSampler
 from ..mechanisms.release.label_records import LabelRecords, count_labels
 from ..mechanisms.release.unit_bound import UnitBound, over_limit, priorities, unit_words
@@ -50,7 +50,7 @@ UNIT_COLUMN = "unit"
 """Namespace of the units; their real column is that of the file, to which the noise is bound."""
 
 
-class Release(NamedTuple):
+class SampledLabels(NamedTuple):
     """Result of a release function.
 
     Attributes:
@@ -108,7 +108,7 @@ class BlackBox:
         key: bytes,
         center: int | None = None,
         units: np.ndarray | None = None,
-    ) -> Release:
+    ) -> SampledLabels:
         """Releases records by the indices of their labels in the domain, shape (n,).
 
         The ids and units have shape (n,), int64; the key has 32 bytes. `center`, an index in the whole domain,
@@ -127,7 +127,7 @@ class BlackBox:
         key: bytes,
         center: int | None = None,
         units: np.ndarray | None = None,
-    ) -> Release:
+    ) -> SampledLabels:
         """Releases records that the function may refuse, as `release` does.
 
         Raises ValueError if the function refuses the records, and SamplerError if it fails otherwise, or returns
@@ -145,7 +145,7 @@ class BlackBox:
         except Exception as error:
             raise SamplerError(f"the sampler failed: {type(error).__name__}: {error}") from None
         labels, prior = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
-        return Release(
+        return SampledLabels(
             _numbers(labels, len(ids), "released labels, one for each record"),
             None if prior is None else _numbers(prior, *weights),
         )
@@ -216,7 +216,7 @@ class KeyedRelease:
         # In the file, the column of units may have the name that the label has here.
         bound = unit if unit is None or unit.column != COLUMN else dataclasses.replace(unit, column=UNIT_COLUMN)
         domain = tuple(labels.tolist())
-        self._column = LabelColumn(COLUMN, domain, ID_COLUMN, center=center, unit=bound, classes=classes)
+        self._column = LabelColumn(COLUMN, domain, ID_COLUMN, center=center, unit=bound, meaning=LabelMeaning(classes))
 
     def __call__(
         self,

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from ..mechanisms.release.label_column import LabelColumn
+from ..mechanisms.release.label_column import LabelColumn, LabelMeaning
 from ..transforms.errors import InputError
 from .claims import Claim
 
@@ -102,7 +102,7 @@ class ReleasedChannel:
 def channel_column(claim: Claim, label: str, center: str | None) -> LabelColumn:
     """Label column with the public domain of a claim; `center` is the name of its center column, None without one."""
     if claim.classes is not None:
-        return LabelColumn(label, claim.classes.domain, classes=claim.classes)
+        return LabelColumn(label, claim.classes.domain, meaning=LabelMeaning(claim.classes))
     if claim.residuals is None:
         return LabelColumn(label, tuple(claim.randomizer.labels.tolist()))
     return LabelColumn(label, tuple(claim.residuals.labels.tolist()), center=center)

@@ -26,7 +26,7 @@ from ..mechanisms.release.unit_bound import UnitCounts
 from ..pipelines.cli.exit_codes import names_of_flags, run_command
 from ..pipelines.errors import FieldError, one_line
 from ..pipelines.flags.arguments import log_to_stderr
-from ..pipelines.job.job_graph import bound_units, without_excess
+from ..pipelines.job.input_reads import bound_units, without_excess
 from ..pipelines.job.run_pipeline import describe_failure, run_pipeline
 from ..pipelines.job.runner_options import runner_options
 from ..pipelines.ledger.ledger import Ledger, LedgerEntry, unit_details
@@ -37,8 +37,8 @@ from ..pipelines.publish.protocol import Charge, charged, check_caps
 from ..pipelines.publish.signals import signals_as_interrupts
 from ..pipelines.spec.fields import Fields
 from ..pipelines.spec.input_spec import check_columns, input_spec, read_as, read_schema
-from ..pipelines.spec.label import Budget, read_caps, read_unusable_fraction, unit_bound
-from ..pipelines.spec.machine import check_tfrecord
+from ..pipelines.spec.label import Budget, unit_bound
+from ..pipelines.spec.limits import read_caps, read_unusable_fraction
 from ..pipelines.spec.mechanism_file import prior_release_name
 from ..pipelines.spec.release import InputSpec
 from ..pipelines.spec.store_access import open_stores
@@ -98,8 +98,8 @@ class DomainRequest:
         ]  # fmt: skip
         if self.column.unit is not None:
             asked.append(self.column.unit.request)
-        if self.column.reading:
-            asked.append({"reading": self.column.reading})
+        if self.column.meaning.reading:
+            asked.append({"reading": self.column.meaning.reading})
         return hashlib.blake2b(json.dumps(asked).encode(), digest_size=16).hexdigest()
 
 
@@ -135,8 +135,6 @@ def _parse(args: argparse.Namespace) -> DomainRequest:
         raise FieldError.of(error) from None
     if args.id_column == args.label:
         raise FieldError("{id_column} must be another column than {label}")
-    if args.input_format == "tfrecord":
-        check_tfrecord("--input_format tfrecord")
     check_target("domain_file", args.domain_file)
     input = input_spec(fields)
     named = {"label": args.label, "id_column": args.id_column, "unit_column": args.unit_column}

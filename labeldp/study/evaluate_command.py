@@ -33,8 +33,9 @@ from ..pipelines.publish.manifest import versions
 from ..pipelines.publish.signals import signals_as_interrupts
 from ..pipelines.spec.fields import NO_CENTER, Fields
 from ..pipelines.spec.input_spec import input_format, where_filter
-from ..pipelines.spec.label import check_split, label_domain
-from ..pipelines.spec.machine import check_extra, check_tfrecord
+from ..pipelines.spec.label import check_split
+from ..pipelines.spec.label_domain import label_domain
+from ..pipelines.spec.machine import check_extra
 from ..pipelines.spec.mechanism_spec import parse_mechanism_spec
 from ..pipelines.spec.store_access import open_stores
 from ..pipelines.spec.target_checks import check_target
@@ -211,8 +212,6 @@ def _check_extras(args: argparse.Namespace) -> None:
     check_extra("evaluate", "evaluation", "sklearn", "tqdm")
     if "network" in args.model:
         check_extra("--model network", "network", "tensorflow")
-    if args.input_format == "tfrecord":
-        check_tfrecord("--input_format tfrecord")
 
 
 def _output(path: str) -> str:

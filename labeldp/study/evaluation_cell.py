@@ -32,7 +32,7 @@ from ..mechanisms.noise.noisy_histogram import mean_variance
 from ..mechanisms.registry import AUTO, default_rounding
 from ..mechanisms.release.center_passes import center_passes, run_passes
 from ..mechanisms.release.feature_sample import CenterFeatures, sample_words, smallest
-from ..mechanisms.release.label_column import LabelColumn
+from ..mechanisms.release.label_column import LabelColumn, LabelMeaning
 from ..mechanisms.release.label_draws import LabelSampler
 from ..mechanisms.release.label_records import count_labels
 from ..mechanisms.release.prior_release import release_prior, restricted_prior, solved
@@ -260,7 +260,8 @@ def _column(cell: Cell, task: Task) -> LabelColumn:
     assert cell.epsilon is not None
     labels, declared = working_grid(np.array(task.domain), cell.epsilon)
     rounding = task.rounding or default_rounding(spec.name, declared is not None)
-    return LabelColumn(task.label, tuple(labels.tolist()), rounding=rounding, center=center, declared=declared)
+    meaning = LabelMeaning(declared=declared)
+    return LabelColumn(task.label, tuple(labels.tolist()), rounding=rounding, center=center, meaning=meaning)
 
 
 def privatize_labels(batch: LabelledBatch, cell: Cell, task: Task, center: Center | None = None) -> ReleasedLabels:

@@ -29,8 +29,7 @@ from ..pipelines.publish.output_folder import staging_folder
 from ..pipelines.publish.signals import signals_as_interrupts
 from ..pipelines.spec.fields import Fields
 from ..pipelines.spec.input_spec import check_columns, input_spec, read_schema
-from ..pipelines.spec.label import GRID, label_domain, working_domain
-from ..pipelines.spec.machine import check_tfrecord
+from ..pipelines.spec.label_domain import GRID, label_domain, working_domain
 from ..pipelines.spec.prior_file import PriorFile
 from ..pipelines.spec.release import InputSpec
 from ..pipelines.spec.store_access import open_stores
@@ -126,8 +125,6 @@ def _parse(args: argparse.Namespace) -> _Request:
         raise UsageError(f"--features must be at least 0, not {args.features}")
     if args.unit_column == args.label:
         raise UsageError("--unit_column must be another column than --label")
-    if args.input_format == "tfrecord":
-        check_tfrecord("--input_format tfrecord")
     fields = Fields.of({**vars(args), "epsilon": None, "mechanism": None})
     prior = _prior(args, fields)
     input = input_spec(fields)
@@ -149,7 +146,7 @@ def _parse(args: argparse.Namespace) -> _Request:
 def _prior(args: argparse.Namespace, fields: Fields) -> PriorFile:
     """The prior of --prior, or a flat one over the label domain."""
     if args.prior is None:
-        labels = np.array(working_domain(fields, max(args.epsilon))[0])
+        labels = np.array(working_domain(fields, max(args.epsilon)).labels)
         return PriorFile(Prior(labels, np.ones(len(labels))))
     try:
         found = load_prior(args)
@@ -164,7 +161,7 @@ def _prior(args: argparse.Namespace, fields: Fields) -> PriorFile:
 
 def _domains(args: argparse.Namespace, fields: Fields) -> list[tuple[float, ...]]:
     """The declared label domain, and those that mechanisms use of it."""
-    return [tuple(label_domain(fields).tolist()), *(working_domain(fields, each)[0] for each in args.epsilon)]
+    return [tuple(label_domain(fields).tolist()), *(working_domain(fields, each).labels for each in args.epsilon)]
 
 
 def _work_file(folder: str) -> str:

@@ -10,20 +10,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..core.budget import BudgetSplit
-from ..core.label_classes import LabelClasses, stated_label
-from ..core.label_grid import NEAREST, DeclaredGrid
+from ..core.label_grid import NEAREST
 from ..noise.input_digest import input_digest
-from ..noise.keyed_words import Reading, derive_noise_key, keyed_hash
-from .label_column import LabelColumn
+from ..noise.keyed_words import derive_noise_key, keyed_hash
+from .label_column import HasMeaning, LabelColumn
 from .label_records import LabelSummary
 from .unit_bound import UnitBound
 
-_OF_COLUMN = ("rounding", "center", "unit", "declared", "classes", "missing", "reading")
+_OF_COLUMN = ("rounding", "center", "unit", "meaning")
 """Attributes of a label column that a binding has under the same names."""
 
 
 @dataclass(frozen=True)
-class NoiseBinding:
+class NoiseBinding(HasMeaning):
     """Everything except the secret key that the noise of one release is bound to. Safe to show.
 
     The record counts are informative; they do not enter the noise key.
@@ -39,10 +38,7 @@ class NoiseBinding:
       center: Name of the center column; None for labels without a center.
       missing_centers: Number of records with a usable label, but with a missing or infinite center.
       unit: Privacy unit; None for single records. The budget is that of one record.
-      declared: The declared grid, if `domain` is a coarser one; else None. It does not enter the noise key.
-      classes: Classes whose places are the domain; None for numbers.
-      missing: Label that a missing one counts as, of classes a place; None if such records were left out.
-      reading: Options of text files by which labels are read, other than the default.
+      meaning: Relation of values to the labels of the domain. Its declared grid does not enter the noise key.
     """
 
     digest: int
@@ -55,20 +51,11 @@ class NoiseBinding:
     center: str | None = None
     missing_centers: int = 0
     unit: UnitBound | None = None
-    declared: DeclaredGrid | None = None
-    classes: LabelClasses | None = None
-    missing: float | None = None
-    reading: Reading = ()
 
     @property
     def around_center(self) -> bool:
         """True for labels around a center; classes have one that they may be drawn from."""
         return self.center is not None and self.classes is None
-
-    @property
-    def missing_label(self) -> float | str | None:
-        """Label that a missing one counts as: a number or one of the classes; None if such records were left out."""
-        return None if self.missing is None else stated_label(self.missing, self.classes)
 
     def noise_key(self, secret: bytes) -> bytes:
         """Derives the noise key of this release.
@@ -84,8 +71,7 @@ class NoiseBinding:
     @property
     def _bound_column(self) -> LabelColumn:
         """The private column, without what noise is not bound to."""
-        named = {name: getattr(self, name) for name in _OF_COLUMN if name != "declared"}
-        return LabelColumn(self.column, self.domain, **named)
+        return LabelColumn(self.column, self.domain, **{name: getattr(self, name) for name in _OF_COLUMN})
 
 
 def make_binding(summary: LabelSummary, column: LabelColumn, budget: BudgetSplit, secret: bytes) -> NoiseBinding:

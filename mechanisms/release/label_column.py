@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -15,7 +15,50 @@ from .unit_bound import UnitBound
 
 
 @dataclass(frozen=True)
-class LabelColumn:
+class LabelMeaning:
+    """Relation of the values of a label column to the labels of its domain.
+
+    Attributes:
+      classes: Classes of the label, of which the domain has the places; None for numbers.
+      declared: The declared grid, if the domain is a coarser one that was chosen for it (`working_grid`); else None.
+        Noise is bound to the domain alone: two declared grids with the same working grid are one request.
+      missing: Label that a missing one counts as, of classes a place; None to leave such records out. Readers put it in
+        (`missing_labels`), so that no stage can tell which labels were missing.
+      reading: Options of text files that decide what a label reads as, with their values, where they are not the
+        default. Noise is bound to them: equal noise for two of them would tell that no label reads otherwise.
+    """
+
+    classes: LabelClasses | None = None
+    declared: DeclaredGrid | None = None
+    missing: float | None = None
+    reading: Reading = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class HasMeaning:
+    """Base of a label column and of the binding of its noise, whose labels have a meaning."""
+
+    meaning: LabelMeaning = field(default=LabelMeaning())
+
+    @property
+    def classes(self) -> LabelClasses | None:
+        """Classes of the label, of which the domain has the places; None for numbers."""
+        return self.meaning.classes
+
+    @property
+    def declared(self) -> DeclaredGrid | None:
+        """The declared grid, if the domain is a coarser one that was chosen for it; else None."""
+        return self.meaning.declared
+
+    @property
+    def missing_label(self) -> float | str | None:
+        """Label that a missing one counts as: a number or one of the classes; None if such records are left out."""
+        missing = self.meaning.missing
+        return None if missing is None else stated_label(missing, self.classes)
+
+
+@dataclass(frozen=True)
+class LabelColumn(HasMeaning):
     """Private column with its public domain, and the identity of its records.
 
     Attributes:
@@ -33,13 +76,7 @@ class LabelColumn:
         records of which no unit has too many (`BoundUnits`), and budgets of one record.
       others: Further private columns of the same records, which are released together with this one. Only records with
         a usable label in all of them are released.
-      classes: Classes of the label, of which `domain` has the places; None for numbers.
-      declared: The declared grid, if `domain` is a coarser one that was chosen for it (`working_grid`); else None.
-        Noise is bound to `domain` alone: two declared grids with the same working grid are one request.
-      missing: Label that a missing one counts as, of classes a place; None to leave such records out. Readers put it in
-        (`missing_labels`), so that no stage can tell which labels were missing.
-      reading: Options of text files that decide what a label reads as, with their values, where they are not the
-        default. Noise is bound to them: equal noise for two of them would tell that no label reads otherwise.
+      meaning: Relation of the values of the column to the labels of the domain.
     """
 
     name: str
@@ -49,10 +86,6 @@ class LabelColumn:
     center: str | None = None
     unit: UnitBound | None = None
     others: tuple[str, ...] = ()
-    declared: DeclaredGrid | None = None
-    classes: LabelClasses | None = None
-    missing: float | None = None
-    reading: Reading = ()
 
     def __post_init__(self) -> None:
         """Raises ValueError for an invalid domain, a column in two roles, an unknown rounding, or an uneven domain."""
@@ -68,7 +101,8 @@ class LabelColumn:
             )
         if self.classes is not None and (self.domain != self.classes.domain or self.rounding != NEAREST):
             raise ValueError("the domain of classes must be their places, and their rounding nearest")
-        if self.missing is not None and not self.domain[0] <= self.missing <= self.domain[-1]:
+        missing = self.meaning.missing
+        if missing is not None and not self.domain[0] <= missing <= self.domain[-1]:
             raise ValueError("what a missing label counts as must lie in the domain")
         if self.id_column == self.name:
             raise ValueError("id_column must not be the label column")
@@ -159,11 +193,6 @@ class LabelColumn:
         return self.residuals.cells if self.around_center else len(self.domain)
 
     @property
-    def missing_label(self) -> float | str | None:
-        """Label that a missing one counts as: a number or one of the classes; None to leave such records out."""
-        return None if self.missing is None else stated_label(self.missing, self.classes)
-
-    @property
     def request(self) -> NoiseRequest:
         """Everything about the column that noise and input digest are bound to.
 
@@ -171,9 +200,10 @@ class LabelColumn:
           The fields. Of the others, `id_column` is a part of the identities of records, `declared` gives no label
           another meaning, and `others` leaves out records without a usable label, which is public.
         """
-        unit = None if self.unit is None else self.unit.request
-        named = self.center, unit, self.classes, self.missing, self.reading
-        return NoiseRequest(self.name, self.labels, self.rounding, *named)
+        meaning, unit = self.meaning, None if self.unit is None else self.unit.request
+        return NoiseRequest(
+            self.name, self.labels, self.rounding, self.center, unit, meaning.classes, meaning.missing, meaning.reading
+        )
 
     @property
     def columns(self) -> list[str]:

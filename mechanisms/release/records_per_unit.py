@@ -66,18 +66,18 @@ def bound_options(
     options: list[BoundOption] = []
     total = sum(count * number for count, number in units.items())
     for most in _tried(max(units)):
-        epsilon_of_record = UnitBound("unit", most).record_share(epsilon)
-        if options and epsilon_of_record < 2 * MIN_EPSILON:
+        record_epsilon = UnitBound("unit", most).record_share(epsilon)
+        if options and record_epsilon < 2 * MIN_EPSILON:
             break
         records = sum(min(count, most) * number for count, number in units.items())
-        budget = split_budget(epsilon_of_record, len(prior.labels), records, most=prior_share(AUTO))
+        budget = split_budget(record_epsilon, len(prior.labels), records, most=prior_share(AUTO))
         errors = [_bias_and_spread(prior, each, budget.labels) for each in CANDIDATES.values()]
         error, reachable = (
             min(bias + share * spread for bias, spread in errors)
             for share in (noise_share(records, parameters), noise_share(total, parameters))
         )
         cut = sum(number for count, number in units.items() if count > most)
-        options.append(BoundOption(most, records, cut, epsilon_of_record, error))
+        options.append(BoundOption(most, records, cut, record_epsilon, error))
         if most >= shown and reachable > best_bound(options).model_error:
             break
     return options

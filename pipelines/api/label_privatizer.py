@@ -28,7 +28,7 @@ from ...mechanisms.core.randomizer import Randomizer
 from ...mechanisms.noise.keyed_words import KEY_BYTES
 from ...mechanisms.registry import AUTO
 from ...mechanisms.release.bound_noise import NoiseBinding, make_binding
-from ...mechanisms.release.label_column import LabelColumn
+from ...mechanisms.release.label_column import LabelColumn, LabelMeaning
 from ...mechanisms.release.unit_bound import UnitBound, UnitCounts
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import is_remote
@@ -37,7 +37,8 @@ from ..ledger.ledger import LEDGER_NAME, Ledger, is_database, without_password
 from ..publish.manifest import released_facts
 from ..publish.protocol import Charge, charged, release_entries
 from ..spec.fields import DEFAULT_LOSS, Fields, LabelFields, arguments_text, declared, option, renewed
-from ..spec.label import make_label, read_caps, read_unusable_fraction, request_in_memory
+from ..spec.label import make_label, request_in_memory
+from ..spec.limits import read_caps, read_unusable_fraction
 from ..spec.mechanism_file import MechanismFile
 from ..spec.target_checks import check_scheme, create_key, noise_key_file, path_of
 from ..spec.written_files import write_file
@@ -73,7 +74,7 @@ class NotFittedError(ValueError, AttributeError):
 
 
 @dataclass(frozen=True)
-class _Release:
+class _LatestRun:
     """The latest release: what the report is about. `features` is their number; None if it is not known."""
 
     command: str
@@ -101,7 +102,7 @@ class _Fitted:
     center_: np.ndarray | None
     center_name_: str | None
     classes_: LabelClasses | None
-    _release: _Release
+    _release: _LatestRun
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -277,7 +278,7 @@ class LabelPrivatizer(LabelFields, _Fitted):
         column = LabelColumn(
             request.column.name, mechanism.domain, request.column.id_column, mechanism.rounding,
             mechanism.center_column, unit=_unit_of(request, mechanism),
-            declared=mechanism.declared, classes=mechanism.classes, missing=_missing_of(request, mechanism),
+            meaning=LabelMeaning(mechanism.classes, mechanism.declared, _missing_of(request, mechanism)),
         )  # fmt: skip
         records, centers = read_records(request, column, secret, given, linear is not None), None
         if linear is not None:
@@ -295,7 +296,7 @@ class LabelPrivatizer(LabelFields, _Fitted):
             drawn = draw_labels(records, mechanism.randomizer, binding, secret)
         epsilon = mechanism.total_epsilon(mechanism.labels_budget[0])
         number = _number_of_features(given.features, column)
-        release = _Release("apply", request.source, binding, mechanism, epsilon, records.counts, number)
+        release = _LatestRun("apply", request.source, binding, mechanism, epsilon, records.counts, number)
         self._publish(request, release, centers, fitted=False)
         return drawn
 
@@ -472,7 +473,7 @@ class LabelPrivatizer(LabelFields, _Fitted):
                 drawn = draw_labels(records, mechanism.randomizer, binding, secret)
             made = output(drawn, records.kept, _named_centers(mechanism, centers))
         epsilon, number = request.label.budget.epsilon, _number_of_features(features, column)
-        release = _Release(command, request.source, binding, mechanism, epsilon, records.counts, number)
+        release = _LatestRun(command, request.source, binding, mechanism, epsilon, records.counts, number)
         self._publish(request, release, centers, fitted=True)
         return made
 
@@ -507,19 +508,19 @@ class LabelPrivatizer(LabelFields, _Fitted):
         with _python_errors(InputError):
             return request, _load_key(self.noise_key, fields.noise_key_file)
 
-    def _latest(self) -> _Release:
+    def _latest(self) -> _LatestRun:
         release = vars(self).get("_release")
         if release is None:
             raise NotFittedError("this LabelPrivatizer is not fitted yet: call fit or fit_transform first")
         return release
 
-    def _facts(self, release: _Release) -> ReleasedFacts:
+    def _facts(self, release: _LatestRun) -> ReleasedFacts:
         binding = release.binding
         features = release.features if self.features is None else self.features
         loss = self.loss if release.mechanism.classes is None else ZERO_ONE.name
         return released_facts(release.mechanism, binding.records, features, loss, binding.missing_centers)
 
-    def _publish(self, request: MemoryRequest, release: _Release, centers: np.ndarray | None, fitted: bool) -> None:
+    def _publish(self, request: MemoryRequest, release: _LatestRun, centers: np.ndarray | None, fitted: bool) -> None:
         """Charges the ledger, keeps what is released, and warns."""
         binding, mechanism = release.binding, release.mechanism
         entries = release_entries(binding, mechanism, with_labels=release.command != "fit")
@@ -629,7 +630,7 @@ def _python_errors(kind: type[Exception]) -> Iterator[None]:
     try:
         yield
     except FieldNames as error:
-        raise kind(error.said(as_parameter)) from None
+        raise kind(error.text(as_parameter)) from None
 
 
 def _load_key(noise_key: bytes | None, path: str | None) -> bytes:

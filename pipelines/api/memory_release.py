@@ -33,15 +33,7 @@ from ...mechanisms.release.unit_bound import UnitCounts, bounded
 from ...transforms.center.feature_columns import center_columns, feature_columns
 from ..errors import FieldError
 from ..ledger.spent_budget import Caps
-from ..spec.feature_choice import (
-    center_kind,
-    check_center,
-    choose_features,
-    class_features,
-    is_asked_for,
-    makes_center,
-    new_center,
-)
+from ..spec.feature_choice import FeatureTable, center_kind, check_center, is_asked_for, with_new_center
 from ..spec.fields import Fields
 from ..spec.label import Label
 from ..spec.mechanism_file import MechanismFile
@@ -132,31 +124,16 @@ def with_features(fields: Fields, label: Label, features: FeatureFrame | None) -
     decided as for a job. Raises FieldError if a field is wrong.
     """
     check_center(fields)
-    if label.column.classes is not None and features is not None:
-        return class_features(fields, label, features.batch.schema, features.source)
     if features is None:
         if is_asked_for(fields):
             raise FieldError(
                 "{center} {kind} is made of features: give features=frame with the labels", kind=center_kind(fields)
             )
         return label
-    if fields.center is None and (fields.center_column is not None or label.mechanism.name != AUTO):
+    numbers = label.column.classes is None
+    if numbers and fields.center is None and (fields.center_column is not None or label.mechanism.name != AUTO):
         fields = dataclasses.replace(fields, center=center_kind(fields))
-    if not makes_center(fields, label.column, label.mechanism.name):
-        return label
-    name = new_center(fields)
-    chosen = choose_features(fields, label.column, features.batch.schema, features.source)
-    if chosen is None:
-        return label
-    if name in features.names:
-        raise FieldError(
-            "{source} has a column {name!r}: name the new column of centers with {center_column} and {center} {kind}, "
-            "or leave that column out",
-            source=features.source,
-            name=name,
-            kind=center_kind(fields),
-        )
-    return dataclasses.replace(label, column=dataclasses.replace(label.column, center=name), features=chosen)
+    return with_new_center(fields, label, FeatureTable(features.batch.schema, features.source))
 
 
 def read_records(
@@ -165,9 +142,9 @@ def read_records(
     """Reads the records; `linear` tells that their centers are made of the features, and added later."""
     classes = column.classes
     if classes is None:
-        read = read_numbers(given.labels, "labels", column.missing)
+        read = read_numbers(given.labels, "labels", column.meaning.missing)
     else:
-        read = read_classes(given.labels, classes, "labels", column.missing)
+        read = read_classes(given.labels, classes, "labels", column.meaning.missing)
     usable = np.isfinite(read.values)
     identities = _identities(request, column, given.ids, len(usable))
     if not linear and (given.center is None) != (column.center is None):

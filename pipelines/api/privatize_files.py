@@ -82,7 +82,7 @@ class PrivatizeFiles(beam.PTransform):
         try:
             self._fields = Fields.of_keywords({**named, **flags}, type(self).__name__)
         except FieldError as error:
-            raise ValueError(error.said(as_parameter)) from None
+            raise ValueError(error.text(as_parameter)) from None
 
     def default_label(self) -> str:
         """Names the step by its output: two of them in one pipeline need no labels of their own."""
@@ -105,7 +105,7 @@ class PrivatizeFiles(beam.PTransform):
             ledger = Ledger(release.ledger)
             check_caps(ledger, release.name, release.budget, release.caps, release.unit)
         except FieldError as error:
-            raise ValueError(error.said(as_parameter)) from None
+            raise ValueError(error.text(as_parameter)) from None
         except (UsageError, InputError) as error:
             raise ValueError(str(error)) from None
         cleanup = contextlib.ExitStack()

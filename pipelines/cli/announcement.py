@@ -18,7 +18,7 @@ from ...mechanisms.release.label_column import LabelColumn
 from ...transforms.io.input_format import ENOUGH_FILES, splits
 from ...transforms.progress_log import LOGGER
 from ..errors import one_line
-from ..job.job_graph import reads_parts
+from ..job.input_reads import reads_parts
 from ..publish.job_result import JobResult
 from ..publish.release_steps import ReleasedLabel
 from ..publish.request import Request

@@ -37,7 +37,7 @@ def run_command(
     try:
         work()
     except UsageError as error:
-        text = error.said(naming) if isinstance(error, FieldError) else error
+        text = error.text(naming) if isinstance(error, FieldError) else error
         return _fail(prog, f"error: {text}", BAD_USAGE)
     except KeyboardInterrupt:
         return _interrupted(prog, interrupted)

@@ -87,7 +87,7 @@ def field_flags(add: Add, *names: str, **changed: Any) -> None:
     for name in names:
         each, kinds = declared(Fields)[name], kinds_of(Fields)[name]
         settings = {
-            "help": FieldNames(each.metadata["help"]).said(as_flag),
+            "help": FieldNames(each.metadata["help"]).text(as_flag),
             "default": None if each.default is MISSING else each.default,
             "writes": each.metadata["writes"],
         }

@@ -180,7 +180,7 @@ def check_values(release: Release, options: PipelineOptions) -> None:
     LOGGER.info("checking the values of %s", one_line(", ".join(release.unsure)))
     read = ReadRecordBatches(
         input.source, input.format, release.unsure, input.where, labels[0],
-        other_labels=labels[1:], together=input.together,
+        other_labels=labels[1:], together=input.files_per_read,
     )  # fmt: skip
 
     def wire(pipeline: beam.Pipeline) -> None:

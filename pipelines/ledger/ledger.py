@@ -139,7 +139,7 @@ class Ledger:
         def check(rows: Sequence[tuple[str, str]]) -> None:
             exceeded = _exceeded(self._parsed(rows), caps, charged)
             if exceeded:
-                raise exceeded.followed(" (ledger {ledger_path}); nothing is released", ledger_path=self.path)
+                raise exceeded.extended(" (ledger {ledger_path}); nothing is released", ledger_path=self.path)
 
         self._store.append(run, check)
 

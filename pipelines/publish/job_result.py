@@ -9,6 +9,7 @@ from ...mechanisms.core.budget import BudgetSplit
 from ...mechanisms.core.label_classes import LabelClasses
 from ...mechanisms.core.label_grid import DeclaredGrid
 from ...mechanisms.release.bound_noise import NoiseBinding
+from ...mechanisms.release.label_column import LabelMeaning
 from ...mechanisms.release.unit_bound import UnitBound, UnitCounts
 from ...transforms.errors import OTHER_MECHANISM, InputError
 
@@ -39,7 +40,7 @@ class JobResult:
 
     def to_json(self) -> str:
         """Writes the result as one line of JSON."""
-        unit, counts = self.binding.unit, self.units
+        unit, counts, meaning = self.binding.unit, self.units, self.binding.meaning
         return json.dumps(
             {
                 "digest": f"{self.binding.digest:064x}",
@@ -52,10 +53,10 @@ class JobResult:
                 "center": self.binding.center,
                 "missing_centers": self.binding.missing_centers,
                 "unit": None if unit is None else unit.request,
-                "declared": None if self.binding.declared is None else astuple(self.binding.declared),
-                "classes": None if self.binding.classes is None else astuple(self.binding.classes),
-                "missing": self.binding.missing,
-                "reading": self.binding.reading,
+                "declared": None if meaning.declared is None else astuple(meaning.declared),
+                "classes": None if meaning.classes is None else astuple(meaning.classes),
+                "missing": meaning.missing,
+                "reading": meaning.reading,
                 "units": None if counts is None else [counts.units, counts.left_out, counts.without_unit],
                 "digest_applied": None if self.digest_applied is None else f"{self.digest_applied:064x}",
                 "shards": self.shards,
@@ -69,6 +70,12 @@ class JobResult:
         """Reads a result that `to_json` wrote."""
         result = json.loads(text)
         applied = result["digest_applied"]
+        meaning = LabelMeaning(
+            None if result["classes"] is None else LabelClasses(tuple(result["classes"][0]), result["classes"][1]),
+            None if result["declared"] is None else DeclaredGrid(*result["declared"]),
+            result["missing"],
+            tuple((name, value) for name, value in result["reading"]),
+        )
         binding = NoiseBinding(
             int(result["digest"], 16),
             result["column"],
@@ -80,10 +87,7 @@ class JobResult:
             result["center"],
             result["missing_centers"],
             None if result["unit"] is None else UnitBound(*result["unit"]),
-            None if result["declared"] is None else DeclaredGrid(*result["declared"]),
-            None if result["classes"] is None else LabelClasses(tuple(result["classes"][0]), result["classes"][1]),
-            result["missing"],
-            tuple((name, value) for name, value in result["reading"]),
+            meaning=meaning,
         )
         counts = None if result["units"] is None else UnitCounts(*result["units"])
         mechanisms = frozenset(result["mechanisms_applied"])

@@ -28,7 +28,7 @@ from ...mechanisms.noise.noisy_histogram import HISTOGRAM_SENSITIVITY
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import FileSystems, open_input, read_text
 from ...transforms.tfrecord.framing import read_records
-from ..spec.class_statement import ClassStatement
+from ..spec.center_statement import ClassStatement
 from ..spec.mechanism_file import MechanismFile
 from .job_result import JobResult
 from .locked_versions import bill_statement
@@ -103,7 +103,7 @@ def make_manifest(
         losses |= {"max_bias": certificate.max_bias} if binding.classes is None else {}
     return {
         "format": CENTER_FORMAT if randomizer is None else FORMAT,
-        "adjacency": adjacency(unit is not None, binding.missing is not None),
+        "adjacency": adjacency(unit is not None, binding.missing_label is not None),
         "epsilon": epsilon,
         **_unit(result, certified),
         **({"center_epsilon": mechanism.center_epsilon} if mechanism.center_epsilon else {}),

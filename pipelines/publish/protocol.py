@@ -81,7 +81,7 @@ class Charge:
                 output=self.output,
             )
         except CapError as error:
-            raise error.followed("; {again}" if again else "", again=again) from None
+            raise error.extended("; {again}" if again else "", again=again) from None
         if again:
             LOGGER.warning("%s", again)
 

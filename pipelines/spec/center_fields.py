@@ -1,4 +1,4 @@
-"""Center of a request for files: features of a linear one, found in the first records if not named.
+"""Center of a request for files: features of a new one, found in the first records if not named, or a fitted one.
 
 Functions raise FieldError if a field is wrong, and InputError, which names the file, if the first records cannot be
 read.
@@ -6,61 +6,54 @@ read.
 
 from __future__ import annotations
 
+import dataclasses
+
 import pyarrow as pa
 
-from ...mechanisms.release.feature_sample import CenterFeatures
-from ...mechanisms.release.label_column import LabelColumn
 from ...transforms.center.feature_columns import is_feature
 from ..errors import FieldError
-from .feature_choice import center_kind, check_center, choose_features, makes_center, new_center
+from .feature_choice import FeatureTable, makes_center, with_new_center
 from .fields import Fields
 from .input_spec import first_schema
+from .label import Label
 from .release import InputSpec
 
 
-def center_features(
-    fields: Fields, input: InputSpec, column: LabelColumn, mechanism: str, schema: pa.Schema | None = None
-) -> CenterFeatures | None:
-    """Decides whether the job makes a center of features (`makes_center`), and finds its features (`choose_features`).
+def with_center(fields: Fields, label: Label, input: InputSpec, schema: pa.Schema) -> Label:
+    """Adds a center of features to a label, if the job makes one; `schema` is that of the input, found without records.
 
-    Without a schema, the first records of the first input file are read for theirs. The new column must not be in the
-    input.
+    The first records of the first input file are read for their features, which a TFRecord file does not tell
+    otherwise; but not in a dry run, which reads no label. The new column must not be in the input.
     """
-    check_center(fields)
-    if not makes_center(fields, column, mechanism):
-        return None
-    found = first_schema(input, column) if schema is None else schema
+    if label.mechanism.fitted is not None or not makes_center(fields, label):
+        return label
+    found = schema if fields.dry_run else first_schema(input, label.column)
     where = None if input.where is None else input.where.column
-    features = choose_features(fields, column, found, input.paths[0], " in its first records", where)
-    name = new_center(fields)
-    if features is not None and name in found.names:
-        raise FieldError(
-            "{input} has a column {name!r}: name the new column of centers with {center} {kind} {center_column} NAME, "
-            "or use that column as the center with {center_column} {name}",
-            name=name,
-            kind=center_kind(fields),
-        )
-    return features
-
-
-def unused_columns(
-    fields: Fields, column: LabelColumn, features: CenterFeatures | None, schema: pa.Schema
-) -> dict[str, str]:
-    """Columns that the default features of a linear center leave out, with the reasons.
-
-    Columns that another flag names are not included; there are none where the features are named, or the job makes no
-    linear center.
-    """
-    if features is None or fields.center_features is not None:
-        return {}
-    return {
-        field.name: _unused(field.type)
-        for field in schema
-        if field.name not in (*features.names, *column.columns) and not is_feature(field.type)
+    table = FeatureTable(found, input.paths[0], "{input}", " in its first records", where)
+    label = with_new_center(fields, label, table)
+    if label.features is None or fields.center_features is not None:
+        return label
+    used = (*label.features.names, *label.column.columns)
+    unused = {
+        field.name: _reason(field.type) for field in schema if field.name not in used and not is_feature(field.type)
     }
+    return dataclasses.replace(label, unused=unused)
 
 
-def _unused(kind: pa.DataType) -> str:
+def _reason(kind: pa.DataType) -> str:
     if pa.types.is_null(kind):
         return "no value in the first records"
     return f"{kind}, neither numbers nor text"
+
+
+def check_fitted_center(label: Label) -> None:
+    """Checks that the center of the mechanism file of `apply`, if it has one, is no function of the label."""
+    fitted = label.mechanism.fitted
+    made = None if fitted is None else fitted.made_center
+    if made is not None and label.name in made.map.columns:
+        # It would be released without noise.
+        raise FieldError(
+            "{label} {name} is a feature of the center of {mechanism_file}, which is released as it is: name the label "
+            "that the file was fitted for",
+            name=label.name,
+        )

@@ -10,6 +10,8 @@ import numpy as np
 
 from ...mechanisms.center.cell_center import CellCenter
 from ...mechanisms.center.center_model import center_document, read_center
+from ...mechanisms.center.class_center import ClassCenter
+from ...mechanisms.center.class_document import class_document, read_class_center
 from ...mechanisms.center.linear_center import Explained, LinearCenter
 from ...mechanisms.center.residuals import ClippingError, ResidualDomain, clipping_error
 from ...mechanisms.core.budget import MIN_EPSILON
@@ -17,7 +19,15 @@ from ...mechanisms.core.prior import Prior
 from ...mechanisms.core.randomizer import Randomizer
 from ...mechanisms.release.prior_release import PriorRelease, restricted_prior
 
-_MOST_COUNT = 1 << 62
+MOST_COUNT = 1 << 62
+"""Noised counts and numbers of records are below it."""
+
+
+def read_counts(counts: Any, name: str) -> tuple[int, ...]:
+    """Reads noised counts. Raises ValueError, which names the member, if they are anything else."""
+    if not isinstance(counts, list) or not all(type(count) is int and abs(count) < MOST_COUNT for count in counts):
+        raise ValueError(f"its {name} is not an array of integers")
+    return tuple(counts)
 
 
 @dataclass(frozen=True)
@@ -59,14 +69,13 @@ class CenterStatement:
             raise ValueError("its center.column is not text")
         if not isinstance(domain, list) or not all(isinstance(label, float) for label in domain):
             raise ValueError("its center.domain is not an array of floats")
-        if not isinstance(counts, list) or not all(type(count) is int and abs(count) < _MOST_COUNT for count in counts):
-            raise ValueError("its center.counts is not an array of integers")
+        counts = read_counts(counts, "center.counts")
         if not prior_epsilon >= MIN_EPSILON:
             raise ValueError("its prior has no epsilon, but its center has noised counts")
         linear = read_center(document["linear"]) if "linear" in document else None
         if linear is not None and linear.labels != len(domain):
             raise ValueError("its center.linear is for another number of labels")
-        statement = cls(column, tuple(domain), tuple(counts), prior_epsilon, linear)
+        statement = cls(column, tuple(domain), counts, prior_epsilon, linear)
         if len(counts) != statement.residuals.cells:
             raise ValueError("its center.counts has not one count for each cell of residuals")
         return statement
@@ -133,3 +142,43 @@ class CenterStatement:
     def clipping(self, randomizer: Randomizer) -> ClippingError:
         """Error of clipping residuals to the range of a mechanism, under the noised histogram."""
         return clipping_error(self.prior, float(randomizer.labels[0]), float(randomizer.labels[-1]))
+
+
+@dataclass(frozen=True, eq=False)
+class ClassStatement:
+    """Member `class_center` of a mechanism file.
+
+    Attributes:
+      column: Column of the probabilities of each record.
+      center: The center, from which the classes were drawn.
+    """
+
+    column: str
+    center: ClassCenter
+
+    @property
+    def epsilon(self) -> float:
+        """Epsilon that the center has spent."""
+        return self.center.epsilon
+
+    @property
+    def prior(self) -> Prior:
+        """Shares of the classes, by the released counts."""
+        shares = self.center.shares
+        return Prior(np.arange(len(shares), dtype=np.float64), shares)
+
+    def to_document(self) -> dict[str, Any]:
+        """Writes the member, which center.json holds as well."""
+        return {"column": self.column, "center": class_document(self.center)}
+
+    @classmethod
+    def from_document(cls, document: Any, classes: int) -> ClassStatement:
+        """Reads the member, which is untrusted, of a file of so many classes. Raises ValueError if it is wrong."""
+        if not isinstance(document, dict) or set(document) != {"column", "center"}:
+            raise ValueError("its class_center must have a column and a center")
+        if not isinstance(document["column"], str) or not document["column"]:
+            raise ValueError("the column of its class_center is not a name")
+        center = read_class_center(document["center"])
+        if len(center.counts) != classes:
+            raise ValueError("its class_center is for another number of classes")
+        return cls(document["column"], center)

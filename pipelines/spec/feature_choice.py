@@ -6,19 +6,22 @@ Functions take the fields of a request and raise FieldError if one of them is wr
 from __future__ import annotations
 
 import dataclasses
+from typing import NamedTuple
 
 import pyarrow as pa
 
 from ...mechanisms.center.class_logit import MOST_CLASSES
 from ...mechanisms.center.class_partition import MOST_CLASS_SAMPLE
 from ...mechanisms.center.residuals import check_even
+from ...mechanisms.core.label_classes import LabelClasses
+from ...mechanisms.core.label_grid import is_even
 from ...mechanisms.registry import AUTO
 from ...mechanisms.release.feature_sample import CenterFeatures
 from ...mechanisms.release.label_column import LabelColumn
 from ...transforms.center.feature_columns import is_feature
 from ...transforms.io.input_format import listed
 from ...transforms.progress_log import LOGGER
-from ..errors import FieldError, did_you_mean
+from ..errors import FieldError, did_you_mean, field_errors
 from .fields import CELL_CENTER, LINEAR_CENTER, MODELS_OF_LOG, NO_CENTER, Fields, names_of
 from .label import Label
 
@@ -29,17 +32,30 @@ CLASS_CENTER_EPSILON, TWO_CLASSES_EPSILON = 2.0, 4.0
 _LEAST_LABELS = 5
 
 
+class FeatureTable(NamedTuple):
+    """Columns that features are chosen from.
+
+    Attributes:
+      schema: Their names and types.
+      source: File that they are of, or what stands for it in messages.
+      field: Field that names the source, in braces; None for an argument, which the source is.
+      seen: What of the source the schema is of, if that is not all.
+      where: Column of the filter.
+    """
+
+    schema: pa.Schema
+    source: str
+    field: str | None = None
+    seen: str = ""
+    where: str | None = None
+
+
 def check_center(fields: Fields) -> None:
     """Refuses a center that is there and is not."""
     if fields.center == NO_CENTER:
         given = [name for name in ("center_column", "center_features") if getattr(fields, name) is not None]
         if given:
             raise FieldError(f"{{center}} none has no {{{given[0]}}}: leave one of them out")
-
-
-def new_center(fields: Fields) -> str:
-    """Names the column of centers that the job adds."""
-    return fields.center_column or f"{fields.label}_center"
 
 
 def is_asked_for(fields: Fields) -> bool:
@@ -55,20 +71,20 @@ def center_kind(fields: Fields) -> str:
     return fields.center or (CELL_CENTER if fields.for_ == MODELS_OF_LOG else LINEAR_CENTER)
 
 
-def class_center_is_asked_for(fields: Fields) -> bool:
+def _class_center_is_asked_for(fields: Fields) -> bool:
     """Tells whether a center of classes is made whatever their histogram says."""
     return is_asked_for(fields) or fields.center_column is not None
 
 
-def makes_class_center(fields: Fields, column: LabelColumn) -> bool:
+def _makes_class_center(fields: Fields, classes: LabelClasses) -> bool:
     """Decides whether classes may be drawn from a center of features, if there are any: for models by default.
 
     Not where no center was asked for, or a mechanism; nor, by default, at an epsilon at which randomized response is
     better (docs/mechanisms/center.md), or for more classes than centers support. The released histogram decides
     whether one that was not asked for is made (`ClassSums`).
     """
-    classes, asked = column.classes, class_center_is_asked_for(fields)
-    if classes is None or fields.center == NO_CENTER:
+    asked = _class_center_is_asked_for(fields)
+    if fields.center == NO_CENTER:
         return False
     if fields.center == "linear":
         raise FieldError("{center} linear is for labels that are numbers; that of classes is {center} cells")
@@ -93,79 +109,70 @@ def makes_class_center(fields: Fields, column: LabelColumn) -> bool:
     )
 
 
-def class_features(
-    fields: Fields, label: Label, schema: pa.Schema, source: str, seen: str = "", where: str | None = None
-) -> Label:
-    """Adds the features of a center of classes to a label whose classes have one, and the name of its new column."""
-    if not makes_class_center(fields, label.column):
-        return label
-    features = choose_features(fields, label.column, schema, source, seen, where)
+def with_new_center(fields: Fields, label: Label, table: FeatureTable) -> Label:
+    """Adds a center of features to a label, if one is made: its features, and the name of the new column."""
+    column, classes = label.column, label.column.classes is not None
+    features = _choose_features(fields, column, table) if makes_center(fields, label) else None
     if features is None:
         return label
-    name = fields.center_column or f"{label.name}_probabilities"
-    if name in (*schema.names, label.name):
+    what = "probabilities" if classes else "centers"
+    name = fields.center_column or f"{label.name}_{'probabilities' if classes else 'center'}"
+    if name in (*table.schema.names, label.name):
+        kind = "" if classes else " and {center} {kind}"
         raise FieldError(
-            "{source} has a column {name!r}: name the new column of probabilities with {center_column}",
-            source=source,
+            f"{table.field or '{source}'} has a column {{name!r}}: name the new column of {what} with "
+            f"{{center_column}}{kind}, or leave that column out",
+            source=table.source,
             name=name,
+            kind=center_kind(fields),
         )
-    column = dataclasses.replace(label.column, center=name)
-    return dataclasses.replace(label, column=column, features=features)
+    return dataclasses.replace(label, column=dataclasses.replace(column, center=name), features=features)
 
 
-def makes_center(fields: Fields, column: LabelColumn, mechanism: str) -> bool:
-    """Decides whether a center is made of features, if there are any: for the mechanism auto by default.
+def makes_center(fields: Fields, label: Label) -> bool:
+    """Decides whether a center is made of features, if there are any: for numbers with the mechanism auto by default.
 
     It is not where no center was asked for, or it is a column of the input; nor, by default, where the label domain is
     not an even grid of at least five labels.
     """
+    column, mechanism = label.column, label.mechanism.name
+    if column.classes is not None:
+        return _makes_class_center(fields, column.classes)
     asked = is_asked_for(fields)
     if fields.center == NO_CENTER or (not asked and (fields.center_column is not None or mechanism != AUTO)):
         return False
-    try:
-        check_even(column.labels)
-    except ValueError as error:
-        if asked:
-            raise FieldError.at("center", error) from None
-        return False
-    return asked or len(column.domain) >= _LEAST_LABELS
+    if asked:
+        with field_errors("{center}: {problem}"):
+            check_even(column.labels)
+        return True
+    return len(column.domain) >= _LEAST_LABELS and is_even(column.labels)
 
 
-def choose_features(
-    fields: Fields,
-    column: LabelColumn,
-    schema: pa.Schema,
-    source: str,
-    seen: str = "",
-    where: str | None = None,
-) -> CenterFeatures | None:
-    """Chooses the features of a center among the columns of a schema.
+def _choose_features(fields: Fields, column: LabelColumn, table: FeatureTable) -> CenterFeatures | None:
+    """Chooses the features of a center.
 
-    Features are those that are named, or all columns of numbers and texts but label, id, unit and `where`, the column
-    of the filter; None if there are none by default. `source` is a file, or what stands for it in messages, and `seen`
-    says what of it the schema is of, if that is not all.
+    They are those that are named, or all columns of numbers and texts but label, id, unit and that of the filter; None
+    if there are none by default.
     """
-    chosen = _chosen(fields, column, schema, source, seen, where)
-    if chosen:
+    names = _feature_names(fields, column, table)
+    if names:
         if column.classes is not None:
-            return CenterFeatures(chosen, column.id_column, class_center_is_asked_for(fields), MOST_CLASS_SAMPLE)
-        return CenterFeatures(chosen, column.id_column, center_kind(fields) == CELL_CENTER)
+            return CenterFeatures(names, column.id_column, _class_center_is_asked_for(fields), MOST_CLASS_SAMPLE)
+        return CenterFeatures(names, column.id_column, center_kind(fields) == CELL_CENTER)
     if is_asked_for(fields):
         raise FieldError(
             "{center} {kind}: {file} has no column of numbers or texts besides the label",
             kind=center_kind(fields),
-            file=source,
+            file=table.source,
         )
-    LOGGER.info("no center: %s has no column of numbers or text besides the label", source)
+    LOGGER.info("no center: %s has no column of numbers or text besides the label", table.source)
     return None
 
 
-def _chosen(
-    fields: Fields, column: LabelColumn, schema: pa.Schema, source: str, seen: str, where: str | None
-) -> tuple[str, ...]:
-    """Names of the features."""
+def _feature_names(fields: Fields, column: LabelColumn, table: FeatureTable) -> tuple[str, ...]:
+    schema = table.schema
     if fields.center_features is None:
-        left_out = {*column.private, column.id_column, column.unit and column.unit.column, where}
+        left_out = {*column.private, column.id_column, column.unit and column.unit.column, table.where}
         return tuple(field.name for field in schema if is_feature(field.type) and field.name not in left_out)
     named = names_of(fields.center_features)
     for name in named:
@@ -174,8 +181,8 @@ def _chosen(
         if name not in schema.names:
             raise FieldError(
                 "{center_features}: {file} has no column {name!r}{seen}; it has: {names}{meant}",
-                file=source,
-                seen=seen,
+                file=table.source,
+                seen=table.seen,
                 name=name,
                 names=listed(schema.names),
                 meant=did_you_mean(name, schema.names),

@@ -134,8 +134,8 @@ def arguments_text(cls: Any, names: Iterable[str], first: str, text: str = "help
     """Docstring of a function that takes fields of a class as keywords; `text` is `help`, or `memory`."""
     lines = []
     for name in names:
-        said = FieldNames(declared(cls)[name].metadata[text]).said(as_parameter)
-        lines.append(f"  {name}: {said[0].upper()}{said[1:]}.")
+        described = FieldNames(declared(cls)[name].metadata[text]).text(as_parameter)
+        lines.append(f"  {name}: {described[0].upper()}{described[1:]}.")
     return "\n".join([first, "", "Args:", *lines])
 
 

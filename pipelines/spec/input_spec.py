@@ -26,8 +26,9 @@ from ...transforms.readers.file_reader import FileReader
 from ...transforms.readers.orc_reader import orc_schema
 from ...transforms.readers.parquet_reader import int96_columns, parquet_index_levels
 from ...transforms.readers.table_snapshot import is_table
-from ..errors import FieldError, as_flag, did_you_mean, one_line
+from ..errors import FieldError, as_flag, did_you_mean, field_errors, one_line
 from .fields import DIALECT, NULL_COLUMNS, PARTITIONS, Fields, names_of, pairs_of
+from .machine import check_tfrecord
 from .release import InputSpec
 from .table_input import check_no_table, check_not_ordered, table_spec, union_columns
 
@@ -41,27 +42,25 @@ def input_spec(fields: Fields) -> InputSpec:
     """Finds the input files; at least one must match, and none of their folders may name the label or the id."""
     format, where = input_format(fields), where_filter(fields.where, fields.label)
     if is_table(fields.input or ""):
-        found = _without_index(fields, table_spec(fields, format, where))
-        check_no_folder(found, "label", str(fields.label))
-        return found
-    try:
+        input = _without_index(fields, table_spec(fields, format, where))
+        check_no_folder(input, "label", str(fields.label))
+        return input
+    with field_errors("{problem}", InputError):
         pattern = absolute(fields.input or "")
         sizes = match(pattern)
         check_no_table(pattern, list(sizes))
         if fields.missing_columns == NULL_COLUMNS:
             format = dataclasses.replace(format, table=union_columns(list(sizes)))
         parts = tuple(file_parts(list(sizes), format))
-    except InputError as error:
-        raise FieldError("{problem}", problem=error) from None
     for path in sizes:
         try:
             path.encode()
         except UnicodeEncodeError:
             raise FieldError("{input} {path!a}: the file name is not UTF-8; rename the file", path=path) from None
-    found = _without_index(fields, InputSpec(pattern, parts, sum(sizes.values()) / len(sizes), format, where))
-    check_no_folder(found, "label", str(fields.label))
-    check_no_folder(found, "id_column", fields.id_column)
-    return found
+    input = _without_index(fields, InputSpec(pattern, parts, sum(sizes.values()) / len(sizes), format, where))
+    check_no_folder(input, "label", str(fields.label))
+    check_no_folder(input, "id_column", fields.id_column)
+    return input
 
 
 def _without_index(fields: Fields, input: InputSpec) -> InputSpec:
@@ -119,12 +118,12 @@ def input_format(fields: Fields) -> Format:
     """Reads format and dialect of the files, types of CSV columns, and what folders named KEY=VALUE are."""
     if fields.missing_columns == NULL_COLUMNS and fields.input_format != "parquet":
         raise FieldError("{missing_columns} null takes {input_format} parquet")
+    if fields.input_format == "tfrecord":
+        check_tfrecord("--input_format tfrecord")
     types = pairs_of(fields.csv_types, "NAME=TYPE", "{csv_types}")
     partitions = fields.partitions == PARTITIONS[0]
-    try:
+    with field_errors():
         return Format(str(fields.input_format), types or None, partitions=partitions, dialect=csv_dialect(fields))
-    except ValueError as error:
-        raise FieldError.of(error) from None
 
 
 def read_as(column: LabelColumn, format: Format) -> LabelColumn:
@@ -136,7 +135,7 @@ def read_as(column: LabelColumn, format: Format) -> LabelColumn:
     if column.name in types:
         given["type"] = types[column.name]
     reading = tuple((name, value if isinstance(value, str) else json.dumps(value)) for name, value in given.items())
-    return dataclasses.replace(column, reading=reading)
+    return dataclasses.replace(column, meaning=dataclasses.replace(column.meaning, reading=reading))
 
 
 _WANTED = {"newlines": "must be true or false", "columns": "must be names"}
@@ -148,7 +147,7 @@ def csv_dialect(fields: Fields) -> Dialect:
     if not isinstance(given, Mapping):
         texts = [given] if isinstance(given, str) else given or ()
         given = {name: value for name, _, value in (text.partition("=") for text in texts)}
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for name, value in given.items():
         if name not in DIALECT:
             raise FieldError(
@@ -157,13 +156,11 @@ def csv_dialect(fields: Fields) -> Dialect:
                 known=", ".join(DIALECT),
                 meant=did_you_mean(str(name), DIALECT),
             )
-        found[name] = _setting(name, value)
-        if found[name] is None:
+        settings[name] = _setting(name, value)
+        if settings[name] is None:
             raise FieldError("{csv_dialect} {name} {wanted}", name=name, wanted=_WANTED.get(name, "must be text"))
-    try:
-        return Dialect(**found)
-    except ValueError as error:
-        raise FieldError.of(error) from None
+    with field_errors():
+        return Dialect(**settings)
 
 
 def _setting(name: str, value: Any) -> Any:
@@ -227,7 +224,7 @@ def check_columns(named: Mapping[str, str | None], input: InputSpec, schema: pa.
             problem = FieldError.at(field, _missing(name, input, schema.names))
             if input.format.name != "tfrecord":
                 raise problem
-            LOGGER.warning("warning: %s", problem.said(as_flag))
+            LOGGER.warning("warning: %s", problem.text(as_flag))
 
 
 def check_twins(label: str, input: InputSpec, schema: pa.Schema) -> None:

@@ -27,8 +27,7 @@ from ...mechanisms.release.prior_release import PriorRelease
 from ...mechanisms.release.unit_bound import UnitBound, spent
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import read_text
-from .center_statement import CenterStatement
-from .class_statement import ClassStatement
+from .center_statement import CenterStatement, ClassStatement
 from .prior_file import NoisedCounts, parse_missing_label, parse_prior_release
 
 MECHANISM_NAME = "mechanism.json"
@@ -84,15 +83,12 @@ class MechanismFile:
                 None, statement.prior, 0.0, label=release.column, unit=release.unit,
                 classes=release.classes, class_center=statement, missing_label=release.missing_label,
             )  # fmt: skip
-        randomizer = mechanism
         center = CenterStatement.of_release(release)
-        prior = release.prior if center is None else center.mechanism_prior(randomizer)
-        name = prior_release_name(release)
+        prior = release.prior if center is None else center.mechanism_prior(mechanism)
         noised = NoisedCounts(release.counts, release.records) if center is None else None
-        rest = (release.column, release.unit, release.declared, release.classes)
         return cls(
-            randomizer, prior, release.budget.prior, release.rounding, name, center, noised, *rest,
-            missing_label=release.missing_label,
+            mechanism, prior, release.budget.prior, release.rounding, prior_release_name(release), center, noised,
+            release.column, release.unit, release.declared, release.classes, missing_label=release.missing_label,
         )  # fmt: skip
 
     @property
@@ -207,42 +203,26 @@ class MechanismFile:
 
     def to_text(self) -> str:
         """Text of the file: JSON, with a newline at its end."""
+        classes, unit, grid = (each and asdict(each) for each in (self.classes, self.unit, self.declared))
+        named = _given(label=self.label, missing_label=self.missing_label)
         if self.class_center is not None:
-            return self._center_text(self.class_center)
-        released: dict[str, Any] = {"weights": self.prior.weights.tolist(), "epsilon": self.prior_epsilon}
-        if self.prior_release is not None:
-            released["release"] = self.prior_release
-        if self.label is not None:
-            released["label"] = self.label
-        if self.missing_label is not None:
-            released["missing_label"] = self.missing_label
-        if self.noised is not None:
-            released |= self.noised.to_document()
-        center = {} if self.center is None else {"center": self.center.to_document()}
-        unit = {} if self.unit is None else {"unit": asdict(self.unit)}
-        declared = {} if self.declared is None else {"declared_grid": asdict(self.declared)}
-        classes: dict[str, Any] = {} if self.classes is None else {"classes": asdict(self.classes)}
-        extra = {**declared, **classes, **center, **unit}
-        return self.randomizer.to_json(prior=released, rounding=self.rounding, **extra) + "\n"
-
-    def _center_text(self, statement: ClassStatement) -> str:
-        assert self.classes is not None
-        missing = {} if self.missing_label is None else {"missing_label": self.missing_label}
-        unit = {} if self.unit is None else {"column": self.unit.column, "max_records": self.unit.max_records}
-        document = {
-            "format": CENTER_FORMAT,
-            "label": self.label,
-            **missing,
-            "classes": asdict(self.classes),
-            "class_center": statement.to_document(),
-            **({"unit": unit} if unit else {}),
-        }
-        return json.dumps(document, allow_nan=False) + "\n"
+            members = {**named, "classes": classes, "class_center": self.class_center.to_document()}
+            return json.dumps({"format": CENTER_FORMAT, **members, **_given(unit=unit)}, allow_nan=False) + "\n"
+        released = {"weights": self.prior.weights.tolist(), "epsilon": self.prior_epsilon}
+        released |= {**_given(release=self.prior_release), **named}
+        released |= {} if self.noised is None else self.noised.to_document()
+        center = None if self.center is None else self.center.to_document()
+        members = _given(declared_grid=grid, classes=classes, center=center, unit=unit)
+        return self.randomizer.to_json(prior=released, rounding=self.rounding, **members) + "\n"
 
     @property
     def domain(self) -> tuple[float, ...]:
         """The k labels of the public domain, ascending: with a center not those of the randomizer, its residuals."""
         return tuple(self.prior.labels.tolist()) if self.center is None else self.center.domain
+
+
+def _given(**members: Any) -> dict[str, Any]:
+    return {name: value for name, value in members.items() if value is not None}
 
 
 def read_mechanism_file(path: str) -> MechanismFile:
@@ -255,41 +235,47 @@ def read_mechanism_file(path: str) -> MechanismFile:
         document = json.loads(text)
         if isinstance(document, dict) and document.get("format") == CENTER_FORMAT:
             return _class_center_file(document)
-        randomizer = Randomizer.from_json(text)
-        prior = document["prior"]
-        if "rounding" not in document:
-            raise InputError(f"{path} cannot be used: its rounding is missing")
-        rounding = document["rounding"]
-        if rounding not in ROUNDINGS:
-            raise InputError(f"{path} cannot be used: its rounding is not {' or '.join(ROUNDINGS)}")
-        weights, (epsilon, name, label) = np.array(prior["weights"], np.float64), parse_prior_release(prior)
-        stated = document.get("center")
-        _check_stated(randomizer)
-        center = None if stated is None else CenterStatement.from_document(stated, epsilon)
-        found = Prior(randomizer.labels, weights)
-        noised = NoisedCounts.from_document(prior, epsilon > 0 and center is None)
-        if center is not None:
-            center.check(randomizer, found)
-        if noised is not None:
-            noised.check(found, epsilon)
-        classes = _stated_classes(document.get("classes"))
-        if classes is not None:
-            places = {*randomizer.outputs.tolist()} <= {*classes.domain}
-            if classes.domain != tuple(randomizer.labels.tolist()) or not places or center is not None:
-                raise InputError(f"{path} cannot be used: its labels and outputs are not the places of its classes")
-        if "class_center" in document:
-            raise InputError(f"{path} cannot be used: it has a class_center beside a randomizer")
-        unit, grid = _stated_unit(document.get("unit")), _stated_grid(document.get("declared_grid"))
-        rest = (label, unit, grid, classes)
-        file = MechanismFile(randomizer, found, epsilon, rounding, name, center, noised, *rest)
-        missing = parse_missing_label(prior, file.domain, None if classes is None else classes.values)
-        if missing is not None and not file.counted_labels:
-            raise InputError(f"{path} cannot be used: its prior has a missing_label, but no labels were counted")
-        return replace(file, missing_label=missing)
+        return _randomizer_file(text, document)
     except (KeyError, TypeError):
         raise InputError(f"{path} has no prior: it was not written by fit, solve or privatize") from None
     except (ValueError, OverflowError, RecursionError) as error:
         raise InputError(f"{path} cannot be used: {error}") from None
+
+
+def _randomizer_file(text: str, document: dict[str, Any]) -> MechanismFile:
+    """Reads a file with a randomizer. Raises ValueError, KeyError or TypeError if it is anything else."""
+    randomizer = Randomizer.from_json(text)
+    stated = document["prior"]
+    if "rounding" not in document:
+        raise ValueError("its rounding is missing")
+    if document["rounding"] not in ROUNDINGS:
+        raise ValueError(f"its rounding is not {' or '.join(ROUNDINGS)}")
+    prior = Prior(randomizer.labels, np.array(stated["weights"], np.float64))
+    epsilon, name, label = parse_prior_release(stated)
+    _check_stated(randomizer)
+    center = None if document.get("center") is None else CenterStatement.from_document(document["center"], epsilon)
+    noised = NoisedCounts.from_document(stated, epsilon > 0 and center is None)
+    if center is not None:
+        center.check(randomizer, prior)
+    if noised is not None:
+        noised.check(prior, epsilon)
+    classes = _stated_classes(document.get("classes"))
+    if classes is not None and not (
+        center is None
+        and classes.domain == tuple(randomizer.labels.tolist())
+        and {*randomizer.outputs.tolist()} <= {*classes.domain}
+    ):
+        raise ValueError("its labels and outputs are not the places of its classes")
+    if "class_center" in document:
+        raise ValueError("it has a class_center beside a randomizer")
+    file = MechanismFile(
+        randomizer, prior, epsilon, document["rounding"], name, center, noised, label,
+        _stated_unit(document.get("unit")), _stated_grid(document.get("declared_grid")), classes,
+    )  # fmt: skip
+    missing = parse_missing_label(stated, file.domain, None if classes is None else classes.values)
+    if missing is not None and not file.counted_labels:
+        raise ValueError("its prior has a missing_label, but no labels were counted")
+    return replace(file, missing_label=missing)
 
 
 def _class_center_file(document: dict[str, Any]) -> MechanismFile:
@@ -309,12 +295,16 @@ def _class_center_file(document: dict[str, Any]) -> MechanismFile:
     )  # fmt: skip
 
 
+def _members(stated: Any, name: str, first: str, second: str) -> tuple[Any, Any]:
+    if not isinstance(stated, dict) or set(stated) != {first, second}:
+        raise ValueError(f"its {name} must have {first} and {second}, and nothing else")
+    return stated[first], stated[second]
+
+
 def _stated_unit(stated: Any) -> UnitBound | None:
     if stated is None:
         return None
-    if not isinstance(stated, dict) or set(stated) != {"column", "max_records"}:
-        raise ValueError("its unit must have a column and max_records")
-    column, most = stated["column"], stated["max_records"]
+    column, most = _members(stated, "unit", "column", "max_records")
     if not isinstance(column, str) or type(most) is not int:
         raise ValueError("its unit must be the name of a column with a whole number of records")
     return UnitBound(column, most)
@@ -324,9 +314,7 @@ def _stated_grid(stated: Any) -> DeclaredGrid | None:
     """The declared label grid. The audit checks that the label domain follows from it."""
     if stated is None:
         return None
-    if not isinstance(stated, dict) or set(stated) != {"labels", "epsilon"}:
-        raise ValueError("its declared_grid must have labels and epsilon")
-    labels, epsilon = stated["labels"], stated["epsilon"]
+    labels, epsilon = _members(stated, "declared_grid", "labels", "epsilon")
     if type(labels) is not int or not 2 <= labels <= MOST_LABELS:
         raise ValueError("the labels of its declared_grid are not a whole number of labels")
     if type(epsilon) not in (int, float):
@@ -338,9 +326,7 @@ def _stated_grid(stated: Any) -> DeclaredGrid | None:
 def _stated_classes(stated: Any) -> LabelClasses | None:
     if stated is None:
         return None
-    if not isinstance(stated, dict) or set(stated) != {"values", "other"}:
-        raise ValueError("its classes must have values and other")
-    values, other = stated["values"], stated["other"]
+    values, other = _members(stated, "classes", "values", "other")
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values) or type(other) is not int:
         raise ValueError("its classes are not texts, with the place of the other class")
     return LabelClasses(tuple(values), other)
@@ -388,10 +374,7 @@ def prior_release_name(binding: NoiseBinding) -> str:
     """
     spent = [binding.budget.prior, binding.budget.labels]
     noise: list[Any] = [f"{binding.digest:064x}", binding.column, list(binding.domain), spent, binding.rounding]
-    if binding.center is not None:
-        noise.append(binding.center)
-    if binding.unit is not None:
-        noise.append({"unit": binding.unit.request})
-    if binding.classes is not None:
-        noise.append({"classes": binding.classes.request})
+    noise += [] if binding.center is None else [binding.center]
+    noise += [] if binding.unit is None else [{"unit": binding.unit.request}]
+    noise += [] if binding.classes is None else [{"classes": binding.classes.request}]
     return hashlib.blake2b(json.dumps(noise).encode(), digest_size=16, person=b"labeldp ledger").hexdigest()

@@ -17,10 +17,9 @@ from ...mechanisms.core.prior import Prior
 from ...mechanisms.noise.noisy_histogram import estimated_prior
 from ...transforms.errors import InputError
 from ..errors import UsageError
-from .center_statement import CenterStatement
+from .center_statement import MOST_COUNT, CenterStatement, read_counts
 from .release_files import released_file
 
-_MOST_COUNT = 1 << 62
 # Relative to the largest weight. Weights have the same bits on every CPU; another numpy may add in another order.
 _TOLERANCE = 1e-6
 
@@ -48,12 +47,10 @@ class NoisedCounts:
             raise ValueError("its prior has noised counts, but no epsilon, or a center with counts of its own")
         if not counted:
             return None
-        counts, records = noised.get("counts"), noised.get("records")
-        if not isinstance(counts, list) or not all(type(count) is int and abs(count) < _MOST_COUNT for count in counts):
-            raise ValueError("its prior.counts is not an array of integers")
-        if type(records) is not int or not 1 <= records < _MOST_COUNT:
+        counts, records = read_counts(noised.get("counts"), "prior.counts"), noised.get("records")
+        if type(records) is not int or not 1 <= records < MOST_COUNT:
             raise ValueError("its prior.records is not a positive integer")
-        return cls(tuple(counts), records)
+        return cls(counts, records)
 
     def to_document(self) -> dict[str, Any]:
         """Entries of the member `prior` of a mechanism file."""

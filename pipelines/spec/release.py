@@ -67,7 +67,7 @@ class InputSpec:
         return self.file_size * len(self.parts)
 
     @property
-    def together(self) -> int:
+    def files_per_read(self) -> int:
         """Number of neighboring files that one worker reads one after the other: several if files are small."""
         return 1 if self.file_size >= SMALL_FILE_SIZE else max(len(self.parts) // _RUNS, 1)
 
@@ -178,8 +178,8 @@ class Release:
 
         Names are equal for requests that give the same release over unchanged input.
         """
-        own = [_label_request(self, label) for label in self.labels]
-        return own[0] if len(own) == 1 else request_hash(own)
+        names = [_label_request(self, label) for label in self.labels]
+        return names[0] if len(names) == 1 else request_hash(names)
 
 
 def whole_budget(budgets: Sequence[Budget]) -> Budget:

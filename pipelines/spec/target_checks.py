@@ -11,7 +11,7 @@ from ...transforms.noise_key_file import NoiseKeyFile, default_key_path
 from ...transforms.progress_log import LOGGER
 from ...transforms.stores.lease import lease_path
 from ...transforms.stores.object_store import is_store
-from ..errors import FieldError, as_flag
+from ..errors import FieldError, as_flag, field_errors
 from ..ledger.ledger import default_ledger_path, is_database
 from .label_folders import MANIFEST_NAME
 from .machine import check_can_create, check_extra
@@ -33,13 +33,14 @@ def check_target(field: str, target: str, may_exist: bool = False) -> None:
     if set(target) & set("*?[]"):
         refuse(": Beam reads *, ?, [ and ] as a glob; name a path without them")
     folder = field == "output"
-    place = f"{target.rstrip('/')}/{MANIFEST_NAME}" if folder else target
-    if may_exist and (FileSystems.exists(place) if is_remote(target) and not is_store(target) else exists(place)):
+    released_file = f"{target.rstrip('/')}/{MANIFEST_NAME}" if folder else target
+    other_store = is_remote(target) and not is_store(target)
+    if may_exist and (FileSystems.exists if other_store else exists)(released_file):
         return
     if is_store(target):
         try:
             # Leftovers of a killed run are removed when the next one begins, unless they are a release.
-            released = exists(place)
+            released = exists(released_file)
             if released or (folder and not is_empty_folder(target) and not leftovers_exist(target)):
                 refuse(f" {'exists and is not empty' if folder else 'exists'}: name another, or delete it")
         except StoreError as error:
@@ -64,31 +65,29 @@ def resolve_ledger(path: str | None, target: str) -> str:
         return _resolve_database(path, target)
     if path and is_remote(path):
         check_scheme(path)
-    found = path_of("ledger", path) if path else default_ledger_path(absolute(target))
-    if is_store(found):
-        if _inside(found, target):
+    ledger = path_of("ledger", path) if path else default_ledger_path(absolute(target))
+    if is_store(ledger):
+        if _inside(ledger, target):
             raise FieldError(
-                "{ledger} {path} lies inside {output}, which is released: name an object outside it", path=found
+                "{ledger} {path} lies inside {output}, which is released: name an object outside it", path=ledger
             )
-    elif is_remote(found):
+    elif is_remote(ledger):
         raise FieldError(
             "{ledger} {path}: this filesystem has no conditional writes, so two runs could exceed a cap; name a local "
             "file, an object on s3:// or gs://, sqlite:///FILE or postgresql://USER@HOST/DATABASE",
-            path=found,
+            path=ledger,
         )
     else:
-        _check_ledger_file(found, target)
-    return found
+        _check_ledger_file(ledger, target)
+    return ledger
 
 
 def _resolve_database(text: str, target: str) -> str:
     check_extra("--ledger with the URL of a database", "ledger", "sqlalchemy")
     from ..ledger.ledger_database import parse_database_url
 
-    try:
+    with field_errors("{ledger}: {problem}"):
         url = parse_database_url(text)
-    except ValueError as error:
-        raise FieldError.at("ledger", error) from None
     if url.drivername == "sqlite":
         _check_ledger_file(url.database or "", target)
     else:
@@ -111,15 +110,15 @@ def check_scheme(path: str) -> None:
         ) from None
 
 
-def _check_ledger_file(found: str, target: str) -> None:
-    if os.path.isdir(found):
-        raise FieldError("{ledger} {path} is a folder: name a file", path=found)
-    if _inside(found, target):
-        raise FieldError("{ledger} {path} lies inside {output}, which is released: name a path outside it", path=found)
-    if not os.path.lexists(found):
-        check_can_create("ledger", found)
-    elif not os.access(found, os.R_OK | os.W_OK):
-        raise FieldError("{ledger} {path} cannot be read and written; every release is charged there", path=found)
+def _check_ledger_file(path: str, target: str) -> None:
+    if os.path.isdir(path):
+        raise FieldError("{ledger} {path} is a folder: name a file", path=path)
+    if _inside(path, target):
+        raise FieldError("{ledger} {path} lies inside {output}, which is released: name a path outside it", path=path)
+    if not os.path.lexists(path):
+        check_can_create("ledger", path)
+    elif not os.access(path, os.R_OK | os.W_OK):
+        raise FieldError("{ledger} {path} cannot be read and written; every release is charged there", path=path)
 
 
 def resolve_noise_key(
@@ -141,10 +140,8 @@ def resolve_noise_key(
         create_key(key)
     elif create_named and not is_remote(key.path):
         create_key(key)
-    try:
+    with field_errors("{noise_key_file}: {problem}", InputError):
         key.load()
-    except InputError as error:
-        raise FieldError.at("noise_key_file", error) from None
     return key
 
 
@@ -154,10 +151,8 @@ def noise_key_file(path: str | None, mode: str | None = None) -> NoiseKeyFile:
         return NoiseKeyFile(path_of("noise_key_file", path), mode == "group")
     if mode == "group":
         raise FieldError("{noise_key_mode} group needs {noise_key_file}: the default file is its owner's")
-    try:
+    with field_errors("{problem}: name the file of the secret key with {noise_key_file}", InputError):
         return NoiseKeyFile(default_key_path())
-    except InputError as error:
-        raise FieldError("{problem}: name the file of the secret key with {noise_key_file}", problem=error) from None
 
 
 def resolve_signing_key(path: str | None, target: str, mode: str | None = None) -> SigningKeyFile | None:
@@ -169,16 +164,14 @@ def resolve_signing_key(path: str | None, target: str, mode: str | None = None) 
         return None
     if not path.strip():
         raise FieldError("{sign} is empty: name the file of an Ed25519 private key")
-    found = SigningKeyFile(path_of("sign", path), mode == "group")
-    if is_remote(found.path):
-        raise FieldError("{sign} {path}: the key is read by this command alone; name a local file", path=found.path)
-    if not is_remote(target) and _inside(found.path, target):
-        raise FieldError("{sign} {path} lies inside {output}, which is released: move it elsewhere", path=found.path)
-    try:
-        found.load()
-    except InputError as error:
-        raise FieldError.at("sign", error) from None
-    return found
+    key = SigningKeyFile(path_of("sign", path), mode == "group")
+    if is_remote(key.path):
+        raise FieldError("{sign} {path}: the key is read by this command alone; name a local file", path=key.path)
+    if not is_remote(target) and _inside(key.path, target):
+        raise FieldError("{sign} {path} lies inside {output}, which is released: move it elsewhere", path=key.path)
+    with field_errors("{sign}: {problem}", InputError):
+        key.load()
+    return key
 
 
 def create_key(key: NoiseKeyFile) -> None:
@@ -198,10 +191,8 @@ def create_key(key: NoiseKeyFile) -> None:
 
 def path_of(field: str, path: str) -> str:
     """The absolute path of a local file or folder, or the URL."""
-    try:
+    with field_errors(f"{{{field}}} {{problem}}", InputError):
         return absolute(path)
-    except InputError as error:
-        raise FieldError(f"{{{field}}} {{problem}}", problem=error) from None
 
 
 def _inside(path: str, folder: str) -> bool:

@@ -25,7 +25,7 @@ from labeldp.pipelines.cli.announcement import announce
 from labeldp.pipelines.publish.job_result import JobResult
 from labeldp.pipelines.publish.manifest import released_facts
 from labeldp.pipelines.publish.release_steps import ReleasedLabel
-from labeldp.pipelines.spec.class_statement import ClassStatement
+from labeldp.pipelines.spec.center_statement import ClassStatement
 from labeldp.pipelines.spec.mechanism_file import MechanismFile
 from labeldp.report.report_input import ReportInput
 from labeldp.report.report_page import report_page

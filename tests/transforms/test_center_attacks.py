@@ -32,7 +32,7 @@ from labeldp.mechanisms.release.center_passes import Pass, PassSums
 from labeldp.mechanisms.release.feature_sample import CenterFeatures
 from labeldp.mechanisms.release.prior_release import PriorRelease
 from labeldp.mechanisms.release.unit_bound import UnitBound
-from labeldp.transforms import InputError, LabelColumn, NoiseKeyFile, NoisyPrior, PrivatizeLabels
+from labeldp.transforms import InputError, LabelColumn, LabelMeaning, NoiseKeyFile, NoisyPrior, PrivatizeLabels
 from labeldp.transforms.batches import Carried
 from labeldp.transforms.center import fit_center
 from labeldp.transforms.center.feature_sample import SampleFeatures
@@ -83,7 +83,7 @@ class Kind:
 
 
 NUMBERS = LabelColumn("y", tuple(float(label) for label in range(21)), center="y_center")
-CLASS = LabelColumn("y", CLASSES.domain, center="y_probabilities", classes=CLASSES)
+CLASS = LabelColumn("y", CLASSES.domain, center="y_probabilities", meaning=LabelMeaning(CLASSES))
 ENDS = (0.0, 10.0, 20.0)
 KINDS = {
     "linear": Kind(NUMBERS, CenterFeatures(FEATURES, most=SAMPLED), 2.0, ENDS, LinearCenter),
@@ -257,12 +257,13 @@ def test_everything_else_that_a_release_depends_on_gives_fresh_noise(
     first = step.key(step.sums(batch))
     sums = step.sums(batch)
     assert step.key(sums) == first, "the same input has the same noise"
-    others: list[dict[str, Any]] = [{"name": "z"}, {"unit": UnitBound("word", 5000)}, {"missing": 1.0}]
-    others.append({"reading": (("decimal_point", ","),)})
+    others: list[dict[str, Any]] = [{"name": "z"}, {"unit": UnitBound("word", 5000)}]
+    meanings: list[dict[str, Any]] = [{"missing": 1.0}, {"reading": (("decimal_point", ","),)}]
     if step.kind.classes:
-        others.append({"classes": LabelClasses(CLASSES.values, 1)})
+        meanings.append({"classes": LabelClasses(CLASSES.values, 1)})
     else:
         others += [{"domain": tuple(10 * label for label in column.domain)}, {"rounding": "randomized"}]
+    others += [{"meaning": dataclasses.replace(column.meaning, **each)} for each in meanings]
     columns_of_others = [dataclasses.replace(column, **each) for each in others]
     # Units of these records are not bounded.
     found = [step.key(step.sums(batch, dataclasses.replace(each, unit=None)), each) for each in columns_of_others]

@@ -10,7 +10,7 @@ import pytest
 from labeldp.mechanisms.core.budget import BudgetSplit
 from labeldp.mechanisms.core.label_classes import LabelClasses
 from labeldp.mechanisms.release.bound_noise import StreamBinding
-from labeldp.mechanisms.release.label_column import LabelColumn
+from labeldp.mechanisms.release.label_column import LabelColumn, LabelMeaning
 from labeldp.transforms.class_values import coded_classes
 from labeldp.transforms.io.input_format import FilePart, Format
 from labeldp.transforms.missing_labels import filled, with_columns, with_numbers
@@ -95,8 +95,9 @@ def test_encoded_records_cannot_get_a_label() -> None:
 
 
 def test_noise_is_bound_to_it() -> None:
-    columns: list[Any] = [LabelColumn("y", DOMAIN, "id", missing=missing) for missing in (None, 0.0, 1.0)]
+    meanings = [LabelMeaning(missing=missing) for missing in (None, 0.0, 1.0)]
+    columns: list[Any] = [LabelColumn("y", DOMAIN, "id", meaning=meaning) for meaning in meanings]
     assert len({column.request.encode(BudgetSplit(0.5, 0.5)) for column in columns}) == 3
     assert len({StreamBinding("events").noise_key(b"k" * 32, column) for column in columns}) == 3
     with pytest.raises(ValueError, match="must lie in the domain"):
-        LabelColumn("y", DOMAIN, missing=3.0)
+        LabelColumn("y", DOMAIN, meaning=LabelMeaning(missing=3.0))

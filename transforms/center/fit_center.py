@@ -134,7 +134,7 @@ class ReleasePass(beam.PTransform):
                 _Sum(self.one, self.column, self.key), as_argument(self.design), as_argument(self.released)
             ).with_output_types(PassSums)
             | "Add" >> beam.CombineGlobally(MergePasses())
-            | "AddNoise" >> beam.ParDo(_Release(self.one, self.column, self.key, self.threshold), *sides)
+            | "AddNoise" >> beam.ParDo(_AddNoise(self.one, self.column, self.key, self.threshold), *sides)
             | "Checkpoint" >> beam.Reshuffle()
         )
 
@@ -170,7 +170,7 @@ class _Sum(beam.DoFn):
         self._progress.add(batch.batch.num_rows)
 
 
-class _Release(beam.DoFn):
+class _AddNoise(beam.DoFn):
     def __init__(self, one: Pass, column: LabelColumn, key: NoiseKeyFile, threshold: Threshold):
         self._one = one
         self._column = column

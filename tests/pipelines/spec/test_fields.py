@@ -12,7 +12,8 @@ from labeldp.pipelines.cli.commands import COMMANDS, command_parser
 from labeldp.pipelines.errors import FieldError, as_flag, as_parameter
 from labeldp.pipelines.ledger.spent_budget import CapError
 from labeldp.pipelines.spec.fields import Fields, names_of, pairs_of
-from labeldp.pipelines.spec.label import label_domain, read_caps
+from labeldp.pipelines.spec.label_domain import label_domain
+from labeldp.pipelines.spec.limits import read_caps
 from labeldp.pipelines.spec.mechanism_spec import mechanism_parameters
 
 ROOT = Path(__file__).parents[3]
@@ -145,11 +146,11 @@ def test_a_cap_is_a_finite_number(cap: float) -> None:
 def test_an_error_is_said_in_the_words_of_each_face() -> None:
     """Braces of a value, such as those of a path, are no names."""
     error = FieldError("{for} and {label_step} {value!r} of {path}", value=0.1, path="/{epsilon}/{0}")
-    assert str(error) == error.said(as_flag) == "--for and --label_step 0.1 of /{epsilon}/{0}"
-    assert error.said(as_parameter) == "for_ and label_step 0.1 of /{epsilon}/{0}"
-    assert FieldError.of(ValueError("epsilon must be {0}")).said(as_parameter) == "epsilon must be {0}"
+    assert str(error) == error.text(as_flag) == "--for and --label_step 0.1 of /{epsilon}/{0}"
+    assert error.text(as_parameter) == "for_ and label_step 0.1 of /{epsilon}/{0}"
+    assert FieldError.of(ValueError("epsilon must be {0}")).text(as_parameter) == "epsilon must be {0}"
     assert str(FieldError.at("loss", "{x}")) == "--loss: {x}"
-    more = CapError("{epsilon_cap} {cap:g} would be exceeded", cap=3).followed("; {again}", again="{y}")
+    more = CapError("{epsilon_cap} {cap:g} would be exceeded", cap=3).extended("; {again}", again="{y}")
     assert (type(more), str(more)) == (CapError, "--epsilon_cap 3 would be exceeded; {y}")
 
 

@@ -216,14 +216,14 @@ def test_the_size_of_files_is_their_mean(request_of: Any, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("files", "more", "together"), [(1, -1, 1), (127, -1, 1), (128, -1, 2), (1000, -1, 15), (1000, 0, 1)]
+    ("files", "more", "files_per_read"), [(1, -1, 1), (127, -1, 1), (128, -1, 2), (1000, -1, 15), (1000, 0, 1)]
 )
-def test_small_files_are_read_together(request_of: Any, files: int, more: int, together: int) -> None:
+def test_small_files_are_read_together(request_of: Any, files: int, more: int, files_per_read: int) -> None:
     from labeldp.transforms.io.input_format import SMALL_FILE_SIZE
 
     one = request_of().input
     many = dataclasses.replace(one, parts=one.parts * files, file_size=SMALL_FILE_SIZE + more)
-    assert many.together == together
+    assert many.files_per_read == files_per_read
 
 
 READ_RECORDS = "one worker read the records of the input file: with --num_shards 8, several can"
