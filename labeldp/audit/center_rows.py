@@ -15,9 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from .cell_document import CodedColumn
 from .cell_predictions import codes_of_cuts
-from .row_map_document import FEATURE_UNIT, LARGEST_FEATURE, ROW_UNIT, WEIGHT_UNIT, category_steps
+from .center_document import FEATURE_UNIT, LARGEST_FEATURE, ROW_UNIT, WEIGHT_UNIT, CodedColumn, category_steps
 from .shard_columns import Column
 
 # A component in units of 1 / (FEATURE_UNIT WEIGHT_UNIT) has this many bits more than one in units of 1 / ROW_UNIT.
@@ -37,13 +36,13 @@ class CenterRows:
     def __init__(self, encoders: Sequence[dict[str, Any]], weights: np.ndarray, norm: int):
         """Takes the encoders of a document, their weights, shape (w, m), int64, and the norm of rows."""
         self.features: dict[str, _Number | _Category] = {}
-        place = 0
+        first = 0
         for encoder in encoders:
             width = len(encoder.get("shares", [None]))
             kind = _Category if "shares" in encoder else _Number
-            self.features[encoder["name"]] = kind(encoder, weights[place : place + width])
-            place += width
-        self.numbers = [name for name, each in self.features.items() if isinstance(each, _Number)]
+            self.features[encoder["name"]] = kind(encoder, weights[first : first + width])
+            first += width
+        self.numbers = [name for name, feature in self.features.items() if isinstance(feature, _Number)]
         self.categories = [name for name in self.features if name not in self.numbers]
         self._components, self._norm = weights.shape[1], norm
 
@@ -97,12 +96,12 @@ class _Number:
 
     def codes(self, column: Column, coded: CodedColumn) -> np.ndarray:
         """Codes of a column of codes, shape (n,)."""
-        return codes_of_cuts(coded, self._encoded(column.numbers))
+        return codes_of_cuts(coded.cuts, self._encoded(column.numbers))
 
     def code_bounds(self, column: Column, rows: np.ndarray, coded: CodedColumn) -> tuple[np.ndarray, np.ndarray]:
         """Least and largest codes of some records for all numbers that round to theirs."""
         least, most = self._encoded_bounds(column, rows)
-        return codes_of_cuts(coded, least), codes_of_cuts(coded, most)
+        return codes_of_cuts(coded.cuts, least), codes_of_cuts(coded.cuts, most)
 
     def _encoded_bounds(self, column: Column, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Bounds on the encoded numbers of some records, shape (n,)."""
@@ -134,7 +133,7 @@ class _Number:
 class _Category:
     def __init__(self, encoder: dict[str, Any], weights: np.ndarray):
         self._values, self._width = encoder["values"], len(encoder["shares"])
-        self._own = {value: place for place, value in enumerate(self._values)}
+        self._place_of = {value: place for place, value in enumerate(self._values)}
         step, means = category_steps(encoder)
         shift = (np.array(means, np.int64)[:, None] * weights).sum(axis=0)
         # The last place is that of missing and unknown values.
@@ -167,6 +166,6 @@ class _Category:
         if isinstance(value, int) and self._values == ["False", "True"]:
             value = bool(value)  # TFRecords hold booleans as integers
         text = str(value)
-        if self._own:
-            return self._own.get(text, self._width)
+        if self._place_of:
+            return self._place_of.get(text, self._width)
         return zlib.crc32(text.encode(errors="surrogatepass")) % self._width

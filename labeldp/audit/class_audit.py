@@ -6,14 +6,13 @@ them. Places have no distances: there is no bias, and the loss is the probabilit
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from .class_center_audit import CLASS_CENTER, center_budget, class_shares, noised_counts
-from .documents import RefusedDocument, printable, read_floats, read_member, read_nonnegative
+from .class_center_document import read_class_center
+from .documents import Members, RefusedDocument, as_text, printable
 from .weight_runs import read_spans
 
 _MOST_CLASSES = 1000
@@ -37,17 +36,17 @@ class Classes(NamedTuple):
     other: int
 
 
-def read_classes(mechanism: dict[str, Any]) -> Classes | None:
+def read_classes(mechanism: Mapping[str, Any]) -> Classes | None:
     """Reads the classes of a mechanism file; None for labels that are numbers.
 
     Raises RefusedDocument if they are not 2 to 1,000 different texts that are not empty, with a place of one of them.
     """
     if "classes" not in mechanism:
         return None
-    stated = {f"classes.{key}": value for key, value in read_member(mechanism, "classes", dict).items()}
-    if set(stated) != {"classes.values", "classes.other"}:
+    stated = Members(mechanism).members("classes")
+    if set(stated) != {"values", "other"}:
         raise RefusedDocument("classes does not have exactly values and other")
-    values, other = read_member(stated, "classes.values", list), read_member(stated, "classes.other", int)
+    values, other = stated.read("values", list), stated.read("other", int)
     if not 2 <= len(values) <= _MOST_CLASSES or not all(isinstance(value, str) and value for value in values):
         raise RefusedDocument(f"classes.values are not 2 to {_MOST_CLASSES} texts that are not empty")
     try:
@@ -71,43 +70,41 @@ def check_places(classes: Classes, labels: list[float], outputs: list[float]) ->
         raise RefusedDocument("outputs are not places of the classes")
 
 
-def class_problems(mechanism: dict[str, Any]) -> Iterator[str]:
+def class_problems(mechanism: Members) -> Iterator[str]:
     """Checks that a mechanism file of randomized classes has nothing that only labels that are numbers have."""
+    if "classes" not in mechanism:
+        return
     if mechanism["mechanism"] not in _MECHANISMS:
         yield f"mechanism is not one of classes: {' or '.join(_MECHANISMS)}"
-    if read_member(mechanism, "rounding", str) != "nearest":
+    if mechanism.text("rounding") != "nearest":
         yield "rounding is not nearest: places of classes are not rounded"
     yield from (f"{key} is there, but labels are classes" for key in _OF_NUMBERS if key in mechanism)
 
 
-def class_statement_problems(release: dict[str, Any], mechanism: dict[str, Any]) -> Iterator[str]:
-    """Compares what a manifest states of classes with the mechanism file; keys have `release.` before them."""
-    # As text: 1 and 1.0 are equal numbers, and 1 and true are equal in Python.
-    if _text(release.get("release.classes")) != _text(mechanism.get("classes")):
+def class_statement_problems(release: Members, mechanism: Mapping[str, Any]) -> Iterator[str]:
+    """Compares what a manifest states of classes with the mechanism file."""
+    if as_text(release.get("classes")) != as_text(mechanism.get("classes")):
         yield "release.classes are not those of mechanism.json"
     if "classes" not in mechanism:
         return
-    if release.get("release.loss") not in (None, _LOSS):
+    if release.get("loss") not in (None, _LOSS):
         yield f"release.loss is not {_LOSS}, that of classes"
-    if CLASS_CENTER in mechanism:
+    if "class_center" in mechanism:
         return
-    if "release.max_bias" in release:
+    if "max_bias" in release:
         yield "release.max_bias is there, but places of classes have no bias"
-    losses = read_member(release, "release.expected_loss", dict)
+    losses = release.members("expected_loss")
     if set(losses) != {_LOSS}:
         yield f"release.expected_loss does not have exactly {_LOSS}"
-    elif not math.isclose(_stated_loss(losses), _expected_loss(mechanism), rel_tol=_LOSS_ERROR, abs_tol=_LOSS_ERROR**2):
+        return
+    stated, expected = float(losses.nonnegative(_LOSS)), _expected_loss(mechanism)
+    if not math.isclose(stated, expected, rel_tol=_LOSS_ERROR, abs_tol=_LOSS_ERROR**2):
         yield f"release.expected_loss.{_LOSS} is not that of the weights under the prior"
 
 
-def _stated_loss(losses: dict[str, Any]) -> float:
-    name = f"release.expected_loss.{_LOSS}"
-    return float(read_nonnegative({name: losses[_LOSS]}, name))
-
-
-def _expected_loss(mechanism: dict[str, Any]) -> float:
+def _expected_loss(mechanism: Mapping[str, Any]) -> float:
     """Probability of another class than the true one, under the prior, in floating point."""
-    prior, whole = read_floats(mechanism["prior"], "weights"), float(1 << mechanism["bits"])
+    prior, whole = Members(mechanism["prior"]).floats("weights"), float(1 << mechanism["bits"])
     terms = []
     for output, column in zip(mechanism["outputs"], mechanism["columns"], strict=True):
         for start, weight, length in read_spans(column, len(prior)):
@@ -116,11 +113,12 @@ def _expected_loss(mechanism: dict[str, Any]) -> float:
     return math.fsum(terms)
 
 
-def class_warning_degrees(mechanism: dict[str, Any]) -> Iterator[tuple[str, float]]:
+def class_warning_degrees(mechanism: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     """Names of the possible warnings of classes, in order, each with its statistic over its threshold."""
-    if CLASS_CENTER in mechanism:
-        yield "unseen_classes", _unseen(*noised_counts(mechanism))
-        yield "frequent_classes", _LEAST_CELL / _cell_records(class_shares(mechanism), center_budget(mechanism))
+    center = read_class_center(mechanism)
+    if center is not None:
+        yield "unseen_classes", _unseen(center.counts, math.sqrt(8) / float(center.budget[0]))
+        yield "frequent_classes", _LEAST_CELL / _cell_records(center.shares, sum(center.budget, Fraction(0)))
         return
     prior = mechanism["prior"]
     # Counts and epsilon passed the checks of the histogram.
@@ -147,7 +145,3 @@ def classes_line(classes: Classes) -> str:
     names = [f"'{printable(value[:_LONGEST])}{'...' * (len(value) > _LONGEST)}'" for value in classes.values]
     shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
     return f"classes      {shown}; all other values count as {names[classes.other]}"
-
-
-def _text(value: Any) -> str:
-    return json.dumps(value, sort_keys=True)

@@ -10,20 +10,14 @@ follows from the noised numbers.
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import Any
 
 from .center_audit import REPLAYED
-from .class_center_document import ClassCenter, read_class_center
-from .documents import RefusedDocument, printable, read_member
-from .row_map_document import ROW_UNIT
-from .weight_runs import rounded_up
-
-CLASS_CENTER = "class_center"
-"""Member of a mechanism file that has a center of classes."""
+from .center_document import ROW_UNIT
+from .class_center_document import CLASS_CENTER, ClassCenter, read_class_center
+from .documents import Members, RefusedDocument, as_text, printable
 
 _NAME = "class_center.center"
 _MEMBERS = ("format", "label", "missing_label", "classes", CLASS_CENTER, "unit")
@@ -39,12 +33,8 @@ _SUMS, _GRAIN = Fraction(1, 4), Fraction(1, 1 << 24)
 _MOST_NOISE = 40
 
 
-def class_center_problems(mechanism: dict[str, Any]) -> Iterator[str]:
-    """Checks the center of classes of a mechanism file, which has one, against the rest of the file.
-
-    Yields one line for each failed check. Raises RefusedDocument if it is malformed.
-    """
-    center = _read(mechanism)
+def class_center_problems(mechanism: Mapping[str, Any], center: ClassCenter) -> Iterator[str]:
+    """Checks the center of classes of a mechanism file against the rest of the file; one line for each failed check."""
     if len(center.counts) != len(mechanism["classes"]["values"]):
         raise RefusedDocument(f"{_NAME}.counts are not one for each class")
     yield from (f"{printable(key)} is there beside class_center" for key in mechanism if key not in _MEMBERS)
@@ -73,11 +63,11 @@ def _noise_problems(center: ClassCenter) -> Iterator[str]:
     if center.sums:
         size, most = len(center.sums) * classes, center.records * center.norm
         limit = _noise_limit(center.norm / center.sums_epsilon, size)
-        constants, totals = center.sums[0], [abs(sum(each)) for each in center.sums]
+        constants, totals = center.sums[0], [abs(sum(row)) for row in center.sums]
         if (
             min(constants) < -limit
             or max(constants) > ROW_UNIT * center.records + limit
-            or sum(abs(each) for sums in center.sums for each in sums) > most + size * limit
+            or sum(abs(value) for row in center.sums for value in row) > most + size * limit
             or sum(totals) > most
         ):
             yield f"{_NAME}.linear.sums are larger than those of any labels with their noise"
@@ -92,12 +82,6 @@ def _noise_limit(scale: Fraction, numbers: int) -> float:
     return float(2 * scale) * (_MOST_NOISE + numbers.bit_length())
 
 
-def _read(mechanism: dict[str, Any]) -> ClassCenter:
-    center = read_class_center(mechanism)
-    assert center is not None
-    return center
-
-
 def _budget_problems(center: ClassCenter) -> Iterator[str]:
     """Checks that parts of the budget are those of a whole, and that what was spent is theirs."""
     _, sums, cells = center.budget
@@ -110,21 +94,19 @@ def _budget_problems(center: ClassCenter) -> Iterator[str]:
         yield f"{_NAME}.cells.epsilon is not {_NAME}.budget.cells" + ("" if center.sums else ", and that of the sums")
 
 
-def stated_center_problems(release: dict[str, Any], mechanism: dict[str, Any]) -> Iterator[str]:
-    """Compares what a manifest states of a center of classes; keys have `release.` before them."""
-    if CLASS_CENTER not in mechanism:
-        if "release.class_center" in release:
+def stated_center_problems(release: Members, mechanism: Mapping[str, Any]) -> Iterator[str]:
+    """Compares what a manifest states of a center of classes with the mechanism file."""
+    center = read_class_center(mechanism)
+    if center is None:
+        if CLASS_CENTER in release:
             yield "release.class_center is there, but mechanism.json has none"
         return
-    center, label = _read(mechanism), read_member(release, "release.label", str)
+    label = release.text("label")
     yield from (
-        f"release.{key} is there, but mechanism.json has no randomizer"
-        for key in _OF_RANDOMIZERS
-        if f"release.{key}" in release
+        f"release.{key} is there, but mechanism.json has no randomizer" for key in _OF_RANDOMIZERS if key in release
     )
     if mechanism.get("label") != label:
         yield "release.label is not label of mechanism.json"
-    # As text: 1 and 1.0 are equal numbers.
     expected = {
         "column": center.column,
         "features": center.features,
@@ -133,9 +115,9 @@ def stated_center_problems(release: dict[str, Any], mechanism: dict[str, Any]) -
         "trees": 0 if center.cells is None else len(center.cells.leaves),
         "fingerprint": center.fingerprint,
     }
-    stated = read_member(release, "release.class_center", dict)
+    stated = release.members(CLASS_CENTER)
     for key in sorted({*expected, *stated}):
-        if key not in stated or key not in expected or _text(stated[key]) != _text(expected[key]):
+        if key not in stated or key not in expected or as_text(stated[key]) != as_text(expected[key]):
             yield f"release.class_center.{printable(key)} is not that of mechanism.json"
     if label in center.features:
         yield "the label column is a feature of the center"
@@ -143,38 +125,9 @@ def stated_center_problems(release: dict[str, Any], mechanism: dict[str, Any]) -
         yield "class_center.column is the label column"
 
 
-def _text(value: Any) -> str:
-    return json.dumps(value, sort_keys=True)
-
-
-def stated_epsilon(mechanism: dict[str, Any]) -> Fraction | None:
-    """Epsilon of the center of classes of a mechanism file as a manifest states it, rounded up; None without one."""
-    center = read_class_center(mechanism)
-    return None if center is None else Fraction(rounded_up(center.epsilon))
-
-
-def center_budget(mechanism: dict[str, Any]) -> Fraction:
-    """Sum of the parts of the budget of a center of classes, spent or not, for a mechanism file that has one."""
-    return sum(_read(mechanism).budget, Fraction(0))
-
-
-def class_shares(mechanism: dict[str, Any]) -> list[float]:
-    """Shares of the classes by the noised counts of a mechanism file with a center of classes."""
-    return _read(mechanism).shares
-
-
-def noised_counts(mechanism: dict[str, Any]) -> tuple[list[int], float]:
-    """Noised counts of the classes of a mechanism file with a center of classes, and their standard deviation."""
-    center = _read(mechanism)
-    return center.counts, math.sqrt(8) / float(center.budget[0])
-
-
-def class_center_lines(mechanism: dict[str, Any]) -> str:
-    """Describes the center of classes of a mechanism file in lines of a report; empty without one."""
-    center = read_class_center(mechanism)
-    if center is None:
-        return ""
-    counts = center.budget[0]
+def class_center_lines(center: ClassCenter) -> str:
+    """Describes a center of classes in lines of a report."""
+    counts, cells = center.budget[0], center.cells
     lines = [
         f"center       column '{printable(center.column)}': probabilities of {len(center.counts)} classes from "
         f"{len(center.features)} features; histogram of the classes with noise of scale {float(2 / counts)!r} for "
@@ -188,20 +141,17 @@ def class_center_lines(mechanism: dict[str, Any]) -> str:
         )
     else:
         lines.append("class sums   none: features would say less than their noise hides")
-    if center.cells is None:
-        lines.append("cells        none")
-    else:
-        epsilon = center.cells.epsilon
-        lines.append(
-            f"cells        {len(center.cells.counts)} cells of features: counts of the classes with noise of scale "
-            f"{float(1 / epsilon)!r} for epsilon {float(epsilon)!r}; {len(center.cells.leaves)} trees"
-        )
+    lines.append(
+        "cells        none"
+        if cells is None
+        else f"cells        {len(cells.counts)} cells of features: counts of the classes with noise of scale "
+        f"{float(1 / cells.epsilon)!r} for epsilon {float(cells.epsilon)!r}; {len(cells.leaves)} trees"
+    )
     return "\n".join(lines)
 
 
-def class_replay_line(mechanism: dict[str, Any]) -> str:
-    """Line of a report about what was replayed of the center of classes of a mechanism file, which has one."""
-    center = _read(mechanism)
+def class_replay_line(center: ClassCenter) -> str:
+    """Line of a report about what was replayed of a center of classes."""
     parts = [f"coefficients from {len(center.sums)} class sums"] if center.sums else ["that no class sums are released"]
     if center.cells is not None:
         trees, cells = len(center.cells.leaves), len(center.cells.counts)

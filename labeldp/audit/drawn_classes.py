@@ -28,7 +28,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .class_center_document import ClassCenter, sum_zero_variance
-from .class_probabilities import PROBABILITY_UNIT
+from .class_columns import PROBABILITY_UNIT
 from .part_scan import Blocks, Evidence, PartScan, evidence_of_runs, tilted
 from .shard_columns import Column
 

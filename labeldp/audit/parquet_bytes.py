@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from .documents import RefusedDocument, printable
-from .output_statement import OutputStatement
+from .manifest_statements import OutputStatement
 
 _MAGIC = b"PAR1"
 _WRITER = "parquet-cpp-arrow version "

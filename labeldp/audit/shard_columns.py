@@ -13,8 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from .class_labels import ClassLabels
-from .class_probabilities import probabilities_of_column, probabilities_of_messages
+from .class_columns import ClassLabels, probabilities_of_column, probabilities_of_messages, single_values
 from .documents import RefusedDocument, printable
 from .tfrecord_examples import Feature, Records, read_features, read_messages, read_tfrecords
 
@@ -90,8 +89,8 @@ class ShardReader:
     def _tfrecords(self, path: Path, folders: Mapping[str, str | None]) -> Iterator[Batch]:
         first = 0
         numbers = None if self.drawn else self.center
-        others = [each for each in (numbers, self.unit) if each is not None]
-        wanted = [each for each in (*self.numbers, *self.categories, *others) if each not in folders]
+        others = [name for name in (numbers, self.unit) if name is not None]
+        wanted = [name for name in (*self.numbers, *self.categories, *others) if name not in folders]
         names = {name: name.encode(errors="surrogatepass") for name in wanted}
         for records in read_tfrecords(path):
             labels, found, drawn = self._features(records, first, list(names.values()))
@@ -196,11 +195,7 @@ def _category_column(feature: Feature) -> Column:
 
 
 def _single_floats(column: pa.Array) -> np.ndarray:
-    if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
-        lengths = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
-        if (lengths != 1).any():
-            raise RefusedDocument("has a record whose label is not one value")
-        column = column.flatten()
+    column = single_values(column)
     if column.type not in (pa.float32(), pa.float64()) or column.null_count:
         raise RefusedDocument("has labels that are missing or are not float32 or float64")
     return column.to_numpy(zero_copy_only=False)

@@ -18,9 +18,8 @@ import stat
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from .documents import RefusedDocument, load_document, printable, read_count, read_member
+from .documents import Members, RefusedDocument, load_document, printable
 
 SIGNATURE_NAME = "signature.json"
 _FORMAT = "labeldp-signature-1"
@@ -126,9 +125,9 @@ def signature_report(
     return tuple(problems), "" if problems else line
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> Members:
     """Reads signature.json. Its text must be the one that its members have."""
-    document = load_document(path)
+    document = Members(load_document(path))
     if list(document) != _MEMBERS or document["format"] != _FORMAT:
         raise RefusedDocument(f"{SIGNATURE_NAME} does not have the members of {_FORMAT}")
     # Otherwise a byte of it could change that no signature covers, such as a space.
@@ -137,20 +136,20 @@ def _read(path: Path) -> dict[str, Any]:
     return document
 
 
-def _files(document: dict[str, Any]) -> dict[str, Digest]:
+def _files(document: Members) -> dict[str, Digest]:
     """Sizes and digests by path."""
-    files, found = read_member(document, "files", dict), {}
+    files, digests = Members(document.read("files", dict)), {}
     for name in files:
-        entry = read_member(files, name, dict)
-        if list(entry) != ["bytes", "sha256"] or not _DIGEST.fullmatch(read_member(entry, "sha256", str)):
+        entry = Members(files.read(name, dict))
+        if list(entry) != ["bytes", "sha256"] or not _DIGEST.fullmatch(entry.text("sha256")):
             raise RefusedDocument(f"{SIGNATURE_NAME} has an entry without size and digest: {printable(name)}")
-        found[name] = read_count(entry, "bytes"), entry["sha256"]
+        digests[name] = entry.count("bytes"), entry["sha256"]
     if list(files) != sorted(files) or not files:
         raise RefusedDocument(f"{SIGNATURE_NAME} does not list files in the order of their paths")
-    return found
+    return digests
 
 
-def _key_problems(document: dict[str, Any], signer: Signer) -> Iterator[str]:
+def _key_problems(document: Members, signer: Signer) -> Iterator[str]:
     """Checks that the signature is by the signer, and of this document."""
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -174,8 +173,8 @@ def _key_problems(document: dict[str, Any], signer: Signer) -> Iterator[str]:
         yield f"{SIGNATURE_NAME}: the signature is not one of this document by its key"
 
 
-def _base64(document: dict[str, Any], name: str) -> bytes:
-    text = read_member(document, name, str)
+def _base64(document: Members, name: str) -> bytes:
+    text = document.text(name)
     try:
         content = base64.b64decode(text, validate=True)
     except ValueError:
