@@ -136,11 +136,9 @@ def audit_document(document: Any) -> Audit:
     if isinstance(document, dict) and document.get("format") == CENTER_MECHANISM_FORMAT:
         return _audit_class_center(Members(document))
     mechanism = _read_mechanism(document)
-    problems = [problem for check in _CHECKS for problem in check(mechanism)]
-    replayed = ""
+    problems, replayed = [problem for check in _CHECKS for problem in check(mechanism)], ""
     if not problems:
         problems, replayed = _replay(mechanism.document)
-    problems += _fingerprint_problems(mechanism)
     column, records = read_unit(mechanism.document)
     return Audit(
         problems=tuple(problems),
@@ -430,11 +428,6 @@ def _missing_problems(mechanism: _Mechanism) -> Iterator[str]:
         yield "prior.epsilon is 0, but prior.missing_label says what labels were counted as"
 
 
-def _class_problems(mechanism: _Mechanism) -> Iterator[str]:
-    """Classes have nothing that only numbers have."""
-    return class_problems(mechanism.document)
-
-
 def _residual_problems(mechanism: _Mechanism) -> Iterator[str]:
     """The labels of a mechanism with a center are residuals: differences of labels of the domain."""
     if "center" not in mechanism.document:
@@ -445,11 +438,6 @@ def _residual_problems(mechanism: _Mechanism) -> Iterator[str]:
     first = bisect_left(grid, labels[0])
     if grid[first : first + len(labels)] != labels:
         yield "labels are not consecutive residuals of center.domain"
-
-
-def _center_problems(mechanism: _Mechanism) -> Iterator[str]:
-    """The noised numbers of a linear center are possible ones."""
-    return center_sum_problems(mechanism.document)
 
 
 def _grid_problems(mechanism: _Mechanism) -> Iterator[str]:
@@ -495,10 +483,11 @@ _CHECKS: tuple[Callable[[_Mechanism], Iterable[str]], ...] = (
     _bias_problems,
     _prior_problems,
     _missing_problems,
-    _class_problems,
+    lambda mechanism: class_problems(mechanism.document),
     _residual_problems,
-    _center_problems,
+    lambda mechanism: center_sum_problems(mechanism.document),
     _grid_problems,
+    _fingerprint_problems,
 )
 """Each yields one line for each statement of a mechanism file that fails; of a member that is not there, none."""
 

@@ -10,33 +10,14 @@ the records, where the center was made from these: they could hold labels otherw
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from .center_document import DEPTH, Cells, CodedColumn
+from .center_rows import CenterRows, Ends, codes_of_cuts
 from .class_center_document import ClassCells
 from .shard_columns import Column
-
-Ends = tuple[np.ndarray, np.ndarray]
-"""Bounds on what records had before their features were rounded; one array twice where none was."""
-
-
-def codes_of_cuts(cuts: Sequence[int], values: np.ndarray) -> np.ndarray:
-    """Codes of encoded values: the numbers of cuts that are at most these."""
-    return np.searchsorted(np.array(cuts, np.int64), values, side="right")
-
-
-class CodedFeature(Protocol):
-    """Feature of a center that columns of codes are made from."""
-
-    def codes(self, column: Column, coded: CodedColumn) -> np.ndarray:
-        """Codes of n records, shape (n,)."""
-        ...
-
-    def code_bounds(self, column: Column, rows: np.ndarray, coded: CodedColumn) -> Ends:
-        """Least and largest code of some records, for all values that are rounded to theirs."""
-        ...
 
 
 class CellRecords:
@@ -52,14 +33,10 @@ class CellRecords:
         columns: Sequence[Any],
         sample: Sequence[bytes],
         records: Sequence[int],
-        features: Mapping[str, CodedFeature],
+        rows: CenterRows,
     ):
-        """Starts without records.
-
-        Takes columns of codes, values of the sample by column, and the number of records of each cell; features are in
-        the order of the encoders.
-        """
-        self._nodes, self._columns, self._features = cells.nodes, columns, list(features.items())
+        """Takes columns of codes, values of the sample by column, and the number of records of each cell."""
+        self._nodes, self._columns, self._features = cells.nodes, columns, list(rows.features.items())
         width = [len(cells.coefficients[0])] if isinstance(cells, ClassCells) else []
         self._splits, self._leaves = cells.splits, np.array(cells.leaves, np.int64).reshape(-1, 1 << DEPTH, *width)
         self.sample = SampledRecords(np.array([np.frombuffer(values, np.uint8) for values in sample]))

@@ -236,7 +236,9 @@ def read_signal(owner: Members, size: int, most: float) -> list[float]:
     """Reads the a-priori variance of each component."""
     signal = owner.read("signal", list)
     if len(signal) != size or not all(isinstance(value, float) and LEAST_SIGNAL <= value <= most for value in signal):
-        raise RefusedDocument(f"{owner.name}.signal is not one float from {LEAST_SIGNAL:g} to {most:g} each")
+        raise RefusedDocument(
+            f"{owner.name}.signal is not one float from {LEAST_SIGNAL:g} to {most:g} for each component"
+        )
     return signal
 
 

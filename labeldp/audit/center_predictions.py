@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .cell_predictions import CellRecords, Ends, SampledRecords
+from .cell_predictions import CellRecords, SampledRecords
 from .center_document import COEFFICIENT_UNIT, ROW_UNIT, read_linear_center
-from .center_rows import CenterRows
+from .center_rows import CenterRows, Ends
 from .documents import read_center
 from .interval_products import dot_bounds
 from .shard_columns import Column
@@ -60,7 +60,7 @@ class CenterPredictions:
         domain, cells = np.array(read_center(mechanism).domain), linear.cells
         self.cells = None
         if cells is not None:
-            self.cells = CellRecords(cells, cells.columns, cells.codes, cells.records, self._rows.features)
+            self.cells = CellRecords(cells, cells.columns, cells.codes, cells.records, self._rows)
         self._float32 = float32
         self._domain = domain.astype(np.float32).astype(np.float64) if float32 else domain
 

@@ -15,13 +15,20 @@ from typing import Any
 
 import numpy as np
 
-from .cell_predictions import codes_of_cuts
 from .center_document import FEATURE_UNIT, LARGEST_FEATURE, ROW_UNIT, WEIGHT_UNIT, CodedColumn, category_steps
 from .shard_columns import Column
 
 # A component in units of 1 / (FEATURE_UNIT WEIGHT_UNIT) has this many bits more than one in units of 1 / ROW_UNIT.
 _SHIFT = (FEATURE_UNIT * WEIGHT_UNIT // ROW_UNIT).bit_length() - 1
 _LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
+
+Ends = tuple[np.ndarray, np.ndarray]
+"""Bounds on what records had before their features were rounded; one array twice where none was."""
+
+
+def codes_of_cuts(cuts: Sequence[int], values: np.ndarray) -> np.ndarray:
+    """Codes of encoded values: the numbers of cuts that are at most these."""
+    return np.searchsorted(np.array(cuts, np.int64), values, side="right")
 
 
 class CenterRows:
@@ -53,7 +60,7 @@ class CenterRows:
             terms += feature.terms(columns[name])
         return self._rows(terms, terms)[0]
 
-    def bounds(self, columns: Mapping[str, Column], rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def bounds(self, columns: Mapping[str, Column], rows: np.ndarray) -> Ends:
         """Bounds on the rows of some records before their features were rounded, each of shape (n, m + 1)."""
         low, high = (np.zeros((len(rows), self._components), np.int64) for _ in range(2))
         for name, feature in self.features.items():
@@ -61,7 +68,7 @@ class CenterRows:
             low, high = low + least, high + most
         return self._rows(low, high)
 
-    def _rows(self, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _rows(self, low: np.ndarray, high: np.ndarray) -> Ends:
         """Bounds on rows whose components have terms between two bounds, shape (n, m), int64."""
         half = 1 << (_SHIFT - 1)
         front = np.full((len(low), 1), ROW_UNIT)
@@ -89,7 +96,7 @@ class _Number:
         """Terms of the components, shape (n, m), int64."""
         return self._encoded(column.numbers)[:, None] * self._weights
 
-    def bounds(self, column: Column, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def bounds(self, column: Column, rows: np.ndarray) -> Ends:
         """Bounds on the terms of some records for all numbers that round to theirs."""
         parts = [end[:, None] * self._weights for end in self._encoded_bounds(column, rows)]
         return np.minimum(*parts), np.maximum(*parts)
@@ -98,12 +105,12 @@ class _Number:
         """Codes of a column of codes, shape (n,)."""
         return codes_of_cuts(coded.cuts, self._encoded(column.numbers))
 
-    def code_bounds(self, column: Column, rows: np.ndarray, coded: CodedColumn) -> tuple[np.ndarray, np.ndarray]:
+    def code_bounds(self, column: Column, rows: np.ndarray, coded: CodedColumn) -> Ends:
         """Least and largest codes of some records for all numbers that round to theirs."""
         least, most = self._encoded_bounds(column, rows)
         return codes_of_cuts(coded.cuts, least), codes_of_cuts(coded.cuts, most)
 
-    def _encoded_bounds(self, column: Column, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _encoded_bounds(self, column: Column, rows: np.ndarray) -> Ends:
         """Bounds on the encoded numbers of some records, shape (n,)."""
         numbers = column.numbers[rows]
         with np.errstate(over="ignore", invalid="ignore"):
@@ -143,7 +150,7 @@ class _Category:
         """Terms of the components, shape (n, m), int64."""
         return self._table[self._places(column)]
 
-    def bounds(self, column: Column, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def bounds(self, column: Column, rows: np.ndarray) -> Ends:
         """Bounds on the terms of some records. A category of rounded floats may be any place."""
         exact, rounded = self.terms(column)[rows], column.floats[rows][:, None]
         return np.where(rounded, self._table.min(axis=0), exact), np.where(rounded, self._table.max(axis=0), exact)
@@ -152,7 +159,7 @@ class _Category:
         """Codes of a column of codes, shape (n,)."""
         return np.array(coded.places)[self._places(column)]
 
-    def code_bounds(self, column: Column, rows: np.ndarray, coded: CodedColumn) -> tuple[np.ndarray, np.ndarray]:
+    def code_bounds(self, column: Column, rows: np.ndarray, coded: CodedColumn) -> Ends:
         """Least and largest codes of some records, as of `bounds`."""
         exact, rounded = self.codes(column, coded)[rows], column.floats[rows]
         return np.where(rounded, min(coded.places), exact), np.where(rounded, max(coded.places), exact)

@@ -63,9 +63,9 @@ class ClassLabels:
 
         Only the shortest encoding is known, in which each list has one field.
         """
-        found = [self._messages.get(message, ("", _NO_CLASS)) for message in messages]
-        self._types |= dict.fromkeys(kind for kind, _ in found if kind)
-        return np.array([place for _, place in found], float)
+        known = [self._messages.get(message, ("", _NO_CLASS)) for message in messages]
+        self._types |= dict.fromkeys(kind for kind, _ in known if kind)
+        return np.array([place for _, place in known], float)
 
     def _listed(self, kind: pa.DataType) -> dict[object, int] | None:
         """Places by value as `_spelled` has them; None if the type does not hold the classes, or cannot tell them."""

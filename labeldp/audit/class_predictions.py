@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .cell_predictions import CellRecords, Ends, SampledRecords
+from .cell_predictions import CellRecords, SampledRecords
 from .center_document import ROW_UNIT
-from .center_rows import CenterRows
+from .center_rows import CenterRows, Ends
 from .class_center_document import COARSE, RowColumn, read_class_center
 from .class_columns import PROBABILITY_UNIT
 from .drawn_classes import DrawnClasses
@@ -71,7 +71,7 @@ class ClassPredictions:
             self._linear_or_cells = np.array(cells.coefficients, np.float64)
             records, sample = [sum(counts) for counts in cells.counts], [*cells.codes, *cells.rows]
             columns = [*cells.features, *cells.others]
-            self._cells = CellRecords(cells, columns, sample, records, self._rows.features)
+            self._cells = CellRecords(cells, columns, sample, records, self._rows)
         self._sums = np.zeros((2, len(center.signal) + 1), object)
         self.drawn = DrawnClasses(center)
 

@@ -115,11 +115,11 @@ def signature_report(
     except RefusedDocument as refused:
         return (str(refused),), ""
     if files is None:
-        found, others = _read_files(folder, read)
+        actual, others = _read_files(folder, read)
         problems += others
     else:
-        found = {name: digest for name, digest in files.items() if name != SIGNATURE_NAME}
-    problems += _file_problems(signed, found)
+        actual = {name: digest for name, digest in files.items() if name != SIGNATURE_NAME}
+    problems += _file_problems(signed, actual)
     size = sum(size for size, _ in signed.values())
     line = f"signature    by sha256:{signer.fingerprint}: {len(signed)} files, {size:,} bytes, as they were signed"
     return tuple(problems), "" if problems else line
@@ -185,19 +185,19 @@ def _base64(document: Members, name: str) -> bytes:
     return content
 
 
-def _file_problems(signed: Mapping[str, Digest], found: Mapping[str, Digest]) -> Iterator[str]:
-    for name in sorted(signed.keys() | found.keys()):
-        if name not in found:
+def _file_problems(signed: Mapping[str, Digest], actual: Mapping[str, Digest]) -> Iterator[str]:
+    for name in sorted(signed.keys() | actual.keys()):
+        if name not in actual:
             yield f"{printable(name)} was signed, but is missing"
         elif name not in signed:
             yield f"{printable(name)} was not signed: it was added"
-        elif signed[name] != found[name]:
+        elif signed[name] != actual[name]:
             yield f"{printable(name)} is not as it was signed"
 
 
 def _read_files(folder: Path, read: Callable[[str], None] | None) -> tuple[dict[str, Digest], list[str]]:
     """Digests of all files below a folder but signature.json, and lines on what is no file. Raises OSError."""
-    found: dict[str, Digest] = {}
+    actual: dict[str, Digest] = {}
     problems: list[str] = []
     for name in _names(folder):
         path = folder / name
@@ -205,16 +205,16 @@ def _read_files(folder: Path, read: Callable[[str], None] | None) -> tuple[dict[
             problems.append(f"{printable(name)} is an empty folder: it was added, or its files are missing")
         elif not stat.S_ISREG(path.lstat().st_mode):
             problems.append(f"{printable(name)} is not a regular file")
-            found[name] = _NO_BYTES
+            actual[name] = _NO_BYTES
         elif name != SIGNATURE_NAME:
             try:
-                found[name] = _digest(path)
+                actual[name] = _digest(path)
             except OSError as error:
                 problems.append(f"{printable(name)} cannot be read: {error.strerror}")
-                found[name] = _NO_BYTES
+                actual[name] = _NO_BYTES
             if read is not None:
                 read(name)
-    return found, problems
+    return actual, problems
 
 
 def _names(folder: Path) -> Iterator[str]:

@@ -229,9 +229,9 @@ def read_features(
     Raises RefusedDocument, with the number of the record, if a record is not a tf.Example, has no single float as its
     label, or has bytes that no reader sees.
     """
-    spans, found = _read(records, label, first, names, [label], numeric=True)
+    spans, features = _read(records, label, first, names, [label], numeric=True)
     floats = np.ndarray((max(len(records.content) - 3, 0),), "<f4", records.content, strides=(1,))
-    return floats[spans[label][0]], found
+    return floats[spans[label][0]], features
 
 
 def read_messages(
@@ -243,12 +243,12 @@ def read_messages(
     which may hold anything.
     """
     wanted = [label, *others]
-    spans, found = _read(records, label, first, names, wanted, numeric=False)
+    spans, features = _read(records, label, first, names, wanted, numeric=False)
     messages = []
     for name in wanted:
-        ends = zip(*(each.tolist() for each in spans[name]), strict=True)
+        ends = zip(*(offsets.tolist() for offsets in spans[name]), strict=True)
         messages.append([records.content[start:stop] for start, stop in ends])
-    return messages, found
+    return messages, features
 
 
 def _read(
@@ -260,14 +260,14 @@ def _read(
     """
     octets, starts = np.frombuffer(records.content, np.uint8), records.starts
     ends = {name: (np.empty(len(starts), np.int64), np.empty(len(starts), np.int64)) for name in wanted}
-    found = {name: Feature(np.full(len(starts), np.nan), np.zeros(len(starts), bool), {}) for name in names}
+    features = {name: Feature(np.full(len(starts), np.nan), np.zeros(len(starts), bool), {}) for name in names}
     floats = np.ndarray((max(len(records.content) - 3, 0),), "<f4", records.content, strides=(1,))
 
     def keep(parsed: _Parsed, rows: np.ndarray) -> None:
         for name, (places, stops) in ends.items():
             place, stop = parsed.spans.get(name, (0, 0))
             places[rows], stops[rows] = starts[rows] + place, starts[rows] + stop
-        for name, feature in found.items():
+        for name, feature in features.items():
             kind, spans = parsed.features.get(name, (None, []))
             if kind == _FLOAT_LIST and len(spans) == 1:
                 feature.numbers[rows] = floats[starts[rows] + spans[0][0]]
@@ -294,7 +294,7 @@ def _read(
                 for row in rows.tolist():
                     keep(_parse(records, row, label, first, numeric), np.array([row]))
                 break
-    return ends, found
+    return ends, features
 
 
 def _single_integer(parts: list[bytes]) -> int | None:

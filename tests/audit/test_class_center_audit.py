@@ -707,5 +707,5 @@ def test_draws_pass_and_what_they_must_not_know_is_found(random, classes):
         draws = tallies.cell_draws()
         assert draws is not None
         if problem:
-            assert draws.found == pytest.approx(draws.expected, rel=0.5)
+            assert draws.deviation == pytest.approx(draws.expected, rel=0.5)
             assert draws.expected > 2 * draws.bound
