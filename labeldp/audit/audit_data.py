@@ -17,10 +17,11 @@ from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from .cell_predictions import SampledRecords
 from .center_predictions import CenterPredictions
 from .class_center_document import CLASS_CENTER
 from .class_columns import ClassLabels
@@ -41,29 +42,10 @@ _NUMBER = re.compile(
 )
 
 
-class DataAudit(NamedTuple):
-    """Result of an audit of the records: failed checks, one line each, without any label; and lines of the report."""
-
-    problems: tuple[str, ...]
-    lines: tuple[str, ...]
-
-
-class SampleMatch(NamedTuple):
-    """Records of a sample with the codes of given records, which other records may have as well.
-
-    Attributes:
-      matches: Number of records of the sample.
-      uncertain: Number of the given records whose codes depend on how a feature was rounded, and are not looked for.
-      size: Number of records in the sample.
-    """
-
-    matches: int
-    uncertain: int
-    size: int
-
-
-def audit_data(data: Path, release: dict[str, Any], mechanism: dict[str, Any]) -> DataAudit:
-    """Reads all shards of a release in a folder and checks their records.
+def audit_data(
+    data: Path, release: dict[str, Any], mechanism: dict[str, Any]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Reads all shards of a release in a folder, and gives lines of problems, without any label, or of the report.
 
     The manifest and the mechanism file passed their audits. Each step takes what the one before has passed.
     """
@@ -71,14 +53,14 @@ def audit_data(data: Path, release: dict[str, Any], mechanism: dict[str, Any]) -
     for step in (records.problems, records.draw_problems, files.problems):
         problems = tuple(step())
         if problems:
-            return DataAudit(problems, ())
-    return DataAudit((), (records.line(), *files.lines(), *records.further_lines()))
+            return problems, ()
+    return (), (records.line(), *files.lines(), *records.further_lines())
 
 
 def sampled_records(
     release: dict[str, Any], mechanism: dict[str, Any], data: Path, names: Iterable[str]
-) -> SampleMatch | None:
-    """Looks for the records of some shards in the sample of a release; None if its center has no sample.
+) -> SampledRecords | None:
+    """The sample of a release, of which the records of some shards were taken; None if its center has none.
 
     The shards lie in the folder `data` and may have fewer records than in the release, whose manifest and mechanism
     file passed their audits. A record that is removed from a release may be one of the sample, and its codes stay
@@ -91,8 +73,7 @@ def sampled_records(
     for name in names:
         for batch in reader.read(data / name, folder_values(name)):
             predictions.wrong(batch.features, batch.centers, batch.labels)
-    sample = predictions.sample
-    return None if sample is None else SampleMatch(sample.matches, sample.uncertain, sample.size)
+    return None if predictions.cells is None else predictions.cells.sample
 
 
 def _predictions(mechanism: dict[str, Any], names: Iterable[str]) -> CenterPredictions | ClassPredictions | None:

@@ -27,8 +27,16 @@ from typing import Any
 
 from .center_audit import center_line, center_sum_problems, linear_replay_line
 from .center_document import read_linear_center
-from .class_audit import Classes, check_places, class_problems, classes_line, read_classes
-from .class_center_audit import class_center_lines, class_center_problems, class_replay_line
+from .class_audit import (
+    Classes,
+    check_places,
+    class_center_lines,
+    class_center_problems,
+    class_problems,
+    class_replay_line,
+    classes_line,
+    read_classes,
+)
 from .class_center_document import CLASS_CENTER, read_class_center
 from .documents import Members, RefusedDocument, public_domain, read_center, read_decimal, read_unit
 from .weight_runs import largest_divergence, largest_ratio, ln_at_most, ln_rounded_up, rounded_up, tally_columns

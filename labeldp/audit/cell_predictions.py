@@ -109,7 +109,7 @@ class SampledRecords:
 
     Attributes:
       size: Number of records in the sample.
-      uncertain: Number of uncertain records so far.
+      uncertain: Number of uncertain records so far, which depend on how a feature was rounded.
     """
 
     def __init__(self, sample: np.ndarray):

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .cell_predictions import CellRecords, SampledRecords
+from .cell_predictions import CellRecords
 from .center_document import COEFFICIENT_UNIT, ROW_UNIT, read_linear_center
 from .center_rows import CenterRows, Ends
 from .documents import read_center
@@ -63,11 +63,6 @@ class CenterPredictions:
             self.cells = CellRecords(cells, cells.columns, cells.codes, cells.records, self._rows)
         self._float32 = float32
         self._domain = domain.astype(np.float32).astype(np.float64) if float32 else domain
-
-    @property
-    def sample(self) -> SampledRecords | None:
-        """The sample of the center's cells, of which the records so far were taken; None without cells."""
-        return None if self.cells is None else self.cells.sample
 
     def wrong(self, columns: Mapping[str, Column], centers: np.ndarray, labels: np.ndarray | None = None) -> np.ndarray:
         """Finds the records whose center is not the predicted one; shape (n,), bool.

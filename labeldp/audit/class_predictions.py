@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .cell_predictions import CellRecords, SampledRecords
+from .cell_predictions import CellRecords
 from .center_document import ROW_UNIT
 from .center_rows import CenterRows, Ends
 from .class_center_document import COARSE, RowColumn, read_class_center
@@ -48,6 +48,7 @@ class ClassPredictions:
       numbers: Names of the features that are numbers.
       categories: Names of the features that are categories.
       rounded: Number of records so far whose probabilities are not predicted, but possible before rounding.
+      cells: Cells of the center and their trees; None without cells.
       drawn: Tallies of the drawn classes.
     """
 
@@ -66,12 +67,12 @@ class ClassPredictions:
         self._base = np.zeros(len(center.counts), np.int64)
         if center.cells is None and not center.sums:
             self._base = np.rint(np.log(center.shares) * _LOGIT_UNIT).astype(np.int64)
-        self._cells, cells = None, center.cells
+        self.cells, cells = None, center.cells
         if cells is not None:
             self._linear_or_cells = np.array(cells.coefficients, np.float64)
             records, sample = [sum(counts) for counts in cells.counts], [*cells.codes, *cells.rows]
             columns = [*cells.features, *cells.others]
-            self._cells = CellRecords(cells, columns, sample, records, self._rows)
+            self.cells = CellRecords(cells, columns, sample, records, self._rows)
         self._sums = np.zeros((2, len(center.signal) + 1), object)
         self.drawn = DrawnClasses(center)
 
@@ -114,11 +115,11 @@ class ClassPredictions:
         Rows are between both ends.
         """
         cells = np.zeros(len(labels), np.intp)
-        if self._cells is not None:
+        if self.cells is not None:
             uncertain, (low, high) = (possible.low_codes != possible.high_codes).any(axis=0), map(_coarse, ends)
-            cells = self._cells.count(exact.low_codes, uncertain)
+            cells = self.cells.count(exact.low_codes, uncertain)
             values = np.concatenate([exact.low_codes, low.T.view(np.uint8)])
-            self._cells.sample.find(values, uncertain | (low != high).any(axis=1))
+            self.cells.sample.find(values, uncertain | (low != high).any(axis=1))
         self.drawn.add(probabilities, labels, cells, columns)
 
     def made_from_these(self, release: dict[str, Any]) -> bool:
@@ -135,16 +136,11 @@ class ClassPredictions:
         slack = removed * center.norm
         if any(not low - slack <= total <= high + slack for low, total, high in zip(least, totals, most, strict=False)):
             return False
-        return self._cells is None or not any(self._cells.problems(release["records_without_label"], removed))
-
-    @property
-    def sample(self) -> SampledRecords | None:
-        """The sample of the center's cells, of which the records so far were taken; None without cells."""
-        return None if self._cells is None else self._cells.sample
+        return self.cells is None or not any(self.cells.problems(release["records_without_label"], removed))
 
     def _logits(self, columns: Mapping[str, Column], rows: Ends, places: np.ndarray | None) -> _Logits:
         """Logits of records with these rows; with their places in the columns, of rows between two bounds."""
-        cells, codes, trees = self._cells, (np.zeros((0, len(rows[0])), np.uint8),) * 2, (self._base, self._base)
+        cells, codes, trees = self.cells, (np.zeros((0, len(rows[0])), np.uint8),) * 2, (self._base, self._base)
         if cells is not None:
             logits = _products(rows, self._linear)
 

@@ -138,7 +138,7 @@ class DrawnClasses:
         """Evidence that the classes of a run of records were drawn towards the noised counts of the cells."""
         if self._cell_blocks is None or not len(self._cell_blocks.sums):
             return Evidence(0.0, 0)
-        factors, _ = self._factors()
+        factors, *_ = self._factors()
         drawn, expected = self._cell_blocks.sums[:, 0], self._cell_blocks.sums[:, 1]
         records = expected.sum(axis=2)
         numbers = []
@@ -149,12 +149,12 @@ class DrawnClasses:
             numbers.append(np.einsum("bgk,gk->b", drawn, exponents) - (records * sizes).sum(axis=1))
         return evidence_of_runs(np.stack(numbers, axis=1))
 
-    def _factors(self) -> tuple[np.ndarray, np.ndarray]:
-        """Factor of each class in each cell, and about the variance of the noised count around expected records."""
+    def _factors(self) -> tuple[np.ndarray, np.ndarray, float]:
+        """Factor of each class in each cell, about the variance of the noised count around expected records; noise."""
         assert self._cells is not None
         counts, classes = np.array(self._cells.counts, np.float64), self._drawn.shape[1]
         noise = sum_zero_variance(1 / self._cells.epsilon, classes)
-        return (counts - self._expected) / (self._expected + noise), self._expected + noise
+        return (counts - self._expected) / (self._expected + noise), self._expected + noise, noise
 
     def problems(self, with_cells: bool) -> Iterator[str]:
         """Compares draws with probabilities, and with the cells if they are those of these records."""
@@ -196,9 +196,7 @@ class DrawnClasses:
         """Computes the sum over the cells; None without cells."""
         if self._cells is None:
             return None
-        counts, classes = np.array(self._cells.counts, np.float64), self._drawn.shape[1]
-        noise = sum_zero_variance(1 / self._cells.epsilon, classes)
-        factors, scales = self._factors()
+        factors, scales, noise = self._factors()
         records = np.maximum(self._expected.sum(axis=1, keepdims=True), 1)
         means = (factors * self._expected).sum(axis=1, keepdims=True) / records
         variance = float((self._expected * (factors - means) ** 2).sum())
@@ -206,7 +204,7 @@ class DrawnClasses:
         deviation = float((factors * (self._drawn - self._expected)).sum())
         # The variance of true classes around right probabilities; fewer if trees have fitted the noise of the counts.
         likely = float((self._expected * (1 - self._expected / records) / scales).sum())
-        expected = min(float((factors * (counts - self._expected) - noise / scales).sum()), likely)
+        expected = min(float((factors**2 * scales - noise / scales).sum()), likely)
         return CellDraws(deviation, _bound(variance, float(ranges.max(initial=0.0)), self._limit()), expected)
 
     def _limit(self) -> float:

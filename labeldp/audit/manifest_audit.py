@@ -16,8 +16,7 @@ from urllib.parse import quote
 
 from .audit_mechanism import Audit
 from .center_document import LinearCenter, read_linear_center
-from .class_audit import class_statement_problems, class_warning_degrees
-from .class_center_audit import stated_center_problems
+from .class_audit import class_statement_problems, class_warning_degrees, stated_center_problems
 from .class_center_document import read_class_center
 from .documents import (
     Members,

@@ -17,7 +17,7 @@ pytest.importorskip("jinja2", reason="the extra evaluation is not installed")
 
 from labeldp import LabelPrivatizer
 from labeldp.audit.audit_release import audit_path
-from labeldp.audit.class_center_audit import class_center_lines
+from labeldp.audit.class_audit import class_center_lines
 from labeldp.audit.class_center_document import read_class_center
 from labeldp.mechanisms.center.boosting import ObliviousTrees
 from labeldp.mechanisms.center.class_center import ReleasedClassCells
