@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from labeldp.audit.documents import Members
 from labeldp.audit.release_files import shard_problems
 from labeldp.mechanisms.core.budget import BudgetSplit
 from labeldp.mechanisms.release.bound_noise import NoiseBinding
@@ -95,11 +96,10 @@ def _steps(folder: Path, size: int) -> dict[str, float]:
     timed("write the result", lambda: write_job_result(binding, result, 0, "run", key, "", 1, moved, [], None))
     found = timed("read the result", lambda: unsealed(result, read_text(result), "", "run", key))
     manifest = {
-        "release.shards": found.shards, "release.records": size, "release.records_without_label": 0,
-        "release.label": "y",
+        "shards": found.shards, "records": size, "records_without_label": 0, "label": "y",
     }  # fmt: skip
     text = timed("write the manifest", lambda: json.dumps(manifest, indent=2))
-    again = timed("read the manifest", lambda: json.loads(text))
+    again = timed("read the manifest", lambda: Members(json.loads(text), "release"))
     problems = timed("audit the shards", lambda: list(shard_problems(again, released / "data")))
     assert problems == []
     return seconds

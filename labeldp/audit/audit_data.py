@@ -10,29 +10,28 @@ without `--data`, which uses the standard library only, and numpy for the cells 
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
-from itertools import pairwise
+from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from .cell_predictions import SampledRecords
 from .center_predictions import CenterPredictions
-from .class_center_audit import CLASS_CENTER
-from .class_labels import ClassLabels
+from .class_center_document import CLASS_CENTER
+from .class_columns import ClassLabels
 from .class_predictions import ClassPredictions
-from .documents import RefusedDocument, printable, read_center, residual_cells
-from .drawn_outputs import DrawnOutputs
+from .documents import RefusedDocument, printable, public_domain, read_center, residual_cells
+from .drawn_outputs import CenteredOutputs, DrawnOutputs, Outputs
+from .manifest_statements import read_output, removed_records
 from .output_distribution import FALSE_ALARM, check_distribution
-from .output_statement import read_output
 from .parquet_bytes import ParquetBytes
 from .release_files import folder_values, letter_problems
-from .removal_statement import removed_records
 from .shard_columns import Column, ShardReader
 from .tfrecord_examples import check_gzip
 from .weight_runs import dense_weights
@@ -41,97 +40,210 @@ _WRONG_SETS_SHOWN = 3
 _NUMBER = re.compile(
     r"[ \t\n\f\r]*([+-])?(?=[0-9]|\.[0-9])([0-9]*)(?:\.([0-9]*))?(?:[eE]([+-]?[0-9]{1,3}))?[ \t\n\f\r]*", re.ASCII
 )
-# Outputs this close, as a share of the largest label, may be one in float32.
-_FLOAT32_ROUNDING = 2.0**-22
 
 
-class DataAudit(NamedTuple):
-    """Result of an audit of the records: failed checks, one line each, without any label; and lines of the report."""
+def audit_data(
+    data: Path, release: dict[str, Any], mechanism: dict[str, Any]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Reads all shards of a release in a folder, and gives lines of problems, without any label, or of the report.
 
-    problems: tuple[str, ...]
-    lines: tuple[str, ...]
-
-
-def audit_data(data: Path, release: dict[str, Any], mechanism: dict[str, Any]) -> DataAudit:
-    """Reads all shards of a release in a folder and checks their labels.
-
-    The manifest and the mechanism file passed their audits.
+    The manifest and the mechanism file passed their audits. Each step takes what the one before has passed.
     """
-    shards = release["shards"]
-    column: str | None = None
-    drawn = len(mechanism["classes"]["values"]) if CLASS_CENTER in mechanism else 0
-    places = range(drawn) if drawn else mechanism["outputs"]
-    outputs: _Outputs | _CenteredOutputs = _Outputs(np.array(places, np.float64))
-    if "center" in mechanism:
-        center = read_center(mechanism)
-        column = center["center.column"]
-        outputs = _CenteredOutputs(np.array(mechanism["outputs"], np.float64), center["center.domain"])
-    bounded = "unit" in mechanism
-    units = UnitRecords(mechanism["unit"]["max_records"]) if bounded else None
-    unit = mechanism["unit"]["column"] if bounded else None
-    classes = ClassLabels(mechanism["classes"]["values"]) if "classes" in mechanism else None
-    if drawn:
-        column = mechanism[CLASS_CENTER]["column"]
-    reader = ShardReader(release["label"], column, unit=unit, classes=classes, drawn=drawn)
-    predictions = _predictions(mechanism, not next(iter(shards)).endswith(".parquet"))
-    if predictions is not None:
-        reader = dataclasses.replace(reader, numbers=predictions.numbers, categories=predictions.categories)
-    parts = None if isinstance(predictions, ClassPredictions) else DrawnOutputs(mechanism, outputs.groups())
-    problems: list[str] = []
-    for name, records in shards.items():
-        try:
-            problems += _shard_problems(outputs, predictions, units, parts, reader, data, name, records)
-        except RefusedDocument as refused:
-            problems.append(f"data/{printable(name)} {refused}")
-    if units is not None:
-        problems += units.problems()
-    if classes is not None:
-        problems += classes.problems()
-    problems += letter_problems(data.parent, release)
-    reason = "" if drawn else _unknown_prior(release, mechanism)
-    if isinstance(predictions, CenterPredictions) and predictions.cells is not None and not reason:
-        # Records without a usable label may be in the sample of features, but are in no shard.
-        problems += predictions.cells.problems(release["records_without_label"], removed_records(release))
-    own = isinstance(predictions, ClassPredictions) and predictions.made_from_these(release)
-    if isinstance(predictions, ClassPredictions) and not problems:
-        problems += predictions.drawn.problems(own)
-    if problems:
-        return DataAudit(tuple(problems), ())
-    lines = [
-        f"data         {release['records'] - removed_records(release)} records in {len(shards)} shards: every label"
-        f"{'' if classes is None else ', a class in one type and spelling,'}"
-        f"{'' if column is None or drawn else ', minus the center of its record,'} is an output of the mechanism, "
-        "row counts are those of the manifest"
-    ]
-    if isinstance(predictions, ClassPredictions):
-        lines += _drawn_lines(predictions, own)
-    elif predictions is not None:
-        lines.append(_centers_line(predictions))
-    if units is not None:
-        lines.append(units.line())
-    if "dead_letters" in release:
-        letters = release["dead_letters"]
-        files = "1 file" if len(letters) == 1 else f"{len(letters)} files"
-        lines.append(f"dead letters {sum(letters.values())} in {files}, as in the manifest: places, and no labels")
-    if not drawn:
-        problem, line = ("", f"distribution not checked: {reason}") if reason else ("", "")
-        if not reason:
-            problem, line = _distribution(outputs, release, mechanism)
-        problems += [problem] if problem else [] if parts is None else parts.problems()
-        lines += [*([] if parts is None else parts.lines()), *([line] if line else [])]
-    written = _Written(release)
-    problems += [] if problems else written.problems(data, shards)
-    return DataAudit(tuple(problems), () if problems else (*lines[:1], *written.lines(), *lines[1:]))
+    records, files = _Records(data, release, mechanism), _Files(data, release)
+    for step in (records.problems, records.draw_problems, files.problems):
+        problems = tuple(step())
+        if problems:
+            return problems, ()
+    return (), (records.line(), *files.lines(), *records.further_lines())
 
 
-class _Written:
+def sampled_records(
+    release: dict[str, Any], mechanism: dict[str, Any], data: Path, names: Iterable[str]
+) -> SampledRecords | None:
+    """The sample of a release, of which the records of some shards were taken; None if its center has none.
+
+    The shards lie in the folder `data` and may have fewer records than in the release, whose manifest and mechanism
+    file passed their audits. A record that is removed from a release may be one of the sample, and its codes stay
+    there.
+    """
+    predictions = _predictions(mechanism, names)
+    if predictions is None:
+        return None
+    reader = _reader(release, mechanism, predictions)
+    for name in names:
+        for batch in reader.read(data / name, folder_values(name)):
+            predictions.wrong(batch.features, batch.centers, batch.labels)
+    return None if predictions.cells is None else predictions.cells.sample
+
+
+def _predictions(mechanism: dict[str, Any], names: Iterable[str]) -> CenterPredictions | ClassPredictions | None:
+    """Predictions of a center that was made of features, for shards of these names."""
+    float32 = not all(name.endswith(".parquet") for name in names)
+    if CLASS_CENTER in mechanism:
+        return ClassPredictions(mechanism, float32)
+    return CenterPredictions(mechanism, float32) if "linear" in mechanism.get("center", {}) else None
+
+
+def _reader(
+    release: dict[str, Any], mechanism: dict[str, Any], predictions: CenterPredictions | ClassPredictions | None
+) -> ShardReader:
+    """Reader of labels, units and centers, and of the features that they are predicted from."""
+    drawn, center = CLASS_CENTER in mechanism, mechanism.get(CLASS_CENTER, mechanism.get("center", {}))
+    return ShardReader(
+        release["label"],
+        center.get("column"),
+        () if predictions is None else predictions.numbers,
+        () if predictions is None else predictions.categories,
+        mechanism.get("unit", {}).get("column"),
+        ClassLabels(mechanism["classes"]["values"]) if "classes" in mechanism else None,
+        len(mechanism["classes"]["values"]) if drawn else 0,
+    )
+
+
+class _Misses:
+    """Records of a shard that fail a check: how many, and the first."""
+
+    def __init__(self) -> None:
+        self.count, self.first = 0, -1
+
+    def add(self, wrong: np.ndarray, start: int) -> None:
+        """Adds records from a place in the shard on."""
+        if self.first < 0 and wrong.any():
+            self.first = start + int(wrong.argmax())
+        self.count += int(wrong.sum())
+
+
+class _Records:
+    """Checks of the records of a release. Those of draws are of classes by a center, or of outputs by a mechanism."""
+
+    def __init__(self, data: Path, release: dict[str, Any], mechanism: dict[str, Any]):
+        self._data, self._release, self._mechanism = data, release, mechanism
+        self._predictions = _predictions(mechanism, release["shards"])
+        self._reader = _reader(release, mechanism, self._predictions)
+        self._classes = self._reader.classes
+        self._units = UnitRecords(mechanism["unit"]["max_records"]) if "unit" in mechanism else None
+        values = np.array(range(self._reader.drawn) if self._reader.drawn else mechanism["outputs"], np.float64)
+        centered = "center" in mechanism
+        self._outputs = CenteredOutputs(values, read_center(mechanism).domain) if centered else Outputs(values)
+        self._draws = self._predictions.drawn if isinstance(self._predictions, ClassPredictions) else None
+        self._parts = None if self._draws else DrawnOutputs(mechanism, self._outputs.groups())
+
+    def problems(self) -> Iterator[str]:
+        """Reads all shards, and compares the records with the manifest, their classes, units and cells."""
+        for name, records in self._release["shards"].items():
+            try:
+                yield from self._shard_problems(f"data/{printable(name)}", name, records)
+            except RefusedDocument as refused:
+                yield f"data/{printable(name)} {refused}"
+        if self._units is not None:
+            yield from self._units.problems()
+        if self._classes is not None:
+            yield from self._classes.problems()
+        yield from letter_problems(self._data.parent, self._release)
+        cells = self._predictions.cells if isinstance(self._predictions, CenterPredictions) else None
+        if cells is not None and not self._unknown_prior:
+            # Records without a usable label may be in the sample of features, but are in no shard.
+            yield from cells.problems(self._release["records_without_label"], removed_records(self._release))
+
+    def _shard_problems(self, path: str, name: str, expected: int) -> Iterator[str]:
+        records, labels, centers = 0, _Misses(), _Misses()
+        for scan in filter(None, (self._parts, self._draws)):
+            scan.parts.next_shard()
+        for batch in self._reader.read(self._data / name, folder_values(name)):
+            if self._units is not None and batch.units is not None:
+                self._units.add(batch.units)
+            outputs = self._outputs.add(batch.labels, batch.centers)
+            labels.add(outputs < 0, records)
+            if self._parts is not None:
+                self._parts.add(outputs, batch.features)
+            if self._predictions is not None:
+                centers.add(self._predictions.wrong(batch.features, batch.centers, batch.labels), records)
+            records += len(batch.labels)
+        drawn = self._reader.drawn
+        if labels.count:
+            around = "" if self._reader.center is None or drawn else " around the record's center"
+            what = "no output of the mechanism" if self._classes is None else "no class that the mechanism releases"
+            yield f"{path} has {labels.count} labels that are {what}{around}, first in record {labels.first}"
+        if centers.count:
+            what = "probabilities that the center" if drawn else "centers that the linear center"
+            yield (
+                f"{path} has {centers.count} {what} does not predict from the record's features, first in record "
+                f"{centers.first}"
+            )
+        if records != expected:
+            yield f"{path} holds {records} records, but release.shards says {expected}"
+
+    def draw_problems(self) -> Iterator[str]:
+        """Compares draws with what they are drawn from."""
+        if self._draws is not None:
+            yield from self._draws.problems(self._made_from_these)
+            return
+        problem, _ = self._distribution
+        if problem:
+            yield problem
+        elif self._parts is not None:
+            yield from self._parts.problems()
+
+    @cached_property
+    def _made_from_these(self) -> bool:
+        return isinstance(self._predictions, ClassPredictions) and self._predictions.made_from_these(self._release)
+
+    @cached_property
+    def _unknown_prior(self) -> str:
+        return "" if self._draws else _unknown_prior(self._release, self._mechanism)
+
+    @cached_property
+    def _distribution(self) -> tuple[str, str]:
+        """Either the problem or a line of the report; the other is empty."""
+        if self._unknown_prior:
+            return "", f"distribution not checked: {self._unknown_prior}"
+        return _distribution(self._outputs, self._release, self._mechanism)
+
+    def line(self) -> str:
+        """Line of the report on all records."""
+        drawn, shards = self._reader.drawn, len(self._release["shards"])
+        return (
+            f"data         {self._release['records'] - removed_records(self._release)} records in {shards} shards: "
+            f"every label{'' if self._classes is None else ', a class in one type and spelling,'}"
+            f"{'' if self._reader.center is None or drawn else ', minus the center of its record,'} is an output of "
+            "the mechanism, row counts are those of the manifest"
+        )
+
+    def further_lines(self) -> Iterator[str]:
+        """Lines of the report on what else was shown, and what was not."""
+        if self._predictions is not None:
+            every = "every center is the one that the published map predicts from the record's own features"
+            if self._draws:
+                every = "all probabilities are those that the published center predicts from the record's own features"
+            count = self._predictions.rounded
+            rounded = f"; for {count} records, from features before they were rounded to float32" if count else ""
+            yield f"centers      {every}{rounded}"
+        if self._draws is not None:
+            yield "             the center was made from " + (
+                "as many records, with the same cells and sums of features"
+                if self._made_from_these
+                else "other records: cells have other numbers of them, or other features"
+            )
+            yield from self._draws.lines(self._made_from_these)
+        if self._units is not None:
+            yield self._units.line()
+        if "dead_letters" in self._release:
+            letters = self._release["dead_letters"]
+            files = "1 file" if len(letters) == 1 else f"{len(letters)} files"
+            yield f"dead letters {sum(letters.values())} in {files}, as in the manifest: places, and no labels"
+        if self._parts is not None:
+            yield from (*self._parts.lines(), self._distribution[1])
+
+
+class _Files:
     """The files of shards: they are what the writer makes of the records, and what the manifest states of it."""
 
-    def __init__(self, release: dict[str, Any]):
-        self._release = release
+    def __init__(self, data: Path, release: dict[str, Any]):
+        self._data, self._release = data, release
         self._parquet: ParquetBytes | None = None
 
-    def problems(self, data: Path, shards: Iterable[str]) -> Iterator[str]:
+    def problems(self) -> Iterator[str]:
+        """Compares every byte of the files that is not one of a record's values."""
         try:
             output = read_output(self._release)
         except RefusedDocument as refused:
@@ -139,13 +251,13 @@ class _Written:
             return
         if output.format == "parquet":
             self._parquet = ParquetBytes(output)
-        for name in shards:
+        for name in self._release["shards"]:
             path = f"data/{printable(name)}"
             try:
                 if self._parquet is not None:
-                    yield from (f"{path} {problem}" for problem in self._parquet.problems(data / name))
+                    yield from (f"{path} {problem}" for problem in self._parquet.problems(self._data / name))
                 elif output.compression == "gzip":
-                    check_gzip(data / name)
+                    check_gzip(self._data / name)
             except RefusedDocument as refused:
                 yield f"{path} {refused}"
 
@@ -163,166 +275,6 @@ class _Written:
         )
 
 
-class _Outputs:
-    """The outputs of the mechanism, and how many records have each. Labels are compared bit by bit."""
-
-    def __init__(self, values: np.ndarray):
-        """values: shape (m,), float64, ascending."""
-        self._counts = np.zeros(len(values), np.int64)
-        self._rounded = False
-        # By label type: the distinct outputs, and for each output the first one that is equal to it in that type.
-        self._known: dict[Any, tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
-        for kind in (np.float32, np.float64):
-            with np.errstate(over="ignore"):  # as the writer casts
-                distinct, first, place = np.unique(values.astype(kind), return_index=True, return_inverse=True)
-            self._known[np.dtype(kind)] = distinct, first, first[place]
-
-    def add(self, labels: np.ndarray, centers: np.ndarray) -> np.ndarray:
-        """Counts labels, shape (n,), float32 or float64; returns the output of each, shape (n,), -1 for none."""
-        distinct, first, _ = self._known[labels.dtype]
-        place = np.minimum(np.searchsorted(distinct, labels), len(distinct) - 1)
-        unsigned = f"u{labels.dtype.itemsize}"
-        wrong = distinct[place].view(unsigned) != np.ascontiguousarray(labels).view(unsigned)
-        self._counts += np.bincount(first[place[~wrong]], minlength=len(self._counts))
-        self._rounded |= labels.dtype == np.float32
-        return np.where(wrong, -1, first[place])
-
-    def groups(self) -> np.ndarray:
-        """For each output, the number of its group of outputs that records may not distinguish, ascending from 0."""
-        first = self._known[np.dtype(np.float32)][2]
-        return np.cumsum(first == np.arange(len(first))) - 1
-
-    def merged(self, channel: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Counts and channel, shape (k, m), with outputs that are equal in the records as one."""
-        first = self._known[np.dtype(np.float32 if self._rounded else np.float64)][2]
-        kept, place = np.unique(first, return_inverse=True)
-        counts, merged = np.zeros(len(kept), np.int64), np.zeros((len(channel), len(kept)))
-        np.add.at(counts, place, self._counts)
-        np.add.at(merged.T, place, channel.T)
-        return counts, merged
-
-
-class _CenteredOutputs:
-    """The outputs of a mechanism of residuals, and how many records have each, as label minus center."""
-
-    def __init__(self, values: np.ndarray, domain: list[float]):
-        """values: shape (m,), float64, ascending. domain: the k public labels, ascending."""
-        self._values = values
-        self._domain = np.array(domain)
-        self._middles = np.array([_least_float((Fraction(a) + Fraction(b)) / 2) for a, b in pairwise(domain)])
-        self._counts = np.zeros(len(values), np.int64)
-
-    def add(self, labels: np.ndarray, centers: np.ndarray) -> np.ndarray:
-        """Counts labels, shape (n,), around centers, shape (n,), float64; returns the output of each, -1 for none."""
-        with np.errstate(over="ignore"):
-            rounded = centers.astype(np.float32).astype(np.float64)
-        places = np.searchsorted(self._middles, np.nan_to_num(rounded), side="right")
-        bases = self._domain[np.where(np.isfinite(rounded), places, (len(self._domain) - 1) // 2)]
-        values = self._values
-        place = np.searchsorted(values, labels.astype(np.float64) - bases)
-        found, unsigned = np.full(len(labels), -1), f"u{labels.dtype.itemsize}"
-        for shift in (-2, -1, 0, 1):  # the difference is rounded, and two outputs may be equal up to rounding
-            output = np.clip(place + shift, 0, len(values) - 1)
-            with np.errstate(over="ignore"):
-                expected = (bases + values[output]).astype(labels.dtype)
-            hit = (found < 0) & (expected.view(unsigned) == np.ascontiguousarray(labels).view(unsigned))
-            self._counts += np.bincount(output[hit], minlength=len(self._counts))
-            found[hit] = output[hit]
-        return found
-
-    def groups(self) -> np.ndarray:
-        """As `_Outputs.groups`."""
-        largest = np.abs(self._domain).max() + np.abs(self._values).max()
-        return np.cumsum(np.append(False, np.diff(self._values) > largest * _FLOAT32_ROUNDING))
-
-    def merged(self, channel: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Counts and channel, shape (k, m), with outputs that records may not distinguish as one."""
-        place = self.groups()
-        counts, merged = np.zeros(place[-1] + 1, np.int64), np.zeros((len(channel), place[-1] + 1))
-        np.add.at(counts, place, self._counts)
-        np.add.at(merged.T, place, channel.T)
-        return counts, merged
-
-
-def _least_float(bound: Fraction) -> float:
-    """The least float that is not below the bound."""
-    found = float(bound)
-    return found if Fraction(found) >= bound else float(np.nextafter(found, np.inf))
-
-
-def _predictions(mechanism: dict[str, Any], float32: bool) -> CenterPredictions | ClassPredictions | None:
-    """Predictions of a center that was made of features; `float32` says whether records are TFRecords."""
-    if CLASS_CENTER in mechanism:
-        return ClassPredictions(mechanism, float32)
-    return CenterPredictions(mechanism, float32) if "linear" in mechanism.get("center", {}) else None
-
-
-def _drawn_lines(predictions: ClassPredictions, own: bool) -> Iterator[str]:
-    line = "centers      all probabilities are those that the published center predicts from the record's own features"
-    if predictions.rounded:
-        line += f"; for {predictions.rounded} records, from features before they were rounded to float32"
-    yield line
-    if own:
-        yield "             the center was made from as many records, with the same cells and sums of features"
-    else:
-        yield "             the center was made from other records: cells have other numbers of them, or other features"
-    yield from predictions.drawn.lines(own)
-
-
-def _centers_line(predictions: CenterPredictions) -> str:
-    line = "centers      every center is the one that the published map predicts from the record's own features"
-    if predictions.rounded:
-        line += f"; for {predictions.rounded} records, from features before they were rounded to float32"
-    return line
-
-
-def _shard_problems(
-    outputs: _Outputs | _CenteredOutputs,
-    predictions: CenterPredictions | ClassPredictions | None,
-    units: UnitRecords | None,
-    parts: DrawnOutputs | None,
-    reader: ShardReader,
-    data: Path,
-    name: str,
-    records: int,
-) -> Iterator[str]:
-    path = f"data/{printable(name)}"
-    found, wrong, first, strange, first_strange = 0, 0, -1, 0, -1
-    scans = [parts, predictions.drawn if isinstance(predictions, ClassPredictions) else None]
-    for scan in scans:
-        if scan is not None:
-            scan.parts.next_shard()
-    for labels, centers, features, units_found in reader.read(data / name, folder_values(name)):
-        if units is not None and units_found is not None:
-            units.add(units_found)
-        drawn = outputs.add(labels, centers)
-        misses = drawn < 0
-        if parts is not None:
-            parts.add(drawn, features)
-        if first < 0 and misses.any():
-            first = found + int(misses.argmax())
-        if predictions is not None:
-            if isinstance(predictions, ClassPredictions):
-                others = predictions.wrong(features, centers, labels)
-            else:
-                others = predictions.wrong(features, centers)
-            if first_strange < 0 and others.any():
-                first_strange = found + int(others.argmax())
-            strange += int(others.sum())
-        found, wrong = found + len(labels), wrong + int(misses.sum())
-    if wrong:
-        around = "" if reader.center is None or reader.drawn else " around the record's center"
-        what = "no output of the mechanism" if reader.classes is None else "no class that the mechanism releases"
-        yield f"{path} has {wrong} labels that are {what}{around}, first in record {first}"
-    if strange:
-        what = "probabilities that the center" if reader.drawn else "centers that the linear center"
-        yield (
-            f"{path} has {strange} {what} does not predict from the record's features, first in record {first_strange}"
-        )
-    if found != records:
-        yield f"{path} holds {found} records, but release.shards says {records}"
-
-
 def _unknown_prior(release: dict[str, Any], mechanism: dict[str, Any]) -> str:
     """The reason why the prior says nothing about these records; empty if it is the noised histogram of their labels.
 
@@ -333,7 +285,7 @@ def _unknown_prior(release: dict[str, Any], mechanism: dict[str, Any]) -> str:
         return "the prior is public, it was not counted from these records"
     bound = [
         release["input_digest"], release["label"],
-        mechanism["center"]["domain"] if "center" in mechanism else mechanism["labels"],
+        public_domain(mechanism, mechanism["labels"]),
         [release["prior_epsilon"], release["randomizer_epsilon"]], release["rounding"],
         *([mechanism["center"]["column"]] if "center" in mechanism else []),
     ]  # fmt: skip
@@ -347,10 +299,7 @@ def _unknown_prior(release: dict[str, Any], mechanism: dict[str, Any]) -> str:
     return ""
 
 
-def _distribution(
-    outputs: _Outputs | _CenteredOutputs, release: dict[str, Any], mechanism: dict[str, Any]
-) -> tuple[str, str]:
-    """Either the problem or a line of the report; the other is empty."""
+def _distribution(outputs: Outputs, release: dict[str, Any], mechanism: dict[str, Any]) -> tuple[str, str]:
     weights = dense_weights(mechanism["columns"], len(mechanism["labels"]), mechanism["bits"])
     counts, channel = outputs.merged(np.array(weights).T)
     scale = float(2 / Fraction(release["prior_epsilon"]))
@@ -381,11 +330,11 @@ def _distribution(
 def _residual_histogram(channel: np.ndarray, mechanism: dict[str, Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Channel of all residuals, which are clipped to the labels; the noised histogram as weights; its cells' widths."""
     center, labels = read_center(mechanism), np.array(mechanism["labels"])
-    widths = np.array(residual_cells(len(center["center.domain"])))
-    above = np.array(center["center.domain"]) - center["center.domain"][0]
+    widths = np.array(residual_cells(len(center.domain)))
+    above = np.array(center.domain) - center.domain[0]
     residuals = np.concatenate([-above[:0:-1], above])
     rows = np.clip(np.arange(len(residuals)) - np.searchsorted(residuals, labels[0]), 0, len(labels) - 1)
-    return channel[rows], _as_weights(center["center.counts"]), widths
+    return channel[rows], _as_weights(center.counts), widths
 
 
 def _as_weights(noised: list[int]) -> np.ndarray:
@@ -397,10 +346,10 @@ def _as_weights(noised: list[int]) -> np.ndarray:
 
 def _plain(unit: str) -> str:
     """One text of all spellings of a number, so that `5` and `5.0` are one unit; another text as it is."""
-    found = _NUMBER.fullmatch(unit)
-    if found is None:
+    match = _NUMBER.fullmatch(unit)
+    if match is None:
         return unit
-    sign, whole, fraction, exponent = (part or "" for part in found.groups())
+    sign, whole, fraction, exponent = (part or "" for part in match.groups())
     number = Fraction(int(whole + fraction), 10 ** len(fraction)) * Fraction(10) ** int(exponent or 0)
     return str(-number if sign == "-" else number)
 
@@ -418,7 +367,7 @@ class UnitRecords:
         """Adds the units of a batch of records; a code below 0 is that of a record without one."""
         texts = [_plain(str(value)).encode(errors="surrogateescape") for value in units.values]
         hashes = [hashlib.blake2b(text, digest_size=8) for text in texts]
-        known = np.frombuffer(b"".join(each.digest() for each in hashes), np.uint64)
+        known = np.frombuffer(b"".join(digest.digest() for digest in hashes), np.uint64)
         self._units.append(known[units.codes[units.codes >= 0]])
         self._without += int((units.codes < 0).sum())
 
@@ -432,7 +381,7 @@ class UnitRecords:
             yield f"{self._without} records have no unit, so nothing bounds how many belong to one"
 
     def line(self) -> str:
-        """Line of the report that describes what was found."""
+        """Line of the report on the units."""
         units, records = self._counts()
         most = f"at most {max(records, default=0)} records each, {self._most} are allowed"
         return f"units        {len(units)} units with {most}"

@@ -19,28 +19,26 @@ import math
 import re
 import sys
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
-from .center_audit import center_line, center_sum_problems, linear_replay_line, read_linear_center
-from .class_audit import check_places, class_problems, classes_line, read_classes
-from .class_center_audit import CLASS_CENTER, class_center_lines, class_center_problems, class_replay_line
-from .class_center_document import read_class_center
-from .documents import (
-    RefusedDocument,
-    public_domain,
-    read_ascending_floats,
-    read_center,
-    read_count,
-    read_counts,
-    read_decimal,
-    read_floats,
-    read_member,
-    read_nonnegative,
-    records_per_unit,
+from .center_audit import center_line, center_sum_problems, linear_replay_line
+from .center_document import read_linear_center
+from .class_audit import (
+    Classes,
+    check_places,
+    class_center_lines,
+    class_center_problems,
+    class_problems,
+    class_replay_line,
+    classes_line,
+    read_classes,
 )
+from .class_center_document import CLASS_CENTER, read_class_center
+from .documents import Members, RefusedDocument, public_domain, read_center, read_decimal, read_unit
 from .weight_runs import largest_divergence, largest_ratio, ln_at_most, ln_rounded_up, rounded_up, tally_columns
 
 MECHANISM_FORMAT, CENTER_MECHANISM_FORMAT = "labeldp-mechanism-1", "labeldp-mechanism-2"
@@ -138,103 +136,157 @@ def audit_mechanism(document: dict[str, Any]) -> Audit:
         return Audit((str(refused),))
 
 
-def audit_document(document: dict[str, Any]) -> Audit:
+def audit_document(document: Any) -> Audit:
     """Audits a mechanism file in O(labels + outputs + runs) integer operations; only a delta needs runs expanded.
 
     Raises RefusedDocument if the document, as json.loads reads it, does not have the shape of a mechanism file.
     """
     if isinstance(document, dict) and document.get("format") == CENTER_MECHANISM_FORMAT:
-        return _audit_class_center(document)
+        return _audit_class_center(Members(document))
+    mechanism = _read_mechanism(document)
+    problems, replayed = [problem for check in _CHECKS for problem in check(mechanism)], ""
+    if not problems:
+        problems, replayed = _replay(mechanism.document)
+    column, records = read_unit(mechanism.document)
+    return Audit(
+        problems=tuple(problems),
+        mechanism=mechanism.document["mechanism"],
+        labels=len(mechanism.labels),
+        outputs=len(mechanism.outputs),
+        bits=mechanism.bits,
+        requested_epsilon=float(mechanism.epsilon),
+        certified_epsilon=float(mechanism.certified_epsilon),
+        epsilon=mechanism.true_epsilon,
+        ratio=mechanism.ratio,
+        max_bias=rounded_up(mechanism.max_bias),
+        fingerprint=mechanism.fingerprint,
+        requested_delta=float(mechanism.delta),
+        certified_delta=0.0 if mechanism.pure else float(mechanism.certificate.nonnegative("delta")),
+        delta=rounded_up(mechanism.true_delta),
+        center_line=center_line(mechanism.document),
+        replay_line=replayed,
+        classes_line="" if mechanism.classes is None else classes_line(mechanism.classes),
+        records_per_unit=records,
+        unit_column=column,
+    )
+
+
+@dataclass(frozen=True)
+class _Mechanism:
+    """Mechanism file of k labels and m outputs, and what follows from its weights.
+
+    Attributes:
+      document: The file.
+      certificate: Its certificate.
+      epsilon, delta: As requested.
+      certified_epsilon: As certified.
+      bits, labels, outputs, columns, classes: As the file has them.
+      sums: Sum of the weights of each label.
+      moments: Sum of weight times output of each label, in units of 1 / scale.
+      ranges: Least and largest weight of each output.
+      scale: Common denominator of labels and outputs.
+    """
+
+    document: Members
+    certificate: Members
+    epsilon: Fraction
+    delta: Fraction
+    certified_epsilon: Fraction
+    bits: int
+    labels: list[float]
+    outputs: list[float]
+    columns: list[Any]
+    classes: Classes | None
+    sums: list[int]
+    moments: list[int]
+    ranges: list[tuple[int, int]]
+    scale: int
+
+    @property
+    def pure(self) -> bool:
+        """True for epsilon-DP without a delta."""
+        return self.delta == 0
+
+    @cached_property
+    def sound(self) -> bool:
+        """True if rows are distributions, of which ratios of weights are ratios of probabilities."""
+        return not any(_weight_problems(self))
+
+    @cached_property
+    def ratio(self) -> Fraction | None:
+        """Largest ratio of two weights for one output; None if it is unbounded."""
+        return largest_ratio(self.ranges) if self.sound and all(least for least, _ in self.ranges) else None
+
+    @cached_property
+    def true_delta(self) -> Fraction:
+        """Delta of the weights at the certified epsilon; 0 for pure DP."""
+        if self.pure or not self.sound:
+            return Fraction(0 if self.pure else 1)
+        return largest_divergence(self.columns, len(self.labels), self.certified_epsilon, self.bits)
+
+    @property
+    def true_epsilon(self) -> float:
+        """Epsilon of the weights; the certified one if their delta is below that."""
+        if not self.pure and self.sound and not any(_delta_problems(self)):
+            return float(self.certified_epsilon)
+        return math.inf if self.ratio is None else ln_rounded_up(self.ratio)
+
+    @cached_property
+    def biases(self) -> list[int]:
+        """E[output] - label, times 2^bits scale."""
+        labels = (_scaled(label, self.scale) << self.bits for label in self.labels)
+        return [moment - label for moment, label in zip(self.moments, labels, strict=True)]
+
+    @property
+    def max_bias(self) -> Fraction:
+        """Largest |E[output] - label|."""
+        return Fraction(max(map(abs, self.biases)), self.scale << self.bits)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Hash of bits, columns, labels and outputs."""
+        signed = {"bits": self.bits, "columns": self.columns, "labels": self.labels, "outputs": self.outputs}
+        canonical = json.dumps(signed, sort_keys=True, separators=(",", ":"))
+        return hashlib.blake2b(canonical.encode(), digest_size=32).hexdigest()
+
+
+def _read_mechanism(document: Any) -> _Mechanism:
+    """Reads a mechanism file with a randomizer; refuses what the report could not print."""
     if not isinstance(document, dict) or document.get("format") != MECHANISM_FORMAT:
         raise RefusedDocument(f"this is not a mechanism file: its format is not {MECHANISM_FORMAT}")
-    name, bits = read_member(document, "mechanism", str), read_member(document, "bits", int)
-    if not _NAME.fullmatch(name):
+    if CLASS_CENTER in document:
+        raise RefusedDocument("class_center is there beside a randomizer")
+    document = Members(document)
+    if not _NAME.fullmatch(document.text("mechanism")):
         raise RefusedDocument("mechanism is not a name of 1 to 64 letters, digits and _.+-")
+    bits = document.read("bits", int)
     if not 1 <= bits <= 63:
         raise RefusedDocument("bits is not between 1 and 63")
-    _check_parameters(read_member(document, "parameters", dict))
-    if read_member(document, "gap", object) is not None:
-        read_nonnegative(document, "gap")
+    _check_parameters(document.members("parameters"))
+    if document.read("gap", object) is not None:
+        document.nonnegative("gap")
     if "choice" in document:
-        _check_choice(read_member(document, "choice", dict))
+        _check_choice(document.members("choice"))
     # Weights alone are those of no label column yet.
-    if ("prior" in document or "rounding" in document) and read_member(document, "rounding", str) not in _ROUNDINGS:
+    if ("prior" in document or "rounding" in document) and document.text("rounding") not in _ROUNDINGS:
         raise RefusedDocument(f"rounding is not {' or '.join(_ROUNDINGS)}")
-    requested = read_nonnegative(document, "epsilon")
-    requested_delta = read_nonnegative(document, "delta") if "delta" in document else Fraction(0)
-    if not requested_delta < 1:
+    epsilon = document.nonnegative("epsilon")
+    delta = document.nonnegative("delta") if "delta" in document else Fraction(0)
+    if not delta < 1:
         raise RefusedDocument("delta is not below 1")
-    labels, outputs = read_ascending_floats(document, "labels"), read_ascending_floats(document, "outputs")
+    labels, outputs = document.ascending_floats("labels"), document.ascending_floats("outputs")
     classes = read_classes(document)
     if classes is not None:
         check_places(classes, labels, outputs)
-    columns = read_member(document, "columns", list)
+    columns, certificate = document.read("columns", list), document.members("certificate")
     if len(columns) != len(outputs):
         raise RefusedDocument(f"there are {len(columns)} columns for {len(outputs)} outputs")
-    # The prefix distinguishes messages about certificate.epsilon from messages about epsilon.
-    certificate = read_member(document, "certificate", dict)
-    certificate = {f"certificate.{key}": value for key, value in certificate.items()}
-
     # Denominators of floats are powers of two, so the largest is a common denominator.
     scale = max(value.as_integer_ratio()[1] for value in labels + outputs)
-    sums, moments, ranges = tally_columns(columns, [_scaled(output, scale) for output in outputs], len(labels))
-    pure = requested_delta == 0
-    problems = list(_weight_problems(sums, ranges, 1 << bits, pure))
-    # Without such problems, ratios of weights are ratios of probabilities, and finite in pure DP.
-    ratio = None
-    if not problems and all(least for least, _ in ranges):
-        ratio = largest_ratio(ranges)
-    biases = [moment - (_scaled(y, scale) << bits) for y, moment in zip(labels, moments, strict=True)]
-    certified, delta = read_nonnegative(certificate, "certificate.epsilon"), Fraction(0)
-    if pure:
-        problems += _epsilon_problems(certificate, ratio, requested, 1 << bits)
-    else:
-        delta = Fraction(1) if problems else largest_divergence(columns, len(labels), certified, bits)
-        problems += _delta_problems(certificate, delta, requested, requested_delta, 1 << bits)
-    epsilon = math.inf if ratio is None else ln_rounded_up(ratio)
-    if not pure and not problems:
-        epsilon = float(certified)
-    problems += _bias_problems(certificate, biases, scale << bits)
-    if "prior" in document:
-        problems += _prior_problems(read_member(document, "prior", dict), len(labels), "center" in document)
-        problems += _missing_problems(document, labels)
-    if CLASS_CENTER in document:
-        raise RefusedDocument("class_center is there beside a randomizer")
-    if classes is not None:
-        problems += class_problems(document)
-    if "center" in document:
-        problems += _center_problems(read_center(document)["center.domain"], labels)
-        problems += center_sum_problems(document)
-    if "declared_grid" in document:
-        problems += _grid_problems(document, public_domain(document, labels))
-    replayed = ""
-    if not problems:
-        problems, replayed = _replay(document)
-    signed = {"bits": bits, "columns": columns, "labels": labels, "outputs": outputs}
-    canonical = json.dumps(signed, sort_keys=True, separators=(",", ":"))
-    fingerprint = hashlib.blake2b(canonical.encode(), digest_size=32).hexdigest()
-    if read_member(document, "fingerprint", str) != fingerprint:
-        problems.append("fingerprint is not that of the bits, columns, labels and outputs")
-    return Audit(
-        problems=tuple(problems),
-        mechanism=name,
-        labels=len(labels),
-        outputs=len(outputs),
-        bits=bits,
-        requested_epsilon=float(requested),
-        certified_epsilon=float(certified),
-        epsilon=epsilon,
-        ratio=ratio,
-        max_bias=rounded_up(Fraction(max(map(abs, biases)), scale << bits)),
-        fingerprint=fingerprint,
-        requested_delta=float(requested_delta),
-        certified_delta=0.0 if pure else float(read_nonnegative(certificate, "certificate.delta")),
-        delta=rounded_up(delta),
-        center_line=center_line(document),
-        replay_line=replayed,
-        classes_line="" if classes is None else classes_line(classes),
-        records_per_unit=records_per_unit(document),
-        unit_column=document["unit"]["column"] if "unit" in document else None,
+    tallies = tally_columns(columns, [_scaled(output, scale) for output in outputs], len(labels))
+    certified = certificate.nonnegative("epsilon")
+    return _Mechanism(
+        document, certificate, epsilon, delta, certified, bits, labels, outputs, columns, classes, *tallies, scale
     )
 
 
@@ -255,65 +307,140 @@ def _check_parameters(parameters: dict[str, Any]) -> None:
             )
 
 
-def _check_choice(choice: dict[str, Any]) -> None:
+def _check_choice(choice: Members) -> None:
     """Refuses a choice that is not a name and a few errors by name, before anything prints it."""
-    choice = {f"choice.{key}": value for key, value in choice.items()}
-    errors = read_member(choice, "choice.model_errors", dict)
-    for name in (read_member(choice, "choice.mechanism", str), *errors):
+    errors = Members(choice.members("model_errors"))
+    for name in (choice.text("mechanism"), *errors):
         if not _CANDIDATE.fullmatch(name):
             raise RefusedDocument("a name in choice is not 1 to 64 letters, digits and _.+-:=")
     for name, error in errors.items():
         if error is not None:
-            read_nonnegative(errors, name)
+            errors.nonnegative(name)
 
 
-def _prior_problems(noised: dict[str, Any], labels: int, center: bool) -> Iterator[str]:
-    """Checks the prior of a file: a distribution over the labels, and what its release cost.
+def _scaled(value: float, scale: int) -> int:
+    """value * scale; an integer, because scale is a multiple of the denominator of value."""
+    numerator, denominator = value.as_integer_ratio()
+    return numerator * (scale // denominator)
+
+
+def _weight_problems(mechanism: _Mechanism) -> Iterator[str]:
+    """Rows sum to 2^bits, and no output is impossible; for pure DP, not even for a single label."""
+    labels, outputs, ranges = len(mechanism.labels), len(mechanism.outputs), mechanism.ranges
+    if wrong := [y for y, total in enumerate(mechanism.sums) if total != 1 << mechanism.bits]:
+        yield f"the weights of {len(wrong)} of {labels} labels do not sum to 2^bits, first label number {wrong[0]}"
+    if never := [c for c, (_, most) in enumerate(ranges) if most == 0]:
+        yield f"probability zero for every label: {len(never)} of {outputs} outputs, first output number {never[0]}"
+    if mechanism.pure and (mixed := [c for c, (least, most) in enumerate(ranges) if least == 0 < most]):
+        yield (
+            f"epsilon is infinite: only some labels can give {len(mixed)} of {outputs} outputs, "
+            f"first output number {mixed[0]}"
+        )
+
+
+def _ratio_problems(mechanism: _Mechanism) -> Iterator[str]:
+    """The certificate of a pure mechanism has its true ratio, and an epsilon that is not below it."""
+    if not mechanism.pure:
+        return
+    parts = [read_decimal(part, "a part of certificate.ratio") for part in mechanism.certificate.read("ratio", list)]
+    if len(parts) != 2 or parts[1] == 0:
+        raise RefusedDocument("certificate.ratio is not a numerator and a denominator > 0")
+    ratio = mechanism.ratio
+    if ratio is not None and Fraction(*parts) != ratio:
+        yield "certificate.ratio is not the largest ratio of the weights"
+    if ratio is not None and not ln_at_most(ratio, mechanism.certified_epsilon):
+        yield "certificate.epsilon is below the true epsilon"
+
+
+def _delta_problems(mechanism: _Mechanism) -> Iterator[str]:
+    """The certificate of an (epsilon, delta) mechanism has a delta between the true and the requested one."""
+    if mechanism.pure:
+        return
+    certified = mechanism.certificate.nonnegative("delta")
+    if certified < mechanism.true_delta:
+        yield "certificate.delta is below the true delta at certificate.epsilon"
+    if certified > mechanism.delta:
+        yield "certificate.delta is above the delta requested"
+
+
+def _request_problems(mechanism: _Mechanism) -> Iterator[str]:
+    """The certificate has the sum of a row, and no more epsilon than was requested."""
+    if mechanism.certificate.decimal("row_sum") != 1 << mechanism.bits:
+        yield "certificate.row_sum is not 2^bits"
+    if mechanism.certified_epsilon > mechanism.epsilon:
+        yield "certificate.epsilon is above the epsilon requested"
+
+
+def _bias_problems(mechanism: _Mechanism) -> Iterator[str]:
+    """The certificate has the true biases, and the largest of them."""
+    claimed, biases = mechanism.certificate.floats("bias"), mechanism.biases
+    if len(claimed) != len(biases):
+        raise RefusedDocument(f"certificate.bias has {len(claimed)} entries for {len(biases)} labels")
+    denominator = mechanism.scale << mechanism.bits
+    try:  # Python rounds the quotient of two integers correctly, as float(Fraction) does
+        wrong = [y for y, bias in enumerate(biases) if bias / denominator != claimed[y]]
+    except OverflowError:
+        raise RefusedDocument("a bias is too large for a float") from None
+    if wrong:
+        yield f"certificate.bias is wrong for {len(wrong)} of {len(biases)} labels, first label number {wrong[0]}"
+    most = mechanism.max_bias
+    slack = most / 10**9 + Fraction(1, 10**300)
+    if not most <= mechanism.certificate.nonnegative("max_bias") <= most + slack:
+        yield "certificate.max_bias is not the largest true bias, rounded up"
+
+
+def _prior_problems(mechanism: _Mechanism) -> Iterator[str]:
+    """The prior is a distribution over the labels, and states what its release cost.
 
     With a center, the counts are those of its residuals.
     """
-    noised = {f"prior.{key}": value for key, value in noised.items()}
-    weights = read_floats(noised, "prior.weights")
+    if "prior" not in mechanism.document:
+        return
+    prior, labels = mechanism.document.members("prior"), len(mechanism.labels)
+    weights = prior.floats("weights")
     if len(weights) != labels:
         raise RefusedDocument(f"prior.weights has {len(weights)} entries for {labels} labels")
     if not (min(weights) >= 0 and max(weights) <= 1 and abs(math.fsum(weights) - 1) <= _SUM_TOLERANCE):
         yield "prior.weights are not probabilities: a weight is negative, or their sum is not 1"
-    epsilon, name = read_nonnegative(noised, "prior.epsilon"), noised.get("prior.release")
+    epsilon, name = prior.nonnegative("epsilon"), prior.get("release")
     if name is not None and not (isinstance(name, str) and _RELEASE_NAME.fullmatch(name)):
         raise RefusedDocument("prior.release is not 32 hexadecimal digits")
     if name is not None and epsilon == 0:
         yield "prior.epsilon is 0, but prior.release names a release, which cost more"
     if epsilon:
-        read_member(noised, "prior.release", str)
-        read_member(noised, "prior.label", str)
-    if "prior.counts" in noised or (epsilon and not center):
-        counts = read_counts(noised, "prior.counts")
+        prior.text("release")
+        prior.text("label")
+    if "counts" in prior or (epsilon and "center" not in mechanism.document):
+        counts = prior.counts("counts")
         if len(counts) != labels:
             raise RefusedDocument(f"prior.counts has {len(counts)} entries for {labels} labels")
-        if not read_count(noised, "prior.records"):
-            raise RefusedDocument("prior.records is 0")
+        prior.positive("records")
         if epsilon == 0:
             yield "prior.epsilon is 0, but prior.counts were counted from records"
 
 
-def _missing_problems(document: dict[str, Any], labels: list[float]) -> Iterator[str]:
-    """Checks what missing labels counted as in the histogram of a file, if it states that."""
-    missing = document["prior"].get("missing_label")
+def _missing_problems(mechanism: _Mechanism) -> Iterator[str]:
+    """Missing labels counted as a label of the domain in the histogram, if the file states that."""
+    prior = mechanism.document.get("prior", {})
+    missing = prior.get("missing_label")
     if missing is None:
         return
-    if "classes" in document:
-        if missing not in document["classes"]["values"]:
+    if mechanism.classes is not None:
+        if missing not in mechanism.classes.values:
             yield "prior.missing_label is not one of the classes"
     else:
-        domain = public_domain(document, labels)
+        domain = public_domain(mechanism.document, mechanism.labels)
         if type(missing) not in (int, float) or not domain[0] <= missing <= domain[-1]:
             yield "prior.missing_label is not a number within the label domain"
-    if document["prior"].get("epsilon") == 0 and "center" not in document:
+    if prior.get("epsilon") == 0 and "center" not in mechanism.document:
         yield "prior.epsilon is 0, but prior.missing_label says what labels were counted as"
 
 
-def _center_problems(domain: list[float], labels: list[float]) -> Iterator[str]:
-    """Checks that the labels of a mechanism with a center are residuals: differences of labels of the domain."""
+def _residual_problems(mechanism: _Mechanism) -> Iterator[str]:
+    """The labels of a mechanism with a center are residuals: differences of labels of the domain."""
+    if "center" not in mechanism.document:
+        return
+    domain, labels = read_center(mechanism.document).domain, mechanism.labels
     above = [label - domain[0] for label in domain]
     grid = [-residual for residual in reversed(above[1:])] + above
     first = bisect_left(grid, labels[0])
@@ -321,58 +448,17 @@ def _center_problems(domain: list[float], labels: list[float]) -> Iterator[str]:
         yield "labels are not consecutive residuals of center.domain"
 
 
-def _replay(document: dict[str, Any]) -> tuple[list[str], str]:
-    """Replays the center of a document without other problems: what does not follow, or the line of the report.
-
-    The program's own code is loaded only where there is a center.
-    """
-    linear = read_linear_center(document)
-    if linear is None:
-        return [], ""
-    from .center_replay import linear_replay_problems
-
-    problems = list(linear_replay_problems(document["center"]["linear"]))
-    return problems, "" if problems else linear_replay_line(linear)
-
-
-def _audit_class_center(document: dict[str, Any]) -> Audit:
-    """Audits a mechanism file whose classes are drawn from a center: it has no randomizer, and no prior."""
-    classes, center = read_classes(document), read_class_center(document)
-    if classes is None or center is None:
-        raise RefusedDocument(f"classes or {CLASS_CENTER} is missing")
-    read_member(document, "label", str)
-    problems = list(class_center_problems(document))
-    if not problems:
-        from .center_replay import class_replay_problems
-
-        problems = list(class_replay_problems(document[CLASS_CENTER]["center"]))
-    return Audit(
-        problems=tuple(problems),
-        labels=len(classes.values),
-        requested_epsilon=0.0,
-        certified_epsilon=0.0,
-        epsilon=0.0,
-        max_bias=0.0,
-        fingerprint=center.fingerprint,
-        center_line=class_center_lines(document),
-        replay_line="" if problems else class_replay_line(document),
-        classes_line=classes_line(classes),
-        drawn_from_center=True,
-        records_per_unit=records_per_unit(document),
-        unit_column=document["unit"]["column"] if "unit" in document else None,
-    )
-
-
-def _grid_problems(document: dict[str, Any], domain: list[float]) -> Iterator[str]:
-    """Checks that the label domain is the working grid of the declared one, by the public rule."""
-    stated = {f"declared_grid.{key}": value for key, value in read_member(document, "declared_grid", dict).items()}
-    if set(stated) != {"declared_grid.labels", "declared_grid.epsilon"}:
+def _grid_problems(mechanism: _Mechanism) -> Iterator[str]:
+    """The label domain is the working grid of the declared one, by the public rule."""
+    if "declared_grid" not in mechanism.document:
+        return
+    domain, stated = public_domain(mechanism.document, mechanism.labels), mechanism.document.members("declared_grid")
+    if set(stated) != {"labels", "epsilon"}:
         raise RefusedDocument("declared_grid does not have exactly labels and epsilon")
-    declared = read_count(stated, "declared_grid.labels") - 1
-    epsilon = read_nonnegative(stated, "declared_grid.epsilon")
+    declared, epsilon = stated.count("labels") - 1, stated.nonnegative("epsilon")
     if not 1 <= declared < _MOST_DECLARED or epsilon > _MOST_EPSILON:
         raise RefusedDocument("declared_grid is not of 2 to 2^20 labels, for an epsilon of at most 30")
-    if epsilon < read_nonnegative(document, "epsilon"):
+    if epsilon < mechanism.epsilon:
         yield "declared_grid.epsilon is below epsilon: it is that of the whole release"
     # Another library may compute the other integer beside the limit.
     enough = 20 * math.sinh(float(epsilon) / 2)
@@ -387,76 +473,71 @@ def _grid_problems(document: dict[str, Any], domain: list[float]) -> Iterator[st
 
 def _working_steps(declared: int, limit: int) -> int:
     """Steps of the working grid: the most that divide those declared, unless these are at most half of the limit."""
-    found = max(steps for steps in range(1, limit + 1) if declared % steps == 0)
-    return found if found > limit // 2 else limit
+    most = max(steps for steps in range(1, limit + 1) if declared % steps == 0)
+    return most if most > limit // 2 else limit
 
 
-def _scaled(value: float, scale: int) -> int:
-    """value * scale; an integer, because scale is a multiple of the denominator of value."""
-    numerator, denominator = value.as_integer_ratio()
-    return numerator * (scale // denominator)
+def _fingerprint_problems(mechanism: _Mechanism) -> Iterator[str]:
+    """The fingerprint is that of the weights."""
+    if mechanism.document.text("fingerprint") != mechanism.fingerprint:
+        yield "fingerprint is not that of the bits, columns, labels and outputs"
 
 
-def _weight_problems(sums: list[int], ranges: list[tuple[int, int]], unit: int, pure: bool) -> Iterator[str]:
-    """Checks that rows sum to the unit, and that no output is impossible; for pure DP, not even for a single label."""
-    labels, outputs = len(sums), len(ranges)
-    if wrong := [y for y, total in enumerate(sums) if total != unit]:
-        yield f"the weights of {len(wrong)} of {labels} labels do not sum to 2^bits, first label number {wrong[0]}"
-    if never := [c for c, (_, most) in enumerate(ranges) if most == 0]:
-        yield f"probability zero for every label: {len(never)} of {outputs} outputs, first output number {never[0]}"
-    if pure and (mixed := [c for c, (least, most) in enumerate(ranges) if least == 0 < most]):
-        yield (
-            f"epsilon is infinite: only some labels can give {len(mixed)} of {outputs} outputs, "
-            f"first output number {mixed[0]}"
-        )
+_CHECKS: tuple[Callable[[_Mechanism], Iterable[str]], ...] = (
+    _weight_problems,
+    _ratio_problems,
+    _delta_problems,
+    _request_problems,
+    _bias_problems,
+    _prior_problems,
+    _missing_problems,
+    lambda mechanism: class_problems(mechanism.document),
+    _residual_problems,
+    lambda mechanism: center_sum_problems(mechanism.document),
+    _grid_problems,
+    _fingerprint_problems,
+)
+"""Each yields one line for each statement of a mechanism file that fails; of a member that is not there, none."""
 
 
-def _epsilon_problems(
-    certificate: dict[str, Any], ratio: Fraction | None, requested: Fraction, unit: int
-) -> Iterator[str]:
-    """Checks the certificate of a pure mechanism against its true ratio; None: the ratio is unbounded."""
-    certified = read_nonnegative(certificate, "certificate.epsilon")
-    parts = read_member(certificate, "certificate.ratio", list)
-    parts = [read_decimal(part, "a part of certificate.ratio") for part in parts]
-    if len(parts) != 2 or parts[1] == 0:
-        raise RefusedDocument("certificate.ratio is not a numerator and a denominator > 0")
-    if read_decimal(read_member(certificate, "certificate.row_sum", str), "certificate.row_sum") != unit:
-        yield "certificate.row_sum is not 2^bits"
-    if ratio is not None and Fraction(*parts) != ratio:
-        yield "certificate.ratio is not the largest ratio of the weights"
-    if ratio is not None and not ln_at_most(ratio, certified):
-        yield "certificate.epsilon is below the true epsilon"
-    if certified > requested:
-        yield "certificate.epsilon is above the epsilon requested"
+def _replay(document: Members) -> tuple[list[str], str]:
+    """Replays the center of a document without other problems: what does not follow, or the line of the report.
+
+    The program's own code is loaded only where there is a center.
+    """
+    linear = read_linear_center(document)
+    if linear is None:
+        return [], ""
+    from .center_replay import linear_replay_problems
+
+    problems = list(linear_replay_problems(document["center"]["linear"]))
+    return problems, "" if problems else linear_replay_line(linear)
 
 
-def _delta_problems(
-    certificate: dict[str, Any], delta: Fraction, requested: Fraction, requested_delta: Fraction, unit: int
-) -> Iterator[str]:
-    """Checks the certificate of an (epsilon, delta) mechanism; delta is the true one at certificate.epsilon."""
-    certified = read_nonnegative(certificate, "certificate.delta")
-    if read_decimal(read_member(certificate, "certificate.row_sum", str), "certificate.row_sum") != unit:
-        yield "certificate.row_sum is not 2^bits"
-    if certified < delta:
-        yield "certificate.delta is below the true delta at certificate.epsilon"
-    if certified > requested_delta:
-        yield "certificate.delta is above the delta requested"
-    if read_nonnegative(certificate, "certificate.epsilon") > requested:
-        yield "certificate.epsilon is above the epsilon requested"
+def _audit_class_center(document: Members) -> Audit:
+    """Audits a mechanism file whose classes are drawn from a center: it has no randomizer, and no prior."""
+    classes, center = read_classes(document), read_class_center(document)
+    if classes is None or center is None:
+        raise RefusedDocument(f"classes or {CLASS_CENTER} is missing")
+    document.text("label")
+    problems = list(class_center_problems(document, center))
+    if not problems:
+        from .center_replay import class_replay_problems
 
-
-def _bias_problems(certificate: dict[str, Any], biases: list[int], denominator: int) -> Iterator[str]:
-    """Checks the biases of the certificate; `biases` are the true ones times the denominator."""
-    claimed = read_floats(certificate, "certificate.bias")
-    if len(claimed) != len(biases):
-        raise RefusedDocument(f"certificate.bias has {len(claimed)} entries for {len(biases)} labels")
-    try:  # Python rounds the quotient of two integers correctly, as float(Fraction) does
-        wrong = [y for y, bias in enumerate(biases) if bias / denominator != claimed[y]]
-    except OverflowError:
-        raise RefusedDocument("a bias is too large for a float") from None
-    if wrong:
-        yield f"certificate.bias is wrong for {len(wrong)} of {len(biases)} labels, first label number {wrong[0]}"
-    most = Fraction(max(map(abs, biases)), denominator)
-    slack = most / 10**9 + Fraction(1, 10**300)
-    if not most <= read_nonnegative(certificate, "certificate.max_bias") <= most + slack:
-        yield "certificate.max_bias is not the largest true bias, rounded up"
+        problems = list(class_replay_problems(document[CLASS_CENTER]["center"]))
+    column, records = read_unit(document)
+    return Audit(
+        problems=tuple(problems),
+        labels=len(classes.values),
+        requested_epsilon=0.0,
+        certified_epsilon=0.0,
+        epsilon=0.0,
+        max_bias=0.0,
+        fingerprint=center.fingerprint,
+        center_line=class_center_lines(center),
+        replay_line="" if problems else class_replay_line(center),
+        classes_line=classes_line(classes),
+        drawn_from_center=True,
+        records_per_unit=records,
+        unit_column=column,
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import json
+import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from .audit_mechanism import Audit, audit_document, audit_mechanism
-from .class_center_audit import CLASS_CENTER
+from .class_center_document import CLASS_CENTER
 from .document_members import CENTER, CENTER_MECHANISM, CENTER_RELEASE, LABELS, MECHANISM, RELEASE, written_problems
 from .document_members import CLASS_CENTER as CLASS_CENTER_FILE
-from .documents import RefusedDocument, load_document, printable
+from .documents import Members, RefusedDocument, as_text, load_document, printable
 from .manifest_audit import (
     LABEL_DATA,
     LABELS_FORMAT,
@@ -26,10 +26,9 @@ from .manifest_audit import (
     warning_problems,
     whole_problems,
 )
+from .manifest_statements import removal_problems, removals_line, table_line, table_problems
 from .release_files import check_plain, letter_name_problem, shard_problems
-from .removal_statement import removal_problems, removals_line
 from .signature_audit import SIGNATURE_NAME, Digest, Signer, signature_report
-from .table_statement import table_line, table_problems
 from .weight_runs import rounded_up
 
 RELEASE_FORMAT, CENTER_RELEASE_FORMAT = "labeldp-release-1", "labeldp-release-2"
@@ -108,27 +107,10 @@ def _audit_release(folder: Path, manifest: dict[str, Any], data: bool) -> Audit:
     expected = CENTER_RELEASE_FORMAT if audit.drawn_from_center else RELEASE_FORMAT
     if manifest.get("format") != expected:
         raise RefusedDocument(f"release.json is not a release manifest of this mechanism: its format is not {expected}")
-    place = manifest.get("data", "data")
-    if place not in ("data", LABEL_DATA):
+    if manifest.get("data", "data") not in ("data", LABEL_DATA):
         raise RefusedDocument("release.data is neither data nor that of a release of several labels")
-    shards = folder / place
-    # The prefix distinguishes messages about release.epsilon from messages about epsilon.
-    release = {f"release.{key}": value for key, value in manifest.items()}
-    problems = (
-        *audit.problems,
-        *budget_problems(release, mechanism, audit),
-        *statement_problems(release, mechanism, audit),
-        *unit_problems(release, mechanism, audit),
-        *table_problems(release),
-        *removal_problems(release),
-        *shard_problems(release, shards),
-        *_center_file_problems(folder / "center.json", mechanism),
-    )
-    # With the records, the files are read as well.
-    if not data and "dead_letters" in manifest and (problem := letter_name_problem(manifest["dead_letters"])):
-        problems = (*problems, problem)
-    if not problems:
-        problems = tuple(warning_problems(release, mechanism))
+    shards = folder / manifest.get("data", "data")
+    problems = audit.problems + tuple(_document_problems(folder, shards, manifest, mechanism, audit, data))
     lines: tuple[str, ...] = ()
     if data and problems:
         lines = ("data         not read, because other checks fail",)
@@ -154,16 +136,38 @@ def _audit_release(folder: Path, manifest: dict[str, Any], data: bool) -> Audit:
     )
 
 
+def _document_problems(
+    folder: Path, shards: Path, manifest: dict[str, Any], mechanism: dict[str, Any], audit: Audit, data: bool
+) -> Iterator[str]:
+    """Compares a manifest with the mechanism file and with the files that it lists."""
+    release, failed = Members(manifest, "release"), bool(audit.problems)
+    for problem in itertools.chain(
+        budget_problems(release, mechanism, audit),
+        statement_problems(release, mechanism, audit),
+        unit_problems(release, mechanism, audit),
+        table_problems(release),
+        removal_problems(release),
+        shard_problems(release, shards),
+        _center_file_problems(folder / "center.json", mechanism),
+        # With the records, the files of dead letters are read.
+        () if data or "dead_letters" not in release else letter_name_problem(release["dead_letters"]),
+    ):
+        failed = True
+        yield problem
+    if not failed:
+        yield from warning_problems(release, mechanism)
+
+
 def _audit_labels(folder: Path, manifest: dict[str, Any], data: bool) -> Audit:
     """Audits the release of each label, and this manifest of all."""
-    labels = label_folders(folder, manifest)
-    for _, path in labels:
+    folders = label_folders(folder, manifest)
+    for path in folders.values():
         if not path.is_dir():
             raise RefusedDocument(f"labels/{printable(path.name)} is missing")
-    parts = tuple((label, audit_path(str(path), data)) for label, path in labels)
+    parts = tuple((label, audit_path(str(path), data)) for label, path in folders.items())
     problems = tuple(f"label {printable(label)}: {problem}" for label, part in parts for problem in part.problems)
     problems = problems or (
-        *whole_problems(manifest, folder, labels),
+        *whole_problems(Members(manifest, "release"), folder, folders),
         *written_problems(folder / "release.json", manifest, LABELS),
     )
     return Audit(problems, total_epsilon=None if problems else float(manifest["epsilon"]), parts=parts)
@@ -171,28 +175,25 @@ def _audit_labels(folder: Path, manifest: dict[str, Any], data: bool) -> Audit:
 
 def _center_file_problems(path: Path, mechanism: dict[str, Any]) -> Iterator[str]:
     """Compares center.json with the linear center, or the center of classes, of the mechanism file."""
-    center = mechanism.get("center", {})
-    drawn = CLASS_CENTER in mechanism
-    if "linear" not in center and not drawn:
+    center, expected = mechanism.get("center", {}), {"format": CENTER_FORMAT}
+    if CLASS_CENTER in mechanism:
+        kind, form = "center of classes", CLASS_CENTER_FILE
+        expected |= {**mechanism[CLASS_CENTER], "classes": mechanism["classes"]}
+    elif "linear" in center:
+        kind, form = "linear center", CENTER
+        expected |= {key: center[key] for key in ("column", "domain", "linear")}
+    else:
         if path.exists():
             yield "center.json is there, but mechanism.json has no linear center"
         return
-    kind = "center of classes" if drawn else "linear center"
     if not path.exists():
         yield f"center.json is missing: mechanism.json has a {kind}"
         return
-    expected = {"format": CENTER_FORMAT}
-    if drawn:
-        expected |= {**mechanism[CLASS_CENTER], "classes": mechanism["classes"]}
-    else:
-        expected |= {key: center[key] for key in ("column", "domain", "linear")}
-    # As text: 1 and 1.0 are equal numbers, and 0.0 and -0.0, but other readers tell them apart.
     document = load_document(path)
-    stated, expected = (json.dumps(each, sort_keys=True) for each in (document, expected))
-    if stated != expected:
+    if as_text(document) != as_text(expected):
         yield f"center.json is not the {kind} of mechanism.json"
     else:
-        yield from written_problems(path, document, CLASS_CENTER_FILE if drawn else CENTER)
+        yield from written_problems(path, document, form)
 
 
 def audit_report(audit: Audit) -> str:
@@ -205,22 +206,14 @@ def audit_report(audit: Audit) -> str:
         lines.append(f"together     total epsilon {audit.total_epsilon!r} for all {len(audit.parts)} labels")
     if audit.labels:
         bias = f"bias         at most {audit.max_bias!r} in absolute value, over all labels"
-        lines += [
-            *_randomizer_lines(audit),
-            audit.classes_line or bias,
-            f"fingerprint  {audit.fingerprint}",
-            *([audit.center_line] if audit.center_line else []),
-            *([audit.replay_line] if audit.replay_line else []),
-            *([audit.table_line] if audit.table_line else []),
-            *([audit.removals_line] if audit.removals_line else []),
-            *([_unit_line(audit, audit.unit_column)] if audit.unit_column is not None else []),
-        ]
+        lines += [*_randomizer_lines(audit), audit.classes_line or bias, f"fingerprint  {audit.fingerprint}"]
+        lines += filter(None, (audit.center_line, audit.replay_line, audit.table_line, audit.removals_line))
+        lines += [] if audit.unit_column is None else [_unit_line(audit, audit.unit_column)]
     if audit.total_epsilon is not None and not audit.parts:
-        most, units = audit.records_per_unit, ""
-        if audit.unit_column is not None:
-            units = " for all labels of a unit"
+        units = "" if audit.unit_column is None else " for all labels of a unit"
         prior, center = (
-            rounded_up(most * Fraction(part or 0.0)) for part in (audit.prior_epsilon, audit.center_epsilon)
+            rounded_up(audit.records_per_unit * Fraction(epsilon or 0.0))
+            for epsilon in (audit.prior_epsilon, audit.center_epsilon)
         )
         parts = [] if audit.drawn_from_center else [f"{prior!r} for the prior"]
         spent = " and ".join([*parts, *([f"{center!r} for the center"] if center else [])])

@@ -1,4 +1,4 @@
-"""Second implementation of what cells add to a linear center's predictions: codes of each record, and sums of leaves.
+"""Second implementation of cells: codes of each record, sums of leaves, and the numbers of records of each cell.
 
 Where features were rounded, a code lies between the codes of both ends, and a record is in one of the leaves that these
 allow: the sum over the trees lies between the sums of their least and of their largest leaf.
@@ -9,97 +9,88 @@ the records, where the center was made from these: they could hold labels otherw
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from .cell_document import DEPTH, Cells, CodedColumn
+from .center_document import DEPTH, Cells, CodedColumn
+from .center_rows import CenterRows, Ends, codes_of_cuts
+from .class_center_document import ClassCells
 from .shard_columns import Column
 
 
-def codes_of_cuts(coded: CodedColumn, values: np.ndarray) -> np.ndarray:
-    """Codes of encoded values: the numbers of cuts that are at most these."""
-    return np.searchsorted(np.array(coded.cuts, np.int64), values, side="right")
+class CellRecords:
+    """Codes, cells and trees of the records of a release, which are counted.
 
+    Attributes:
+      sample: The sample, of which the records so far were taken.
+    """
 
-class CodedFeature(Protocol):
-    """Feature of a linear center that columns of codes are made from."""
+    def __init__(
+        self,
+        cells: Cells | ClassCells,
+        columns: Sequence[Any],
+        sample: Sequence[bytes],
+        records: Sequence[int],
+        rows: CenterRows,
+    ):
+        """Takes columns of codes, values of the sample by column, and the number of records of each cell."""
+        self._nodes, self._columns, self._features = cells.nodes, columns, list(rows.features.items())
+        width = [len(cells.coefficients[0])] if isinstance(cells, ClassCells) else []
+        self._splits, self._leaves = cells.splits, np.array(cells.leaves, np.int64).reshape(-1, 1 << DEPTH, *width)
+        self.sample = SampledRecords(np.array([np.frombuffer(values, np.uint8) for values in sample]))
+        self._missing, self._uncertain = np.array(records), 0
 
-    def codes(self, column: Column, coded: CodedColumn) -> np.ndarray:
-        """Codes of n records, shape (n,)."""
-        ...
+    def codes(
+        self, columns: Mapping[str, Column], records: int, rows: np.ndarray | None, values: Callable[[Any], Ends]
+    ) -> Ends:
+        """Least and largest codes of some records, shape (d, n), uint8.
 
-    def code_bounds(self, column: Column, rows: np.ndarray, coded: CodedColumn) -> tuple[np.ndarray, np.ndarray]:
-        """Least and largest code of some records, for all values that are rounded to theirs."""
-        ...
-
-
-class CellPredictions:
-    """Codes and trees of the records of a release."""
-
-    def __init__(self, cells: Cells, features: Mapping[str, CodedFeature]):
-        """Starts without records; features are in the order of the encoders."""
-        self._cells = cells
-        self._features = list(features.items())
-        self._splits = np.array(cells.splits, np.intp).reshape(-1, 2, DEPTH)
-        self._leaves = np.array(cells.leaves, np.int64).reshape(-1, 1 << DEPTH)
-        sample = np.array([np.frombuffer(codes, np.uint8) for codes in cells.codes])
-        self._counts, self._sample = CellCounts(len(cells.records)), SampledRecords(sample)
-
-    def codes(self, columns: Mapping[str, Column], indices: np.ndarray) -> np.ndarray:
-        """Codes of n records, shape (d, n), uint8; `indices` are those that the linear center predicts."""
-        found = np.empty((len(self._cells.columns), len(indices)), np.uint8)
-        for place, coded in enumerate(self._cells.columns):
-            if coded.feature < 0:
-                found[place] = codes_of_cuts(coded, indices)
-                continue
-            name, feature = self._features[coded.feature]
-            found[place] = feature.codes(columns[name], coded)
-        return found
-
-    def code_bounds(
-        self, columns: Mapping[str, Column], rows: np.ndarray, least: np.ndarray, most: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Least and largest codes of some records, shape (d, n), uint8, whose index is between two bounds."""
-        low, high = (np.empty((len(self._cells.columns), len(rows)), np.uint8) for _ in range(2))
-        for place, coded in enumerate(self._cells.columns):
-            if coded.feature < 0:
-                low[place], high[place] = codes_of_cuts(coded, least), codes_of_cuts(coded, most)
-                continue
-            name, feature = self._features[coded.feature]
-            low[place], high[place] = feature.code_bounds(columns[name], rows, coded)
+        With `rows`, their features may be rounded. `values` gives bounds on what a column codes that is none of a
+        feature.
+        """
+        low = np.empty((len(self._columns), records), np.uint8)
+        high = low if rows is None else np.empty_like(low)
+        for number, coded in enumerate(self._columns):
+            if isinstance(coded, CodedColumn) and coded.feature >= 0:
+                name, feature = self._features[coded.feature]
+                if rows is None:
+                    low[number] = feature.codes(columns[name], coded)
+                else:
+                    low[number], high[number] = feature.code_bounds(columns[name], rows, coded)
+            else:
+                least, most = values(coded)
+                low[number] = codes_of_cuts(coded.cuts, least)
+                if rows is not None:
+                    high[number] = codes_of_cuts(coded.cuts, most)
         return low, high
 
-    def sums(self, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Bounds on the sums of the leaves of records whose codes are between two bounds, shape (d, n)."""
-        least, most = (np.zeros(low.shape[1], np.int64) for _ in range(2))
+    def sums(self, low: np.ndarray, high: np.ndarray) -> Ends:
+        """Bounds on the sums of the leaves of records whose codes are between two bounds, shape (n,) or (n, K)."""
+        least = np.zeros((low.shape[1], *self._leaves.shape[2:]), np.int64)
+        most = least if low is high else np.zeros_like(least)
         for (columns, cuts), leaves in zip(self._splits, self._leaves, strict=True):
             first = leaf_of(low, columns, cuts)
+            exact = leaves[first]
+            least += exact
             if low is high:
-                least += leaves[first]
                 continue
+            most += exact
             # Where both ends agree on a level, so do all codes between them.
             free = first ^ leaf_of(high, columns, cuts)
-            reached = [
-                np.where(flipped & ~free, leaves[first], leaves[first ^ flipped]) for flipped in range(1 << DEPTH)
-            ]
-            least += np.minimum.reduce(reached)
-            most += np.maximum.reduce(reached)
-        return (least, least) if low is high else (least, most)
+            varied = np.flatnonzero(free)
+            reached = [leaves[first[varied] ^ (flipped & free[varied])] for flipped in range(1 << DEPTH)]
+            least[varied] += np.minimum.reduce(reached) - exact[varied]
+            most[varied] += np.maximum.reduce(reached) - exact[varied]
+        return least, most
 
-    def count(self, codes: np.ndarray, uncertain: np.ndarray) -> None:
-        """Counts the cells of n records, and takes their codes from those of the sample.
-
-        Codes have shape (d, n); `uncertain`, shape (n,), are those of records whose features were rounded.
-        """
-        self._counts.add(cells_of(self._cells.nodes, codes), uncertain)
-        self._sample.find(codes, uncertain)
-
-    @property
-    def sample(self) -> SampledRecords:
-        """The sample, of which the records so far were taken."""
-        return self._sample
+    def count(self, codes: np.ndarray, uncertain: np.ndarray) -> np.ndarray:
+        """Counts n records in their cells, which it returns; uncertain ones, shape (n,), bool, may be in others."""
+        cells = cells_of(self._nodes, codes)
+        self._missing -= np.bincount(cells[~uncertain], minlength=len(self._missing))
+        self._uncertain += int(uncertain.sum())
+        return cells
 
     def problems(self, others: int, removed: int = 0) -> Iterator[str]:
         """Compares cells and sample with the records; one line for each failed check.
@@ -107,28 +98,10 @@ class CellPredictions:
         `others` is the number of records that may be in the sample, but were never in the release, and `removed` that
         of the records that were removed from it since.
         """
-        if not self._counts.fit(self._cells.records, removed):
+        if (self._missing < 0).any() or int(self._missing.sum()) != self._uncertain + removed:
             yield "center.linear.cells.records are not the numbers of records in each cell"
-        if not self._sample.fit(others + removed):
+        if not self.sample.fit(others + removed):
             yield "center.linear.cells.codes are not those of a sample of the records"
-
-
-class CellCounts:
-    """Number of records in each cell."""
-
-    def __init__(self, cells: int):
-        """Starts without records."""
-        self._found, self._uncertain = np.zeros(cells, np.int64), 0
-
-    def add(self, cells: np.ndarray, uncertain: np.ndarray) -> None:
-        """Counts the cells of n records, shape (n,); uncertain ones, shape (n,), bool, may be in others."""
-        self._found += np.bincount(cells[~uncertain], minlength=len(self._found))
-        self._uncertain += int(uncertain.sum())
-
-    def fit(self, records: Sequence[int], removed: int = 0) -> bool:
-        """True if cells may have had these numbers of records, of which some were removed."""
-        rest = np.array(records) - self._found
-        return bool((rest >= 0).all() and int(rest.sum()) == self._uncertain + removed)
 
 
 class SampledRecords:
@@ -136,55 +109,46 @@ class SampledRecords:
 
     Attributes:
       size: Number of records in the sample.
+      uncertain: Number of uncertain records so far, which depend on how a feature was rounded.
     """
 
     def __init__(self, sample: np.ndarray):
         """Takes the values of the sample, shape (d, s), uint8."""
-        self._wanted, counts = np.unique(_as_texts(sample), return_counts=True)
-        self.size = sample.shape[1]
-        self._counts, self._open, self._uncertain = counts, counts.astype(np.int64), 0
+        self._wanted, self._missing = np.unique(_as_texts(sample), return_counts=True)
+        self.size, self.uncertain = sample.shape[1], 0
 
     def find(self, values: np.ndarray, uncertain: np.ndarray) -> None:
         """Takes values of n records, shape (d, n), from those of the sample; uncertain ones may have others."""
-        self._uncertain += int(uncertain.sum())
+        self.uncertain += int(uncertain.sum())
         texts, counts = np.unique(_as_texts(values[:, ~uncertain]), return_counts=True)
-        place = np.minimum(np.searchsorted(self._wanted, texts), len(self._wanted) - 1)
-        known = self._wanted[place] == texts
-        self._open[place[known]] -= counts[known]
+        numbers = np.minimum(np.searchsorted(self._wanted, texts), len(self._wanted) - 1)
+        known = self._wanted[numbers] == texts
+        self._missing[numbers[known]] -= counts[known]
 
     @property
-    def found(self) -> int:
+    def matches(self) -> int:
         """Number of records of the sample whose values are those of records so far."""
-        return int((self._counts - np.maximum(self._open, 0)).sum())
-
-    @property
-    def uncertain(self) -> int:
-        """Number of uncertain records so far."""
-        return self._uncertain
+        return self.size - int(np.maximum(self._missing, 0).sum())
 
     def fit(self, others: int) -> bool:
         """True if the sample may be one of these records and of others."""
-        return int(np.maximum(self._open, 0).sum()) <= others + self._uncertain
+        return self.size - self.matches <= others + self.uncertain
 
 
 def cells_of(nodes: Sequence[tuple[int, int, int]], codes: np.ndarray) -> np.ndarray:
     """Finds the cells of records whose codes have shape (d, n), integers; the result has shape (n,)."""
-    found = np.zeros(codes.shape[1], np.intp)
-    numbers = {node: place for place, node in enumerate(_leaves(nodes))}
+    cells, leaf = np.zeros(codes.shape[1], np.intp), 0
     members = {0: np.arange(codes.shape[1])}
     # Children come after their node.
     for node, (column, cut, child) in enumerate(nodes):
-        own = members.pop(node)
+        rows = members.pop(node)
         if child == node:
-            found[own] = numbers[node]
+            cells[rows] = leaf
+            leaf += 1
             continue
-        second = codes[column, own] >= cut
-        members[child], members[child + 1] = own[~second], own[second]
-    return found
-
-
-def _leaves(nodes: Sequence[tuple[int, int, int]]) -> list[int]:
-    return [node for node, (_, _, child) in enumerate(nodes) if child == node]
+        second = codes[column, rows] >= cut
+        members[child], members[child + 1] = rows[~second], rows[second]
+    return cells
 
 
 def leaf_of(codes: np.ndarray, columns: Sequence[int], cuts: Sequence[int]) -> np.ndarray:

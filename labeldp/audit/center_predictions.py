@@ -12,12 +12,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .cell_predictions import CellPredictions
-from .center_audit import COEFFICIENT_UNIT, read_linear_center
-from .center_rows import CenterRows
+from .cell_predictions import CellRecords
+from .center_document import COEFFICIENT_UNIT, ROW_UNIT, read_linear_center
+from .center_rows import CenterRows, Ends
 from .documents import read_center
 from .interval_products import dot_bounds
-from .row_map_document import ROW_UNIT
 from .shard_columns import Column
 
 _UNIT = COEFFICIENT_UNIT * ROW_UNIT
@@ -32,8 +31,8 @@ class _Bounds(NamedTuple):
     Without cells there are no codes. Bounds that are equal are one array.
     """
 
-    sums: tuple[np.ndarray, np.ndarray]
-    codes: tuple[np.ndarray, np.ndarray] = _NO_CODES
+    sums: Ends
+    codes: Ends = _NO_CODES
 
 
 class CenterPredictions:
@@ -53,73 +52,71 @@ class CenterPredictions:
         """
         linear = read_linear_center(mechanism)
         assert linear is not None
-        rows, coefficients = linear["center.linear.weights"], linear["center.linear.coefficients"]
-        weights = np.array(rows, np.int64).reshape(len(rows), len(coefficients) - 1)
-        self._rows = CenterRows(linear["center.linear.encoders"], weights, linear["center.linear.norm"])
+        weights = np.array(linear.weights, np.int64).reshape(len(linear.weights), len(linear.coefficients) - 1)
+        self._rows = CenterRows(linear.encoders, weights, linear.norm)
         self.numbers, self.categories = self._rows.numbers, self._rows.categories
         self.rounded = 0
-        self._labels = linear["center.linear.labels"]
-        self._coefficients = np.array(coefficients, np.int64)
-        domain = np.array(read_center(mechanism)["center.domain"])
-        cells = linear["center.linear.cells"]
-        self.cells = None if cells is None else CellPredictions(cells, self._rows.features)
+        self._labels, self._coefficients = linear.labels, np.array(linear.coefficients, np.int64)
+        domain, cells = np.array(read_center(mechanism).domain), linear.cells
+        self.cells = None
+        if cells is not None:
+            self.cells = CellRecords(cells, cells.columns, cells.codes, cells.records, self._rows)
         self._float32 = float32
         self._domain = domain.astype(np.float32).astype(np.float64) if float32 else domain
 
-    def wrong(self, columns: Mapping[str, Column], centers: np.ndarray) -> np.ndarray:
+    def wrong(self, columns: Mapping[str, Column], centers: np.ndarray, labels: np.ndarray | None = None) -> np.ndarray:
         """Finds the records whose center is not the predicted one; shape (n,), bool.
 
         `columns` has the features of n records, those of `numbers` and `categories`; centers have shape (n,), float64.
+        Labels do not matter.
         """
-        exact = self._exact(columns, len(centers))
-        found, _ = self._labels_of(exact)
-        wrong = self._domain[found].view(np.uint64) != centers.view(np.uint64)
+        exact = self._bounds(columns, len(centers), None)
+        predicted, _ = self._labels_of(exact)
+        wrong = self._domain[predicted].view(np.uint64) != centers.view(np.uint64)
         if self.cells is not None:
             self._count(self.cells, columns, exact.codes[0])
         if not self._float32 or not wrong.any():
             return wrong
         rows = np.flatnonzero(wrong)
-        first, last = self._labels_of(self._possible(columns, rows))
+        first, last = self._labels_of(self._bounds(columns, len(rows), rows))
         # Equal labels in float32 are one.
-        place = np.searchsorted(self._domain, np.nan_to_num(centers[rows]))
-        same = self._domain[np.minimum(place, len(self._domain) - 1)].view(np.uint64) == centers[rows].view(np.uint64)
+        label = np.minimum(np.searchsorted(self._domain, np.nan_to_num(centers[rows])), len(self._domain) - 1)
+        same = self._domain[label].view(np.uint64) == centers[rows].view(np.uint64)
         possible = same & (self._domain[first] <= centers[rows]) & (centers[rows] <= self._domain[last])
         self.rounded += int(possible.sum())
         wrong[rows[possible]] = False
         return wrong
 
-    def _exact(self, columns: Mapping[str, Column], records: int) -> _Bounds:
-        """What all records have, if no feature was rounded."""
-        sums = self._rows.exact(columns, records) @ self._coefficients
-        if self.cells is None:
-            return _Bounds((sums, sums))
-        codes = self.cells.codes(columns, self._rounded(sums))
-        return _Bounds((sums, sums), (codes, codes))
-
-    def _possible(self, columns: Mapping[str, Column], rows: np.ndarray) -> _Bounds:
-        """What some records may have had before their features were rounded."""
-        sums = dot_bounds(*self._rows.bounds(columns, rows), self._coefficients)
+    def _bounds(self, columns: Mapping[str, Column], records: int, rows: np.ndarray | None) -> _Bounds:
+        """What all records have, if no feature was rounded; of some rows, what they may have had before."""
+        if rows is None:
+            exact = self._rows.exact(columns, records) @ self._coefficients
+            sums = exact, exact
+        else:
+            sums = dot_bounds(*self._rows.bounds(columns, rows), self._coefficients)
         if self.cells is None:
             return _Bounds(sums)
-        return _Bounds(sums, self.cells.code_bounds(columns, rows, *map(self._rounded, sums)))
+        index = self._rounded(sums[0])
+        indices = index, index if rows is None else self._rounded(sums[1])
+        return _Bounds(sums, self.cells.codes(columns, records, rows, lambda _: indices))
 
-    def _count(self, cells: CellPredictions, columns: Mapping[str, Column], codes: np.ndarray) -> None:
+    def _count(self, cells: CellRecords, columns: Mapping[str, Column], codes: np.ndarray) -> None:
         """Counts the records of each cell; those that features before rounding may move are uncertain."""
         uncertain = np.zeros(codes.shape[1], bool)
         if self._float32:
-            low, high = self._possible(columns, np.arange(codes.shape[1])).codes
+            low, high = self._bounds(columns, codes.shape[1], np.arange(codes.shape[1])).codes
             uncertain = (low != high).any(axis=0)
         cells.count(codes, uncertain)
+        cells.sample.find(codes, uncertain)
 
-    def _labels_of(self, bounds: _Bounds) -> tuple[np.ndarray, np.ndarray]:
+    def _labels_of(self, bounds: _Bounds) -> Ends:
         """Numbers of the least and the largest label that are predicted within bounds."""
         low, high = bounds.sums
         if self.cells is not None:
             least, most = self.cells.sums(*bounds.codes)
             limit = (self._labels - 1) * (_UNIT // 2)
-            low, high = (
-                np.clip(each, -limit, limit) + trees * _TO_SUMS for each, trees in ((low, least), (high, most))
-            )
+            low = np.clip(low, -limit, limit) + least * _TO_SUMS
+            high = np.clip(high, -limit, limit) + most * _TO_SUMS
         return self._rounded(low), self._rounded(high)
 
     def _rounded(self, sums: np.ndarray) -> np.ndarray:

@@ -105,14 +105,14 @@ def _codes_fit(center: ClassCenter, sample: ClassSample) -> bool:
     rows, norm = sample.rows, center.linear.design.map.norm
     low = np.where(rows <= -_CLIPPED, -norm, rows - COARSE // 2)
     high = np.where(rows >= _CLIPPED, norm, rows + COARSE // 2 - 1)
-    for place, column in enumerate(sample.partition.others, len(sample.partition.features)):
+    for number, column in enumerate(sample.partition.others, len(sample.partition.features)):
         if column.logit:
             least, most = dot_bounds(low, high, center.linear.coefficients[:, column.place])
             ends = least // ROW_UNIT, most // ROW_UNIT
         else:
             ends = low[:, column.place], high[:, column.place]
-        first, last = (np.searchsorted(np.array(column.cuts, np.int64), each, side="right") for each in ends)
-        codes = sample.codes[:, place]
+        first, last = (np.searchsorted(np.array(column.cuts, np.int64), end, side="right") for end in ends)
+        codes = sample.codes[:, number]
         if (codes < first).any() or (codes > last).any():
             return False
     return True
@@ -128,14 +128,14 @@ def _partition_problems(center: ClassCenter, sample: ClassSample) -> Iterator[st
     features = len(partition.features)
     if not center.linear.sums:
         signal = center.linear.design.signal
-        scales = [0.0 if each.logit else math.sqrt(signal[each.place - 1]) for each in partition.others]
-        found, widest = split_cells(sample.codes, code_ranks(sample.codes) * [*[0.0] * features, *scales], most), True
+        scales = [0.0 if column.logit else math.sqrt(signal[column.place - 1]) for column in partition.others]
+        tree, widest = split_cells(sample.codes, code_ranks(sample.codes) * [*[0.0] * features, *scales], most), True
     else:
         splits = PublishedSplits(partition.tree, code_ranks(sample.codes), features)
-        found = split_columns(sample.codes, most, splits.column)
+        tree = split_columns(sample.codes, most, splits.column)
         widest = splits.widest_under_some_scales()
     names = ("columns", "cuts", "children")
-    if not all(np.array_equal(getattr(found, name), getattr(partition.tree, name)) for name in names):
+    if not all(np.array_equal(getattr(tree, name), getattr(partition.tree, name)) for name in names):
         yield "the tree of the cells does not follow from the codes of its sample: it could hold labels"
     elif not widest:
         yield "the tree has splits of columns that are the widest under no scales: they could hold labels"
@@ -172,6 +172,6 @@ class PublishedSplits:
     def widest_under_some_scales(self) -> bool:
         """True if some scales satisfy all comparisons: no cycle of them adds up to more than 0."""
         longest = self._least.copy()
-        for place in range(len(longest)):
-            longest = np.maximum(longest, longest[:, [place]] + longest[[place]])
+        for column in range(len(longest)):
+            longest = np.maximum(longest, longest[:, [column]] + longest[[column]])
         return bool((longest.diagonal() <= _CLOSE).all())

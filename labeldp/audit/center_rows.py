@@ -15,14 +15,20 @@ from typing import Any
 
 import numpy as np
 
-from .cell_document import CodedColumn
-from .cell_predictions import codes_of_cuts
-from .row_map_document import FEATURE_UNIT, LARGEST_FEATURE, ROW_UNIT, WEIGHT_UNIT, category_steps
+from .center_document import FEATURE_UNIT, LARGEST_FEATURE, ROW_UNIT, WEIGHT_UNIT, CodedColumn, category_steps
 from .shard_columns import Column
 
 # A component in units of 1 / (FEATURE_UNIT WEIGHT_UNIT) has this many bits more than one in units of 1 / ROW_UNIT.
 _SHIFT = (FEATURE_UNIT * WEIGHT_UNIT // ROW_UNIT).bit_length() - 1
 _LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
+
+Ends = tuple[np.ndarray, np.ndarray]
+"""Bounds on what records had before their features were rounded; one array twice where none was."""
+
+
+def codes_of_cuts(cuts: Sequence[int], values: np.ndarray) -> np.ndarray:
+    """Codes of encoded values: the numbers of cuts that are at most these."""
+    return np.searchsorted(np.array(cuts, np.int64), values, side="right")
 
 
 class CenterRows:
@@ -37,13 +43,13 @@ class CenterRows:
     def __init__(self, encoders: Sequence[dict[str, Any]], weights: np.ndarray, norm: int):
         """Takes the encoders of a document, their weights, shape (w, m), int64, and the norm of rows."""
         self.features: dict[str, _Number | _Category] = {}
-        place = 0
+        first = 0
         for encoder in encoders:
             width = len(encoder.get("shares", [None]))
             kind = _Category if "shares" in encoder else _Number
-            self.features[encoder["name"]] = kind(encoder, weights[place : place + width])
-            place += width
-        self.numbers = [name for name, each in self.features.items() if isinstance(each, _Number)]
+            self.features[encoder["name"]] = kind(encoder, weights[first : first + width])
+            first += width
+        self.numbers = [name for name, feature in self.features.items() if isinstance(feature, _Number)]
         self.categories = [name for name in self.features if name not in self.numbers]
         self._components, self._norm = weights.shape[1], norm
 
@@ -54,7 +60,7 @@ class CenterRows:
             terms += feature.terms(columns[name])
         return self._rows(terms, terms)[0]
 
-    def bounds(self, columns: Mapping[str, Column], rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def bounds(self, columns: Mapping[str, Column], rows: np.ndarray) -> Ends:
         """Bounds on the rows of some records before their features were rounded, each of shape (n, m + 1)."""
         low, high = (np.zeros((len(rows), self._components), np.int64) for _ in range(2))
         for name, feature in self.features.items():
@@ -62,7 +68,7 @@ class CenterRows:
             low, high = low + least, high + most
         return self._rows(low, high)
 
-    def _rows(self, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _rows(self, low: np.ndarray, high: np.ndarray) -> Ends:
         """Bounds on rows whose components have terms between two bounds, shape (n, m), int64."""
         half = 1 << (_SHIFT - 1)
         front = np.full((len(low), 1), ROW_UNIT)
@@ -90,21 +96,21 @@ class _Number:
         """Terms of the components, shape (n, m), int64."""
         return self._encoded(column.numbers)[:, None] * self._weights
 
-    def bounds(self, column: Column, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def bounds(self, column: Column, rows: np.ndarray) -> Ends:
         """Bounds on the terms of some records for all numbers that round to theirs."""
         parts = [end[:, None] * self._weights for end in self._encoded_bounds(column, rows)]
         return np.minimum(*parts), np.maximum(*parts)
 
     def codes(self, column: Column, coded: CodedColumn) -> np.ndarray:
         """Codes of a column of codes, shape (n,)."""
-        return codes_of_cuts(coded, self._encoded(column.numbers))
+        return codes_of_cuts(coded.cuts, self._encoded(column.numbers))
 
-    def code_bounds(self, column: Column, rows: np.ndarray, coded: CodedColumn) -> tuple[np.ndarray, np.ndarray]:
+    def code_bounds(self, column: Column, rows: np.ndarray, coded: CodedColumn) -> Ends:
         """Least and largest codes of some records for all numbers that round to theirs."""
         least, most = self._encoded_bounds(column, rows)
-        return codes_of_cuts(coded, least), codes_of_cuts(coded, most)
+        return codes_of_cuts(coded.cuts, least), codes_of_cuts(coded.cuts, most)
 
-    def _encoded_bounds(self, column: Column, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _encoded_bounds(self, column: Column, rows: np.ndarray) -> Ends:
         """Bounds on the encoded numbers of some records, shape (n,)."""
         numbers = column.numbers[rows]
         with np.errstate(over="ignore", invalid="ignore"):
@@ -134,7 +140,7 @@ class _Number:
 class _Category:
     def __init__(self, encoder: dict[str, Any], weights: np.ndarray):
         self._values, self._width = encoder["values"], len(encoder["shares"])
-        self._own = {value: place for place, value in enumerate(self._values)}
+        self._place_of = {value: place for place, value in enumerate(self._values)}
         step, means = category_steps(encoder)
         shift = (np.array(means, np.int64)[:, None] * weights).sum(axis=0)
         # The last place is that of missing and unknown values.
@@ -144,7 +150,7 @@ class _Category:
         """Terms of the components, shape (n, m), int64."""
         return self._table[self._places(column)]
 
-    def bounds(self, column: Column, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def bounds(self, column: Column, rows: np.ndarray) -> Ends:
         """Bounds on the terms of some records. A category of rounded floats may be any place."""
         exact, rounded = self.terms(column)[rows], column.floats[rows][:, None]
         return np.where(rounded, self._table.min(axis=0), exact), np.where(rounded, self._table.max(axis=0), exact)
@@ -153,7 +159,7 @@ class _Category:
         """Codes of a column of codes, shape (n,)."""
         return np.array(coded.places)[self._places(column)]
 
-    def code_bounds(self, column: Column, rows: np.ndarray, coded: CodedColumn) -> tuple[np.ndarray, np.ndarray]:
+    def code_bounds(self, column: Column, rows: np.ndarray, coded: CodedColumn) -> Ends:
         """Least and largest codes of some records, as of `bounds`."""
         exact, rounded = self.codes(column, coded)[rows], column.floats[rows]
         return np.where(rounded, min(coded.places), exact), np.where(rounded, max(coded.places), exact)
@@ -167,6 +173,6 @@ class _Category:
         if isinstance(value, int) and self._values == ["False", "True"]:
             value = bool(value)  # TFRecords hold booleans as integers
         text = str(value)
-        if self._own:
-            return self._own.get(text, self._width)
+        if self._place_of:
+            return self._place_of.get(text, self._width)
         return zlib.crc32(text.encode(errors="surrogatepass")) % self._width

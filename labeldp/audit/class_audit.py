@@ -1,19 +1,26 @@
-"""Audit of labels that are classes: their list in both files, the loss, and the warnings that follow from them.
+"""Audit of labels that are classes: what both files say of them, the loss, warnings; and of a center of classes.
 
 A mechanism of K classes has the labels 0.0, 1.0, ..., K - 1, their places in the public list. Its outputs are some of
 them. Places have no distances: there is no bias, and the loss is the probability of another class.
+
+Classes are drawn from the probabilities that a center predicts, so a mechanism file with a center has no randomizer and
+no prior. The labels enter through the noised histogram of the classes, of sensitivity 2 as in every release, noised
+class sums of the rows of features, and noised counts of the classes in cells. A changed label moves a row of L1 norm at
+most A, and 1, from one class to another; the noise of both has the sum 0 over the classes and the scale of what moves,
+divided by the part of epsilon. `center_replay` checks what follows from the noised numbers.
 """
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from .class_center_audit import CLASS_CENTER, center_budget, class_shares, noised_counts
-from .documents import RefusedDocument, printable, read_floats, read_member, read_nonnegative
+from .center_audit import REPLAYED
+from .center_document import ROW_UNIT
+from .class_center_document import CLASS_CENTER, ClassCenter, read_class_center
+from .documents import Members, RefusedDocument, as_text, printable
 from .weight_runs import read_spans
 
 _MOST_CLASSES = 1000
@@ -29,6 +36,19 @@ _SHOWN, _LONGEST = 8, 40
 _STANDS_OUT, _LEAST_KEPT = 4, 0.5
 _CELL, _LEAST_CELL = 1.3, 5.0
 
+_NAME = "class_center.center"
+_MEMBERS = ("format", "label", "missing_label", "classes", CLASS_CENTER, "unit")
+_OF_RANDOMIZERS = (
+    "prior_epsilon", "randomizer_epsilon", "mechanism", "parameters", "mechanism_fingerprint", "declared_grid",
+    "rounding", "expected_loss", "max_bias", "choice",
+)  # fmt: skip
+"""Members of a manifest that only labels have that a randomizer draws."""
+# Part of what the histogram leaves, for the class sums, in multiples of the grain.
+_SUMS, _GRAIN = Fraction(1, 4), Fraction(1, 1 << 24)
+# Noise beyond this multiple of twice its scale has a probability of about e^-40 for each number: given the sum, the
+# others add up to a symmetric log-concave number, so that a density falls at least as exp(-|v| / (2 scale)).
+_MOST_NOISE = 40
+
 
 class Classes(NamedTuple):
     """The K classes as text, in the order of their places, and the place of that of all values that are not listed."""
@@ -37,17 +57,17 @@ class Classes(NamedTuple):
     other: int
 
 
-def read_classes(mechanism: dict[str, Any]) -> Classes | None:
+def read_classes(mechanism: Mapping[str, Any]) -> Classes | None:
     """Reads the classes of a mechanism file; None for labels that are numbers.
 
     Raises RefusedDocument if they are not 2 to 1,000 different texts that are not empty, with a place of one of them.
     """
     if "classes" not in mechanism:
         return None
-    stated = {f"classes.{key}": value for key, value in read_member(mechanism, "classes", dict).items()}
-    if set(stated) != {"classes.values", "classes.other"}:
+    stated = Members(mechanism).members("classes")
+    if set(stated) != {"values", "other"}:
         raise RefusedDocument("classes does not have exactly values and other")
-    values, other = read_member(stated, "classes.values", list), read_member(stated, "classes.other", int)
+    values, other = stated.read("values", list), stated.read("other", int)
     if not 2 <= len(values) <= _MOST_CLASSES or not all(isinstance(value, str) and value for value in values):
         raise RefusedDocument(f"classes.values are not 2 to {_MOST_CLASSES} texts that are not empty")
     try:
@@ -71,43 +91,41 @@ def check_places(classes: Classes, labels: list[float], outputs: list[float]) ->
         raise RefusedDocument("outputs are not places of the classes")
 
 
-def class_problems(mechanism: dict[str, Any]) -> Iterator[str]:
+def class_problems(mechanism: Members) -> Iterator[str]:
     """Checks that a mechanism file of randomized classes has nothing that only labels that are numbers have."""
+    if "classes" not in mechanism:
+        return
     if mechanism["mechanism"] not in _MECHANISMS:
         yield f"mechanism is not one of classes: {' or '.join(_MECHANISMS)}"
-    if read_member(mechanism, "rounding", str) != "nearest":
+    if mechanism.text("rounding") != "nearest":
         yield "rounding is not nearest: places of classes are not rounded"
     yield from (f"{key} is there, but labels are classes" for key in _OF_NUMBERS if key in mechanism)
 
 
-def class_statement_problems(release: dict[str, Any], mechanism: dict[str, Any]) -> Iterator[str]:
-    """Compares what a manifest states of classes with the mechanism file; keys have `release.` before them."""
-    # As text: 1 and 1.0 are equal numbers, and 1 and true are equal in Python.
-    if _text(release.get("release.classes")) != _text(mechanism.get("classes")):
+def class_statement_problems(release: Members, mechanism: Mapping[str, Any]) -> Iterator[str]:
+    """Compares what a manifest states of classes with the mechanism file."""
+    if as_text(release.get("classes")) != as_text(mechanism.get("classes")):
         yield "release.classes are not those of mechanism.json"
     if "classes" not in mechanism:
         return
-    if release.get("release.loss") not in (None, _LOSS):
+    if release.get("loss") not in (None, _LOSS):
         yield f"release.loss is not {_LOSS}, that of classes"
     if CLASS_CENTER in mechanism:
         return
-    if "release.max_bias" in release:
+    if "max_bias" in release:
         yield "release.max_bias is there, but places of classes have no bias"
-    losses = read_member(release, "release.expected_loss", dict)
+    losses = release.members("expected_loss")
     if set(losses) != {_LOSS}:
         yield f"release.expected_loss does not have exactly {_LOSS}"
-    elif not math.isclose(_stated_loss(losses), _expected_loss(mechanism), rel_tol=_LOSS_ERROR, abs_tol=_LOSS_ERROR**2):
+        return
+    stated, expected = float(losses.nonnegative(_LOSS)), _expected_loss(mechanism)
+    if not math.isclose(stated, expected, rel_tol=_LOSS_ERROR, abs_tol=_LOSS_ERROR**2):
         yield f"release.expected_loss.{_LOSS} is not that of the weights under the prior"
 
 
-def _stated_loss(losses: dict[str, Any]) -> float:
-    name = f"release.expected_loss.{_LOSS}"
-    return float(read_nonnegative({name: losses[_LOSS]}, name))
-
-
-def _expected_loss(mechanism: dict[str, Any]) -> float:
+def _expected_loss(mechanism: Mapping[str, Any]) -> float:
     """Probability of another class than the true one, under the prior, in floating point."""
-    prior, whole = read_floats(mechanism["prior"], "weights"), float(1 << mechanism["bits"])
+    prior, whole = Members(mechanism["prior"]).floats("weights"), float(1 << mechanism["bits"])
     terms = []
     for output, column in zip(mechanism["outputs"], mechanism["columns"], strict=True):
         for start, weight, length in read_spans(column, len(prior)):
@@ -116,11 +134,12 @@ def _expected_loss(mechanism: dict[str, Any]) -> float:
     return math.fsum(terms)
 
 
-def class_warning_degrees(mechanism: dict[str, Any]) -> Iterator[tuple[str, float]]:
+def class_warning_degrees(mechanism: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     """Names of the possible warnings of classes, in order, each with its statistic over its threshold."""
-    if CLASS_CENTER in mechanism:
-        yield "unseen_classes", _unseen(*noised_counts(mechanism))
-        yield "frequent_classes", _LEAST_CELL / _cell_records(class_shares(mechanism), center_budget(mechanism))
+    center = read_class_center(mechanism)
+    if center is not None:
+        yield "unseen_classes", _unseen(center.counts, math.sqrt(8) / float(center.budget[0]))
+        yield "frequent_classes", _LEAST_CELL / _cell_records(center.shares, sum(center.budget, Fraction(0)))
         return
     prior = mechanism["prior"]
     # Counts and epsilon passed the checks of the histogram.
@@ -149,5 +168,127 @@ def classes_line(classes: Classes) -> str:
     return f"classes      {shown}; all other values count as {names[classes.other]}"
 
 
-def _text(value: Any) -> str:
-    return json.dumps(value, sort_keys=True)
+def class_center_problems(mechanism: Mapping[str, Any], center: ClassCenter) -> Iterator[str]:
+    """Checks the center of classes of a mechanism file against the rest of the file; one line for each failed check."""
+    if len(center.counts) != len(mechanism["classes"]["values"]):
+        raise RefusedDocument(f"{_NAME}.counts are not one for each class")
+    yield from (f"{printable(key)} is there beside class_center" for key in mechanism if key not in _MEMBERS)
+    missing = mechanism.get("missing_label")
+    if missing is not None and missing not in mechanism["classes"]["values"]:
+        yield "missing_label is not one of the classes"
+    yield from _budget_problems(center)
+    if center.column in center.features:
+        yield "class_center.column is a feature of the center: it would predict itself"
+    # Rows that are shortened have a smaller constant.
+    if center.sums and not 0 <= sum(center.sums[0]) <= ROW_UNIT * center.records:
+        yield f"{_NAME}.linear.sums of the constant add up to more than {_NAME}.linear.records"
+    if center.cells is not None:
+        totals = [sum(counts) for counts in center.cells.counts]
+        if min(totals) < 0 or sum(totals) != center.records:
+            yield f"{_NAME}.cells.counts do not add up to {_NAME}.linear.records, with no cell below 0"
+    yield from _noise_problems(center)
+
+
+def _noise_problems(center: ClassCenter) -> Iterator[str]:
+    """Checks that noised numbers are within those of any labels with their noise."""
+    classes = len(center.counts)
+    limit = _noise_limit(1 / center.budget[0], classes)
+    if min(center.counts) < -limit or max(center.counts) > center.records + limit:
+        yield f"{_NAME}.counts are not those of any labels with their noise"
+    if center.sums:
+        size, most = len(center.sums) * classes, center.records * center.norm
+        limit = _noise_limit(center.norm / center.sums_epsilon, size)
+        constants, totals = center.sums[0], [abs(sum(row)) for row in center.sums]
+        if (
+            min(constants) < -limit
+            or max(constants) > ROW_UNIT * center.records + limit
+            or sum(abs(value) for row in center.sums for value in row) > most + size * limit
+            or sum(totals) > most
+        ):
+            yield f"{_NAME}.linear.sums are larger than those of any labels with their noise"
+    if center.cells is not None:
+        counts = center.cells.counts
+        limit = _noise_limit(1 / center.cells.epsilon, len(counts) * classes)
+        if any(min(cell) < -limit or max(cell) > sum(cell) + limit for cell in counts):
+            yield f"{_NAME}.cells.counts are not those of any labels with their noise"
+
+
+def _noise_limit(scale: Fraction, numbers: int) -> float:
+    return float(2 * scale) * (_MOST_NOISE + numbers.bit_length())
+
+
+def _budget_problems(center: ClassCenter) -> Iterator[str]:
+    """Checks that parts of the budget are those of a whole, and that what was spent is theirs."""
+    _, sums, cells = center.budget
+    if sums != _SUMS * (sums + cells) // _GRAIN * _GRAIN:
+        yield f"{_NAME}.budget.sums is not the part of epsilon for them"
+    if center.sums_epsilon != (sums if center.sums else 0):
+        yield f"{_NAME}.linear.epsilon is not {_NAME}.budget.sums"
+    spent = cells + (0 if center.sums else sums)
+    if center.cells is not None and center.cells.epsilon != Fraction(float(spent)):
+        yield f"{_NAME}.cells.epsilon is not {_NAME}.budget.cells" + ("" if center.sums else ", and that of the sums")
+
+
+def stated_center_problems(release: Members, mechanism: Mapping[str, Any]) -> Iterator[str]:
+    """Compares what a manifest states of a center of classes with the mechanism file."""
+    center = read_class_center(mechanism)
+    if center is None:
+        if CLASS_CENTER in release:
+            yield "release.class_center is there, but mechanism.json has none"
+        return
+    label = release.text("label")
+    yield from (
+        f"release.{key} is there, but mechanism.json has no randomizer" for key in _OF_RANDOMIZERS if key in release
+    )
+    if mechanism.get("label") != label:
+        yield "release.label is not label of mechanism.json"
+    expected = {
+        "column": center.column,
+        "features": center.features,
+        "sums": len(center.sums),
+        "cells": 0 if center.cells is None else len(center.cells.counts),
+        "trees": 0 if center.cells is None else len(center.cells.leaves),
+        "fingerprint": center.fingerprint,
+    }
+    stated = release.members(CLASS_CENTER)
+    for key in sorted({*expected, *stated}):
+        if key not in stated or key not in expected or as_text(stated[key]) != as_text(expected[key]):
+            yield f"release.class_center.{printable(key)} is not that of mechanism.json"
+    if label in center.features:
+        yield "the label column is a feature of the center"
+    if label == center.column:
+        yield "class_center.column is the label column"
+
+
+def class_center_lines(center: ClassCenter) -> str:
+    """Describes a center of classes in lines of a report."""
+    counts, cells = center.budget[0], center.cells
+    lines = [
+        f"center       column '{printable(center.column)}': probabilities of {len(center.counts)} classes from "
+        f"{len(center.features)} features; histogram of the classes with noise of scale {float(2 / counts)!r} for "
+        f"epsilon {float(counts)!r}"
+    ]
+    if center.sums:
+        norm = Fraction(center.norm, ROW_UNIT)
+        lines.append(
+            f"class sums   of {len(center.sums)} columns of rows, of sensitivity {float(norm)!r}, with noise of scale "
+            f"{float(norm / center.sums_epsilon)!r} for epsilon {float(center.sums_epsilon)!r}"
+        )
+    else:
+        lines.append("class sums   none: features would say less than their noise hides")
+    lines.append(
+        "cells        none"
+        if cells is None
+        else f"cells        {len(cells.counts)} cells of features: counts of the classes with noise of scale "
+        f"{float(1 / cells.epsilon)!r} for epsilon {float(cells.epsilon)!r}; {len(cells.leaves)} trees"
+    )
+    return "\n".join(lines)
+
+
+def class_replay_line(center: ClassCenter) -> str:
+    """Line of a report about what was replayed of a center of classes."""
+    parts = [f"coefficients from {len(center.sums)} class sums"] if center.sums else ["that no class sums are released"]
+    if center.cells is not None:
+        trees, cells = len(center.cells.leaves), len(center.cells.counts)
+        parts.append(f"partition of the sample, coefficients and {trees} trees from the counts of {cells} cells")
+    return f"{REPLAYED}{'; '.join(parts)}"

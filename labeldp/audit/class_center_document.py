@@ -8,41 +8,41 @@ follow. Cells are a partition of the records by codes of features, of components
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from .cell_document import (
+from .center_document import (
     DEPTH,
     MOST_CELLS,
     MOST_LEAF,
+    ROW_UNIT,
     CodedColumn,
     read_coded_column,
     read_codes,
     read_cuts,
     read_epsilon,
-    read_integers,
-    read_members,
     read_nodes,
+    read_row_map,
+    read_signal,
     read_splits,
 )
-from .documents import RefusedDocument, read_count, read_member
-from .row_map_document import ROW_UNIT, read_row_map
+from .documents import Members, RefusedDocument, exact_members, read_matrix
 
 COARSE = 1 << 4
 """Rows of samples are multiples of this."""
 
-_MOST_CLASSES, _MOST_COMPONENTS, _MOST_SAMPLE, _MOST_LOGIT_ROWS = 128, 48, 1 << 16, 1 << 12
+_MOST_CLASSES, _MOST_SAMPLE, _MOST_LOGIT_ROWS = 128, 1 << 16, 1 << 12
 _MOST_FEATURE_COLUMNS, _MOST_OTHER_COLUMNS = 32, 18
 _MOST_COUNT, _MOST_SUM, _MOST_COEFFICIENT, _MOST_VALUE = 1 << 62, 1 << 128, 1 << 24, 1 << 52
-_LEAST_SIGNAL, _MOST_SIGNAL = 1e-30, 1e3
-_OWNER = "class_center"
-_NAME = f"{_OWNER}.center"
-_LINEAR, _CELLS = f"{_NAME}.linear", f"{_NAME}.cells"
+_MOST_SIGNAL = 1e3
+CLASS_CENTER = "class_center"
+"""Member of a mechanism file that has a center of classes."""
+
 _LINEAR_KEYS = ("encoders", "weights", "norm", "records", "epsilon", "rows", "signal", "sums", "coefficients")
 _CELL_KEYS = ("features", "others", "codes", "rows", "tree", "epsilon", "counts", "coefficients", "trees")
 
@@ -69,7 +69,7 @@ class ClassCells:
     Attributes:
       features, others: Columns of codes, first those of features.
       codes, rows: Codes and coarse rows of a sample, by column; the latter are signed bytes, in multiples of COARSE.
-      nodes: Tree over the codes, as of `cell_document.Cells`.
+      nodes: Tree over the codes, as of `center_document.Cells`.
       epsilon: Budget of the counts.
       counts: Noised counts of the classes in each cell.
       coefficients: Coefficients in place of the linear ones, m + 1 rows of one for each class.
@@ -133,8 +133,9 @@ class ClassCenter:
     def shares(self) -> list[float]:
         """Shares of the classes from their noised counts, at least about one standard deviation of the noise."""
         floor = min((1 + math.sqrt(8) / float(self.budget[0])) / self.records, 1 / len(self.counts))
-        found = [max(count / self.records, floor) for count in self.counts]
-        return [each / math.fsum(found) for each in found]
+        shares = [max(count / self.records, floor) for count in self.counts]
+        total = math.fsum(shares)
+        return [share / total for share in shares]
 
 
 def sum_zero_variance(scale: Fraction, classes: int) -> float:
@@ -153,142 +154,121 @@ def sum_zero_variance(scale: Fraction, classes: int) -> float:
     return 2 * (classes - 1) / (classes**2 * (classes + 1)) * (square + classes * mean)
 
 
-def read_class_center(mechanism: dict[str, Any]) -> ClassCenter | None:
+def read_class_center(mechanism: Mapping[str, Any]) -> ClassCenter | None:
     """Reads the center of classes of a mechanism file; None without one.
 
     Raises RefusedDocument, which names the member, if it is missing, has the wrong type or length, or is out of bounds.
     """
-    if _OWNER not in mechanism:
+    if CLASS_CENTER not in mechanism:
         return None
-    column, center = read_members(mechanism[_OWNER], ("column", "center"), _OWNER)
-    if not isinstance(column, str) or not column:
-        raise RefusedDocument(f"{_OWNER}.column is not a name")
-    budget, counts, stated, cells = read_members(center, ("budget", "counts", "linear", "cells"), _NAME)
+    owner = exact_members(mechanism[CLASS_CENTER], ("column", "center"), CLASS_CENTER)
+    if not isinstance(owner["column"], str) or not owner["column"]:
+        raise RefusedDocument(f"{CLASS_CENTER}.column is not a name")
+    center = owner.exactly("center", "budget", "counts", "linear", "cells")
+    counts = center["counts"]
     if not isinstance(counts, list) or not 2 <= len(counts) <= _MOST_CLASSES:
-        raise RefusedDocument(f"{_NAME}.counts are not those of 2 to {_MOST_CLASSES} classes")
-    read_integers(counts, f"{_NAME}.counts", len(counts), -_MOST_COUNT, _MOST_COUNT)
-    found = _named(stated, _LINEAR_KEYS, _LINEAR)
-    size, features = read_row_map(found, _LINEAR)
+        raise RefusedDocument(f"{center.name}.counts are not those of 2 to {_MOST_CLASSES} classes")
+    center.integers("counts", len(counts), -_MOST_COUNT, _MOST_COUNT)
+    linear = center.exactly("linear", *_LINEAR_KEYS)
+    size, features = read_row_map(linear)
     if not size:
-        raise RefusedDocument(f"{_LINEAR}.weights have no component")
-    if not read_count(found, f"{_LINEAR}.records"):
-        raise RefusedDocument(f"{_LINEAR}.records is 0")
-    epsilon = _epsilon(found, f"{_LINEAR}.epsilon")
-    sums, signal = (read_member(found, f"{_LINEAR}.{key}", list) for key in ("sums", "signal"))
-    if len(signal) != size or not all(
-        isinstance(each, float) and _LEAST_SIGNAL <= each <= _MOST_SIGNAL for each in signal
-    ):
-        raise RefusedDocument(f"{_LINEAR}.signal is not one float from {_LEAST_SIGNAL:g} to {_MOST_SIGNAL:g} each")
-    shape = size + 1, len(counts)
-    coefficients = _matrix(found[f"{_LINEAR}.coefficients"], f"{_LINEAR}.coefficients", *shape, _MOST_COEFFICIENT)
+        raise RefusedDocument(f"{linear.name}.weights have no component")
+    epsilon, shape = _epsilon(linear, "epsilon"), (size + 1, len(counts))
     return ClassCenter(
-        column=column,
-        budget=_budget(budget),
+        column=owner["column"],
+        budget=_budget(center),
         counts=counts,
-        encoders=found[f"{_LINEAR}.encoders"],
-        weights=found[f"{_LINEAR}.weights"],
-        norm=found[f"{_LINEAR}.norm"],
+        encoders=linear["encoders"],
+        weights=linear["weights"],
+        norm=linear["norm"],
         features=features,
-        records=found[f"{_LINEAR}.records"],
+        records=linear.positive("records"),
         sums_epsilon=epsilon,
-        rows=_rows(found[f"{_LINEAR}.rows"], f"{_LINEAR}.rows", size + 1, _MOST_LOGIT_ROWS),
-        signal=signal,
-        sums=_matrix(sums, f"{_LINEAR}.sums", size + 1 if epsilon else 0, len(counts), _MOST_SUM),
-        coefficients=coefficients,
-        cells=None if cells is None else _cells(cells, found, *shape),
+        rows=_rows(linear, size + 1, _MOST_LOGIT_ROWS),
+        signal=read_signal(linear, size, _MOST_SIGNAL),
+        sums=linear.matrix("sums", size + 1 if epsilon else 0, len(counts), _MOST_SUM),
+        coefficients=linear.matrix("coefficients", *shape, _MOST_COEFFICIENT),
+        cells=None if center["cells"] is None else _cells(center, linear["encoders"], *shape),
         fingerprint=_fingerprint(center),
     )
 
 
-def _fingerprint(center: dict[str, Any]) -> str:
+def _fingerprint(center: Members) -> str:
     try:
         text = json.dumps(center, sort_keys=True, separators=(",", ":"), allow_nan=False)
     except ValueError:
-        raise RefusedDocument(f"{_NAME} has a number that is not finite") from None
+        raise RefusedDocument(f"{center.name} has a number that is not finite") from None
     return hashlib.blake2b(text.encode(), digest_size=32).hexdigest()
 
 
-def _named(stated: Any, keys: tuple[str, ...], name: str) -> dict[str, Any]:
-    """The members of an object that has exactly these, with its name before each key."""
-    return {f"{name}.{key}": value for key, value in zip(keys, read_members(stated, keys, name), strict=True)}
-
-
-def _budget(document: Any) -> tuple[Fraction, Fraction, Fraction]:
-    found = _named(document, ("counts", "sums", "cells"), f"{_NAME}.budget")
-    counts, sums, cells = (_epsilon(found, key) for key in found)
+def _budget(center: Members) -> tuple[Fraction, Fraction, Fraction]:
+    budget = center.exactly("budget", "counts", "sums", "cells")
+    counts, sums, cells = (_epsilon(budget, key) for key in ("counts", "sums", "cells"))
     if not counts:
-        raise RefusedDocument(f"{_NAME}.budget.counts is 0")
+        raise RefusedDocument(f"{budget.name}.counts is 0")
     return counts, sums, cells
 
 
-def _epsilon(found: dict[str, Any], key: str) -> Fraction:
+def _epsilon(owner: Members, key: str) -> Fraction:
     """An epsilon, or 0, as a float: 1 and 1.0 would be one number with two fingerprints."""
-    value = read_member(found, key, object)
+    value = owner.read(key, object)
     if not isinstance(value, float):
-        raise RefusedDocument(f"{key} is not a float")
+        raise RefusedDocument(f"{owner.path(key)} is not a float")
     # 0.0 and -0.0 are equal numbers.
-    return Fraction(0) if value == 0 and math.copysign(1.0, value) > 0 else read_epsilon(found, key)
+    return Fraction(0) if value == 0 and math.copysign(1.0, value) > 0 else read_epsilon(owner, key)
 
 
-def _matrix(rows: Any, name: str, size: int, width: int, most: int) -> list[list[int]]:
-    if not isinstance(rows, list) or len(rows) != size:
-        raise RefusedDocument(f"{name} do not have {size} rows")
-    return [read_integers(row, name, width, -most, most) for row in rows]
-
-
-def _rows(texts: Any, name: str, size: int, most: int) -> list[bytes]:
+def _rows(owner: Members, size: int, most: int) -> list[bytes]:
     """Coarse rows, by column; the constant of a row is from 0 to 1."""
-    if not isinstance(texts, list) or len(texts) != size or not all(isinstance(each, str) for each in texts):
+    name, texts = owner.path("rows"), owner["rows"]
+    if not isinstance(texts, list) or len(texts) != size or not all(isinstance(text, str) for text in texts):
         raise RefusedDocument(f"{name} are not {size} texts")
     try:
-        found = [base64.b64decode(each, validate=True) for each in texts]
-    except (binascii.Error, ValueError):
+        rows = [base64.b64decode(text, validate=True) for text in texts]
+    except ValueError:
         raise RefusedDocument(f"{name} are not base64") from None
-    if [base64.b64encode(each).decode() for each in found] != texts:
+    if [base64.b64encode(column).decode() for column in rows] != texts:
         raise RefusedDocument(f"{name} have another spelling than that of base64")
-    if len(set(map(len, found))) != 1 or not 1 <= len(found[0]) <= most:
+    if len(set(map(len, rows))) != 1 or not 1 <= len(rows[0]) <= most:
         raise RefusedDocument(f"{name} are not of one length from 1 to {most}")
-    if any(0x80 in each for each in found) or max(found[0]) > ROW_UNIT // COARSE:
+    if any(0x80 in column for column in rows) or max(rows[0]) > ROW_UNIT // COARSE:
         raise RefusedDocument(f"{name} are out of range")
-    return found
+    return rows
 
 
-def _cells(document: Any, linear: dict[str, Any], size: int, classes: int) -> ClassCells:
-    found = _named(document, _CELL_KEYS, _CELLS)
-    features, others = (read_member(found, f"{_CELLS}.{key}", list) for key in ("features", "others"))
+def _cells(center: Members, encoders: list[dict[str, Any]], size: int, classes: int) -> ClassCells:
+    cells = center.exactly("cells", *_CELL_KEYS)
+    features, others = cells.read("features", list), cells.read("others", list)
     if len(features) > _MOST_FEATURE_COLUMNS or len(others) > _MOST_OTHER_COLUMNS:
-        raise RefusedDocument(f"{_CELLS} have too many columns")
-    columns, encoders = len(features) + len(others), linear[f"{_LINEAR}.encoders"]
-    coded = read_member(found, f"{_CELLS}.codes", list)
-    codes = read_codes(coded, columns, f"{_CELLS}.codes", _MOST_SAMPLE) if columns else [b""]
-    rows = _rows(found[f"{_CELLS}.rows"], f"{_CELLS}.rows", size, _MOST_SAMPLE)
+        raise RefusedDocument(f"{cells.name} have too many columns")
+    columns = len(features) + len(others)
+    cells.read("codes", list)
+    codes = read_codes(cells, columns, _MOST_SAMPLE) if columns else [b""]
+    rows = _rows(cells, size, _MOST_SAMPLE)
     if len(codes[0]) != len(rows[0]):
-        raise RefusedDocument(f"{_CELLS} have other numbers of codes and of rows, or no column")
-    nodes = read_nodes(found[f"{_CELLS}.tree"], columns, f"{_CELLS}.tree")
-    splits, leaves = read_splits(found[f"{_CELLS}.trees"], columns, f"{_CELLS}.trees")
-    name, most = f"{_CELLS}.counts", _MOST_COUNT // MOST_CELLS
-    epsilon = _epsilon(found, f"{_CELLS}.epsilon")
+        raise RefusedDocument(f"{cells.name} have other numbers of codes and of rows, or no column")
+    nodes = read_nodes(cells, columns)
+    splits, leaves = read_splits(cells, columns)
+    epsilon = _epsilon(cells, "epsilon")
     if not epsilon:
-        raise RefusedDocument(f"{_CELLS}.epsilon is 0")
+        raise RefusedDocument(f"{cells.name}.epsilon is 0")
     return ClassCells(
-        [read_coded_column(each, encoders, 0, f"{_CELLS}.features") for each in features],
-        [_row_column(each, size, classes) for each in others],
-        codes,
-        rows,
-        nodes,
-        epsilon,
-        _matrix(found[name], name, (len(nodes) + 1) // 2, classes, most),
-        _matrix(found[f"{_CELLS}.coefficients"], f"{_CELLS}.coefficients", size, classes, _MOST_COEFFICIENT),
-        splits,
-        [_matrix(each, f"{_CELLS}.trees.leaves", 1 << DEPTH, classes, MOST_LEAF) for each in leaves],
+        features=[read_coded_column(column, encoders, 0, f"{cells.name}.features") for column in features],
+        others=[_row_column(column, f"{cells.name}.others", size, classes) for column in others],
+        codes=codes,
+        rows=rows,
+        nodes=nodes,
+        epsilon=epsilon,
+        counts=cells.matrix("counts", len(nodes) // 2 + 1, classes, _MOST_COUNT // MOST_CELLS),
+        coefficients=cells.matrix("coefficients", size, classes, _MOST_COEFFICIENT),
+        splits=splits,
+        leaves=[read_matrix(leaf, f"{cells.name}.trees.leaves", 1 << DEPTH, classes, MOST_LEAF) for leaf in leaves],
     )
 
 
-def _row_column(document: Any, size: int, classes: int) -> RowColumn:
-    name = f"{_CELLS}.others"
-    logit, place, cuts = read_members(document, ("logit", "place", "cuts"), name)
-    if not isinstance(logit, bool):
+def _row_column(document: Any, name: str, size: int, classes: int) -> RowColumn:
+    column = exact_members(document, ("logit", "place", "cuts"), name)
+    if not isinstance(column["logit"], bool):
         raise RefusedDocument(f"{name}.logit is not true or false")
-    bounds = (0, classes - 1) if logit else (1, size - 1)
-    (place,) = read_integers([place], f"{name}.place", 1, *bounds)
-    return RowColumn(logit, place, read_cuts(cuts, _MOST_VALUE, name))
+    ends = (0, classes - 1) if column["logit"] else (1, size - 1)
+    return RowColumn(column["logit"], column.integer("place", *ends), read_cuts(column, _MOST_VALUE))

@@ -175,7 +175,7 @@ def _wrong(value: Any, form: Any, name: str) -> Iterator[str]:
     elif isinstance(form, list) and isinstance(value, list):
         if isinstance(form[0], type):
             value = [] if set(map(type, value)) <= {form[0]} else value
-        for each in value:
-            yield from _wrong(each, form[0], name)
+        for item in value:
+            yield from _wrong(item, form[0], name)
     elif not (isinstance(form, type | tuple) and type(value) in (form if isinstance(form, tuple) else (form,))):
         yield f"{name} has a value of another type than labeldp writes"

@@ -1,7 +1,4 @@
-"""Reader of untrusted JSON documents for the auditor, with numbers kept exact.
-
-The readers of members raise RefusedDocument if the member is missing or is not of the kind that they read.
-"""
+"""Reader of untrusted JSON documents for the auditor, with numbers kept exact; and of what several checks need."""
 
 from __future__ import annotations
 
@@ -9,10 +6,11 @@ import json
 import math
 import re
 import sys
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 _MAX_FILE_BYTES = 1 << 27
 _MAX_COUNT = 1 << 53  # counts that are exact as floats, for the report
@@ -66,59 +64,132 @@ def _unique_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return members
 
 
-def read_member(document: dict[str, Any], key: str, kind: type) -> Any:
-    """Reads a member of the expected type: dict, list, str, int, or object for any type. Never accepts a boolean."""
-    if key not in document:
-        raise RefusedDocument(f"{key} is missing")
-    if not isinstance(document[key], kind) or isinstance(document[key], bool):
-        raise RefusedDocument(f"{key} is not {_JSON_TYPES[kind]}")
-    return document[key]
+class Members(dict[str, Any]):
+    """Object of a document. Its readers raise RefusedDocument, which names the member, for a value of another kind.
 
-
-def read_count(document: dict[str, Any], key: str) -> int:
-    """Reads an integer from 0 to 2^53, exclusive."""
-    value = read_member(document, key, int)
-    if not 0 <= value < _MAX_COUNT:
-        raise RefusedDocument(f"{key} is not an integer from 0 to 2^53")
-    return value
-
-
-def read_counts(document: dict[str, Any], key: str) -> list[int]:
-    """Reads noised counts, integers between -2^62 and 2^62."""
-    counts = read_member(document, key, list)
-    if not all(type(count) is int and abs(count) < 1 << 62 for count in counts):
-        raise RefusedDocument(f"{key} are not integers")
-    return counts
-
-
-def read_nonnegative(document: dict[str, Any], key: str) -> Fraction:
-    """Reads a finite number >= 0 exactly: the rational number that the float is.
-
-    An integer must be exact as a float.
+    Attributes:
+      name: Name of the object in messages; empty for a whole document.
     """
-    value = read_member(document, key, object)
-    if not isinstance(value, int | float) or not 0 <= value <= sys.float_info.max or float(value) != value:
-        raise RefusedDocument(f"{key} is not a finite float >= 0")
-    return Fraction(value)
+
+    def __init__(self, members: Mapping[str, Any], name: str = ""):
+        """Takes the members of an object."""
+        super().__init__(members)
+        self.name = name
+
+    def path(self, key: str) -> str:
+        """Name of a member in messages."""
+        return f"{self.name}.{key}" if self.name else key
+
+    def read(self, key: str, kind: type) -> Any:
+        """Reads a member of a type: dict, list, str, int, or object for any type. Never accepts a boolean."""
+        if key not in self:
+            raise RefusedDocument(f"{self.path(key)} is missing")
+        if not isinstance(self[key], kind) or isinstance(self[key], bool):
+            raise RefusedDocument(f"{self.path(key)} is not {_JSON_TYPES[kind]}")
+        return self[key]
+
+    def text(self, key: str) -> str:
+        """Reads a text."""
+        return self.read(key, str)
+
+    def members(self, key: str) -> Members:
+        """Reads an object."""
+        return Members(self.read(key, dict), self.path(key))
+
+    def exactly(self, key: str, *keys: str) -> Members:
+        """Reads an object that has exactly these members."""
+        return exact_members(self.get(key), keys, self.path(key))
+
+    def count(self, key: str) -> int:
+        """Reads an integer from 0 to 2^53, exclusive."""
+        value = self.read(key, int)
+        if not 0 <= value < _MAX_COUNT:
+            raise RefusedDocument(f"{self.path(key)} is not an integer from 0 to 2^53")
+        return value
+
+    def positive(self, key: str) -> int:
+        """Reads a count that is not 0."""
+        if not self.count(key):
+            raise RefusedDocument(f"{self.path(key)} is 0")
+        return self[key]
+
+    def counts(self, key: str) -> list[int]:
+        """Reads noised counts, integers between -2^62 and 2^62."""
+        counts = self.read(key, list)
+        if not all(type(count) is int and abs(count) < 1 << 62 for count in counts):
+            raise RefusedDocument(f"{self.path(key)} are not integers")
+        return counts
+
+    def integers(self, key: str, size: int, least: int, most: int) -> list[int]:
+        """Reads exactly so many integers within bounds."""
+        return read_integers(self.read(key, object), self.path(key), size, least, most)
+
+    def integer(self, key: str, least: int, most: int) -> int:
+        """Reads an integer within bounds."""
+        return read_integers([self.read(key, object)], self.path(key), 1, least, most)[0]
+
+    def matrix(self, key: str, rows: int, width: int, most: int) -> list[list[int]]:
+        """Reads rows of integers of at most this size."""
+        return read_matrix(self.read(key, object), self.path(key), rows, width, most)
+
+    def nonnegative(self, key: str) -> Fraction:
+        """Reads a finite number >= 0 exactly: the rational number that the float is.
+
+        An integer must be exact as a float.
+        """
+        value = self.read(key, object)
+        if not isinstance(value, int | float) or not 0 <= value <= sys.float_info.max or float(value) != value:
+            raise RefusedDocument(f"{self.path(key)} is not a finite float >= 0")
+        return Fraction(value)
+
+    def decimal(self, key: str) -> int:
+        """Reads a text of plain decimal digits."""
+        return read_decimal(self.text(key), self.path(key))
+
+    def floats(self, key: str) -> list[float]:
+        """Reads a non-empty array of finite floats.
+
+        Integers are refused: 1 and 1.0 would be one number with two fingerprints.
+        """
+        values = self.read(key, list)
+        if not values or not all(isinstance(value, float) and math.isfinite(value) for value in values):
+            raise RefusedDocument(f"{self.path(key)} is not a non-empty array of finite floats (1.0, not 1)")
+        return values
+
+    def ascending_floats(self, key: str) -> list[float]:
+        """Reads a non-empty, strictly ascending array of finite floats."""
+        values = self.floats(key)
+        if any(left >= right for left, right in pairwise(values)):
+            raise RefusedDocument(f"{self.path(key)} is not strictly ascending")
+        return values
 
 
-def read_floats(document: dict[str, Any], key: str) -> list[float]:
-    """Reads a non-empty array of finite floats.
+def exact_members(value: Any, keys: Iterable[str], name: str) -> Members:
+    """Takes an object that has exactly these members."""
+    if not isinstance(value, dict) or set(value) != {*keys}:
+        raise RefusedDocument(f"{name} has not exactly the members {', '.join(keys)}")
+    return Members(value, name)
 
-    Integers are refused: 1 and 1.0 would be one number with two fingerprints.
-    """
-    values = read_member(document, key, list)
-    if not values or not all(isinstance(value, float) and math.isfinite(value) for value in values):
-        raise RefusedDocument(f"{key} is not a non-empty array of finite floats (1.0, not 1)")
+
+def read_integers(values: Any, name: str, size: int, least: int, most: int) -> list[int]:
+    """Takes a list of exactly so many integers within bounds; `name` is that of the member."""
+    if not isinstance(values, list) or len(values) != size:
+        raise RefusedDocument(f"{name} do not have {size} entries")
+    if not all(type(value) is int and least <= value <= most for value in values):
+        raise RefusedDocument(f"{name} are not integers from {least} to {most}")
     return values
 
 
-def read_ascending_floats(document: dict[str, Any], key: str) -> list[float]:
-    """Reads a non-empty, strictly ascending array of finite floats."""
-    values = read_floats(document, key)
-    if any(left >= right for left, right in pairwise(values)):
-        raise RefusedDocument(f"{key} is not strictly ascending")
-    return values
+def read_matrix(rows: Any, name: str, size: int, width: int, most: int) -> list[list[int]]:
+    """Takes so many rows of integers of at most this size; `name` is that of the member."""
+    if not isinstance(rows, list) or len(rows) != size:
+        raise RefusedDocument(f"{name} do not have {size} rows")
+    return [read_integers(row, name, width, -most, most) for row in rows]
+
+
+def as_text(value: Any) -> str:
+    """JSON to compare: 1, 1.0 and true are equal in Python, and 0.0 and -0.0, but other readers tell them apart."""
+    return json.dumps(value, sort_keys=True)
 
 
 def read_decimal(text: Any, name: str) -> int:
@@ -140,22 +211,29 @@ def read_decimals(texts: list[Any], name: str) -> list[int]:
     return [read_decimal(text, name) for text in texts]
 
 
-def public_domain(mechanism: dict[str, Any], labels: list[float]) -> list[float]:
-    """Labels of the public domain of a mechanism file: those of its center, or without a center its own `labels`."""
-    return read_center(mechanism)["center.domain"] if "center" in mechanism else labels
+class Center(NamedTuple):
+    """Center of a mechanism file whose labels are residuals around it.
+
+    Attributes:
+      column: Column of the centers.
+      domain: The public labels.
+      counts: Noised counts of the cells of residuals.
+    """
+
+    column: str
+    domain: list[float]
+    counts: list[int]
 
 
-def read_center(mechanism: dict[str, Any]) -> dict[str, Any]:
-    """Reads the center of a mechanism file whose labels are residuals around it.
+def read_center(mechanism: Mapping[str, Any]) -> Center:
+    """Reads the center of a mechanism file that has one.
 
-    The result has its members, with `center.` before each key: column, domain, counts and, for a linear center, linear.
     Raises RefusedDocument if a member is missing, unknown or of the wrong type, or the domain is not evenly spaced.
     """
-    center = {f"center.{key}": value for key, value in read_member(mechanism, "center", dict).items()}
-    if not center.keys() <= {"center.column", "center.domain", "center.counts", "center.linear"}:
+    center = Members(mechanism).members("center")
+    if not center.keys() <= {"column", "domain", "counts", "linear"}:
         raise RefusedDocument("center has other members than column, domain, counts and linear")
-    read_member(center, "center.column", str)
-    domain, counts = read_ascending_floats(center, "center.domain"), read_counts(center, "center.counts")
+    column, domain, counts = center.text("column"), center.ascending_floats("domain"), center.counts("counts")
     # Exactly, in a unit of which all labels are multiples: their denominators are powers of two.
     ratios, most = [label.as_integer_ratio() for label in domain], len(domain) - 1
     unit = max(denominator for _, denominator in ratios)
@@ -165,7 +243,12 @@ def read_center(mechanism: dict[str, Any]) -> dict[str, Any]:
         raise RefusedDocument("center.domain is not a grid of at least two labels")
     if len(counts) != len(residual_cells(len(domain))):
         raise RefusedDocument("center.counts do not have one count for each cell of residuals")
-    return center
+    return Center(column, domain, counts)
+
+
+def public_domain(mechanism: Mapping[str, Any], labels: list[float]) -> list[float]:
+    """Labels of the public domain of a mechanism file: those of its center, or without a center its own `labels`."""
+    return read_center(mechanism).domain if "center" in mechanism else labels
 
 
 def residual_cells(labels: int) -> list[int]:
@@ -180,20 +263,19 @@ def residual_cells(labels: int) -> list[int]:
     return [*reversed(widths), 1, *widths]
 
 
-def records_per_unit(mechanism: dict[str, Any]) -> int:
-    """Reads how many records of a unit a mechanism file allows.
+def read_unit(mechanism: Mapping[str, Any]) -> tuple[str | None, int]:
+    """Reads the unit column of a mechanism file, and how many records of a unit it allows.
 
-    It is 1 without units, where the labels of single records are protected. Raises RefusedDocument if a member is
-    missing or has the wrong type.
+    They are None and 1 without units, where the labels of single records are protected. Raises RefusedDocument if a
+    member is missing or has the wrong type.
     """
     if "unit" not in mechanism:
-        return 1
-    unit = read_member(mechanism, "unit", dict)
+        return None, 1
+    unit = Members(mechanism).members("unit")
     if set(unit) != {"column", "max_records"}:
         raise RefusedDocument("unit of mechanism.json must have a column and max_records")
     if not isinstance(unit["column"], str):
         raise RefusedDocument("unit.column of mechanism.json is not a name")
-    most = read_count({"unit.max_records": unit["max_records"]}, "unit.max_records")
-    if most < 1:
+    if unit.count("max_records") < 1:
         raise RefusedDocument("unit.max_records is below 1")
-    return most
+    return unit["column"], unit["max_records"]

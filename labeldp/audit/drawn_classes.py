@@ -28,7 +28,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .class_center_document import ClassCenter, sum_zero_variance
-from .class_probabilities import PROBABILITY_UNIT
+from .class_columns import PROBABILITY_UNIT
 from .part_scan import Blocks, Evidence, PartScan, evidence_of_runs, tilted
 from .shard_columns import Column
 
@@ -51,7 +51,7 @@ _NO_COLUMNS: Mapping[str, Column] = {}
 class CellDraws(NamedTuple):
     """Sum over the cells of a center, the bound of its size for draws, and an estimate of it for true classes."""
 
-    found: float
+    deviation: float
     bound: float
     expected: float
 
@@ -87,11 +87,11 @@ class DrawnClasses:
         chances = np.clip(probabilities[known], 0, PROBABILITY_UNIT)
         places, cells = labels[known].astype(np.intp), cells[known]
         classes = chances.shape[1]
-        for one, own in enumerate(chances.T):
-            bins, shares = _bins(own), own / PROBABILITY_UNIT
-            for total, weights in zip(self._bins, (None, shares, shares**2, places == one), strict=True):
-                total[one] += np.bincount(bins, weights, _BINS)
-            self._expected[:, one] += np.bincount(cells, shares, len(self._expected))
+        for k, chance in enumerate(chances.T):
+            bins, shares = _bins(chance), chance / PROBABILITY_UNIT
+            for total, weights in zip(self._bins, (None, shares, shares**2, places == k), strict=True):
+                total[k] += np.bincount(bins, weights, _BINS)
+            self._expected[:, k] += np.bincount(cells, shares, len(self._expected))
         size = self._drawn.size
         self._drawn += np.bincount(cells * classes + places, minlength=size).reshape(-1, classes)
 
@@ -107,7 +107,7 @@ class DrawnClasses:
         events = np.hstack([places[:, None] == np.arange(self._single), (places == likeliest)[:, None]])
         logarithms = np.log(np.maximum(shares, 1 / PROBABILITY_UNIT))
         powers = [np.exp((power - 1) * logarithms) for power in _POWERS]
-        powers = [np.log(each[rows, places] / np.maximum((shares * each).sum(axis=1), 1e-300)) for each in powers]
+        powers = [np.log(power[rows, places] / np.maximum((shares * power).sum(axis=1), 1e-300)) for power in powers]
         numbers = np.hstack([tilted(events, chances, _TILTS), np.stack(powers, axis=1)])
         self.parts.add(numbers * known[:, None], columns)
         if self._cell_blocks is not None and known.any():
@@ -138,7 +138,7 @@ class DrawnClasses:
         """Evidence that the classes of a run of records were drawn towards the noised counts of the cells."""
         if self._cell_blocks is None or not len(self._cell_blocks.sums):
             return Evidence(0.0, 0)
-        factors, _ = self._factors()
+        factors, *_ = self._factors()
         drawn, expected = self._cell_blocks.sums[:, 0], self._cell_blocks.sums[:, 1]
         records = expected.sum(axis=2)
         numbers = []
@@ -149,24 +149,24 @@ class DrawnClasses:
             numbers.append(np.einsum("bgk,gk->b", drawn, exponents) - (records * sizes).sum(axis=1))
         return evidence_of_runs(np.stack(numbers, axis=1))
 
-    def _factors(self) -> tuple[np.ndarray, np.ndarray]:
-        """Factor of each class in each cell, and about the variance of the noised count around expected records."""
+    def _factors(self) -> tuple[np.ndarray, np.ndarray, float]:
+        """Factor of each class in each cell, about the variance of the noised count around expected records; noise."""
         assert self._cells is not None
         counts, classes = np.array(self._cells.counts, np.float64), self._drawn.shape[1]
         noise = sum_zero_variance(1 / self._cells.epsilon, classes)
-        return (counts - self._expected) / (self._expected + noise), self._expected + noise
+        return (counts - self._expected) / (self._expected + noise), self._expected + noise, noise
 
     def problems(self, with_cells: bool) -> Iterator[str]:
         """Compares draws with probabilities, and with the cells if they are those of these records."""
         sets, limit = list(self._sets()), self._limit()
-        wrong = [one for one, found, variance in sets if abs(found) > _bound(variance, 1.0, limit)]
+        wrong = [one for one, deviation, variance in sets if abs(deviation) > _bound(variance, 1.0, limit)]
         if wrong:
             yield (
                 f"the classes were not drawn from their probabilities: {len(wrong)} of {len(sets)} sets deviate, first "
                 f"of class number {wrong[0]}; {_ALARM}"
             )
         draws = self.cell_draws() if with_cells else None
-        if draws is not None and abs(draws.found) > draws.bound:
+        if draws is not None and abs(draws.deviation) > draws.bound:
             yield f"the classes follow the noised counts of the cells, as true classes do and draws do not; {_ALARM}"
         if not wrong:
             yield from self._part_problems(with_cells)
@@ -184,10 +184,10 @@ class DrawnClasses:
         if draws is None:
             yield "not shown    that draws are independent of true classes: where the center is right, these agree, too"
             return
-        found, times = abs(draws.found) / draws.bound, draws.expected / draws.bound
+        deviation, times = abs(draws.deviation) / draws.bound, draws.expected / draws.bound
         true = f"would have about {times:.1f} times the bound" if times > 1 else "would pass, too"
         yield (
-            f"             and do not follow the noised counts of {len(self._drawn)} cells: {found:.2f} times the "
+            f"             and do not follow the noised counts of {len(self._drawn)} cells: {deviation:.2f} times the "
             f"bound; true classes in place of all draws {true}"
         )
         yield "not shown    that draws depend on nothing else, such as some true classes: this takes the secret key"
@@ -196,18 +196,16 @@ class DrawnClasses:
         """Computes the sum over the cells; None without cells."""
         if self._cells is None:
             return None
-        counts, classes = np.array(self._cells.counts, np.float64), self._drawn.shape[1]
-        noise = sum_zero_variance(1 / self._cells.epsilon, classes)
-        factors, scales = self._factors()
+        factors, scales, noise = self._factors()
         records = np.maximum(self._expected.sum(axis=1, keepdims=True), 1)
         means = (factors * self._expected).sum(axis=1, keepdims=True) / records
         variance = float((self._expected * (factors - means) ** 2).sum())
         ranges = (factors.max(axis=1) - factors.min(axis=1))[self._expected.any(axis=1)]
-        found = float((factors * (self._drawn - self._expected)).sum())
+        deviation = float((factors * (self._drawn - self._expected)).sum())
         # The variance of true classes around right probabilities; fewer if trees have fitted the noise of the counts.
         likely = float((self._expected * (1 - self._expected / records) / scales).sum())
-        expected = min(float((factors * (counts - self._expected) - noise / scales).sum()), likely)
-        return CellDraws(found, _bound(variance, float(ranges.max(initial=0.0)), self._limit()), expected)
+        expected = min(float((factors**2 * scales - noise / scales).sum()), likely)
+        return CellDraws(deviation, _bound(variance, float(ranges.max(initial=0.0)), self._limit()), expected)
 
     def _limit(self) -> float:
         """Logarithm of the inverse of the probability that one side of one test may fail with."""
@@ -224,10 +222,10 @@ class DrawnClasses:
             groups = np.minimum((ranks * _GROUPS / max(records.sum(), 1)).astype(np.intp), _GROUPS - 1)
             for places in (whole, groups) if len(np.unique(groups[records > 0])) > 1 else (whole,):
                 size = np.bincount(places, records, _GROUPS)
-                found = np.bincount(places, drawn - shares, _GROUPS)
+                deviation = np.bincount(places, drawn - shares, _GROUPS)
                 variances = np.bincount(places, shares - squares, _GROUPS)
                 yield from (
-                    (one, float(found[group]), float(variances[group])) for group in np.flatnonzero(size).tolist()
+                    (one, float(deviation[group]), float(variances[group])) for group in np.flatnonzero(size).tolist()
                 )
 
 

@@ -1,38 +1,34 @@
 """Checks of release.json: against the mechanism file and itself; of several labels, against that of each label.
 
-Manifests have `release.` before each key, but for the functions of several labels. The checks yield one line for each
-that fails. All functions raise RefusedDocument if a member is missing or has the wrong type.
+The checks yield one line for each that fails. All functions raise RefusedDocument if a member is missing or has the
+wrong type.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from .audit_mechanism import Audit
-from .center_audit import read_linear_center
-from .class_audit import class_statement_problems, class_warning_degrees
-from .class_center_audit import stated_center_problems, stated_epsilon
+from .center_document import LinearCenter, read_linear_center
+from .class_audit import class_statement_problems, class_warning_degrees, stated_center_problems
 from .class_center_document import read_class_center
 from .documents import (
+    Members,
     RefusedDocument,
+    as_text,
     load_document,
     printable,
     public_domain,
     read_center,
-    read_count,
-    read_floats,
-    read_member,
-    read_nonnegative,
-    records_per_unit,
+    read_unit,
 )
-from .weight_runs import mean_squared_error
+from .weight_runs import mean_squared_error, rounded_up
 
 ADJACENCY = (
     "label differential privacy: two inputs are adjacent when they differ in the label of one record; "
@@ -80,235 +76,241 @@ _SHARED = ("identity", "table", "where", "records", "records_without_label", "ou
 _OF_LABEL = ("epsilon", "certified_epsilon", "delta", "certified_delta", "mechanism", "mechanism_fingerprint")
 
 
-def budget_problems(release: dict[str, Any], mechanism: dict[str, Any], audit: Audit) -> Iterator[str]:
+def budget_problems(release: Members, mechanism: Mapping[str, Any], audit: Audit) -> Iterator[str]:
     """Compares the epsilons and deltas of a manifest with each other and with the mechanism file."""
-    total = read_nonnegative(release, "release.epsilon")
-    certified, center = read_nonnegative(release, "release.certified_epsilon"), center_epsilon(mechanism)
+    total, certified = release.nonnegative("epsilon"), release.nonnegative("certified_epsilon")
     # A release without a linear center has no epsilon for it; a sum of several is rounded up to a float, twice.
-    stated = read_nonnegative({"release.center_epsilon": 0.0, **release}, "release.center_epsilon")
+    center, stated = center_epsilon(mechanism), _or_zero(release, "center_epsilon")
+    _, most = read_unit(mechanism)
     if audit.drawn_from_center:
         if stated != center:
             yield "release.center_epsilon is not the sum of those of class_center, rounded up"
-        if records_per_unit(mechanism) * center > certified:
+        if most * center > certified:
             yield "release.certified_epsilon is below release.center_epsilon, times unit.max_records"
         if certified > total:
             yield "release.certified_epsilon is above release.epsilon"
-        for key in ("release.delta", "release.certified_delta"):
-            if read_nonnegative(release, key):
-                yield f"{key} is not 0, as that of a center of classes"
+        yield from (
+            f"release.{key} is not 0, as that of a center of classes"
+            for key in ("delta", "certified_delta")
+            if release.nonnegative(key)
+        )
         return
-    prior = read_nonnegative(release, "release.prior_epsilon")
-    if _has_cells(mechanism):
+    if _has_cells(read_linear_center(mechanism)):
         if not center <= stated <= center * _ROUNDED_TWICE:
             yield "release.center_epsilon is not the sum of those of the linear center and its cells"
     elif stated != center:
         yield "release.center_epsilon is not center.linear.epsilon of mechanism.json"
-    most = records_per_unit(mechanism)
+    prior, randomizer = release.nonnegative("prior_epsilon"), release.nonnegative("randomizer_epsilon")
     if most * (center + prior + Fraction(audit.certified_epsilon)) > certified:
-        sum = "center.linear.epsilon, prior and certificate.epsilon" + (", times unit.max_records" if most > 1 else "")
-        yield f"release.certified_epsilon is below the sum of {sum}"
+        parts = "center.linear.epsilon, prior and certificate.epsilon" + ", times unit.max_records" * (most > 1)
+        yield f"release.certified_epsilon is below the sum of {parts}"
     if certified > total:
         yield "release.certified_epsilon is above release.epsilon"
-    if most * (center + prior + read_nonnegative(release, "release.randomizer_epsilon")) > total:
+    if most * (center + prior + randomizer) > total:
         yield "the epsilons of center, prior and randomizer add up to more than release.epsilon"
-    if Fraction(audit.certified_epsilon) > read_nonnegative(release, "release.randomizer_epsilon"):
+    if Fraction(audit.certified_epsilon) > randomizer:
         yield "release.randomizer_epsilon is below certificate.epsilon"
-    deltas = (
-        ("release.delta", audit.requested_delta, "delta of mechanism.json"),
-        ("release.certified_delta", audit.certified_delta, "certificate.delta"),
-    )
-    for key, expected, name in deltas:
+    for key, expected, name in (
+        ("delta", audit.requested_delta, "delta of mechanism.json"),
+        ("certified_delta", audit.certified_delta, "certificate.delta"),
+    ):
         if most > 1:
             # A multiple is rounded up to a float.
-            if read_nonnegative(release, key) < most * Fraction(expected):
-                yield f"{key} is below {name} times unit.max_records"
-        elif read_nonnegative(release, key) != Fraction(expected):
-            yield f"{key} is not {name}"
+            if release.nonnegative(key) < most * Fraction(expected):
+                yield f"release.{key} is below {name} times unit.max_records"
+        elif release.nonnegative(key) != Fraction(expected):
+            yield f"release.{key} is not {name}"
     # The certificate covers the weights alone; both files state the epsilon of the prior.
-    if read_nonnegative({"prior.epsilon": read_prior(mechanism).get("epsilon")}, "prior.epsilon") != prior:
+    if read_prior(mechanism).nonnegative("epsilon") != prior:
         yield "release.prior_epsilon is not prior.epsilon of mechanism.json"
 
 
-def unit_problems(release: dict[str, Any], mechanism: dict[str, Any], audit: Audit) -> Iterator[str]:
+def unit_problems(release: Members, mechanism: Mapping[str, Any], audit: Audit) -> Iterator[str]:
     """Compares the privacy unit of a manifest with that of the mechanism file."""
     stated = mechanism.get("unit")
     if stated is None:
-        if "release.unit" in release:
+        if "unit" in release:
             yield "release.unit is there, but mechanism.json has no unit"
         return
-    if "release.unit" not in release:
+    if "unit" not in release:
         yield "release.unit is missing: mechanism.json has a unit"
         return
-    unit = read_member(release, "release.unit", dict)
+    unit = release.members("unit")
     for key in ("column", "max_records"):
-        if unit.get(key) != stated[key] or type(unit.get(key)) is not type(stated[key]):
+        if as_text(unit.get(key)) != as_text(stated[key]):
             yield f"release.unit.{key} is not unit.{key} of mechanism.json"
     if unit.get("over_limit") != "drop":
         yield "release.unit.over_limit is not drop"
     for key in ("units", "records_left_out", "records_without_unit"):
-        read_count({f"release.unit.{key}": unit.get(key)}, f"release.unit.{key}")
-    named = {"release.unit.record_epsilon": unit.get("record_epsilon")}
-    prior = {"release.prior_epsilon": 0.0, **release}
-    parts = center_epsilon(mechanism) + read_nonnegative(prior, "release.prior_epsilon")
-    if read_nonnegative(named, "release.unit.record_epsilon") < parts + Fraction(audit.certified_epsilon):
+        unit.count(key)
+    parts = center_epsilon(mechanism) + _or_zero(release, "prior_epsilon")
+    if unit.nonnegative("record_epsilon") < parts + Fraction(audit.certified_epsilon):
         yield "release.unit.record_epsilon is below the sum of its parts"
 
 
-def center_epsilon(mechanism: dict[str, Any]) -> Fraction:
+def _or_zero(release: Members, key: str) -> Fraction:
+    return release.nonnegative(key) if key in release else Fraction(0)
+
+
+def center_epsilon(mechanism: Mapping[str, Any]) -> Fraction:
     """Reads the epsilon that the center of a mechanism file and its cells have spent; 0 without one made of features.
 
     That of a center of classes is rounded up. Raises RefusedDocument also if there are noised sums without an epsilon.
     """
-    drawn = stated_epsilon(mechanism)
+    drawn, linear = read_class_center(mechanism), read_linear_center(mechanism)
     if drawn is not None:
-        return drawn
-    linear = read_linear_center(mechanism)
+        return Fraction(rounded_up(drawn.epsilon))
     if linear is None:
         return Fraction(0)
-    cells = linear["center.linear.cells"]
-    return read_nonnegative(linear, "center.linear.epsilon") + (0 if cells is None else cells.epsilon)
+    return Fraction(linear.epsilon) + (0 if linear.cells is None else linear.cells.epsilon)
 
 
-def _has_cells(mechanism: dict[str, Any]) -> bool:
-    linear = read_linear_center(mechanism)
-    return linear is not None and linear["center.linear.cells"] is not None
+def _has_cells(linear: LinearCenter | None) -> bool:
+    return linear is not None and linear.cells is not None
 
 
-def read_prior(mechanism: dict[str, Any]) -> dict[str, Any]:
+def read_prior(mechanism: Mapping[str, Any]) -> Members:
     """Reads the prior of the mechanism file of a release.
 
     Without one, nothing says what the release of the prior cost.
     """
     if "prior" not in mechanism:
         raise RefusedDocument("mechanism.json of a release has no prior")
-    return read_member(mechanism, "prior", dict)
+    return Members(mechanism).members("prior")
 
 
-def statement_problems(release: dict[str, Any], mechanism: dict[str, Any], audit: Audit) -> Iterator[str]:
+def statement_problems(release: Members, mechanism: Mapping[str, Any], audit: Audit) -> Iterator[str]:
     """Checks what else a manifest states: the mechanism and its domain against the mechanism file, the rest by type."""
-    missing = release.get("release.missing_label") is not None
-    per_unit, per_record = (MISSING_UNIT_ADJACENCY, MISSING_ADJACENCY) if missing else (UNIT_ADJACENCY, ADJACENCY)
-    if read_member(release, "release.adjacency", str) != (per_unit if "unit" in mechanism else per_record):
-        units = " for units" if "unit" in mechanism else ""
-        yield f"release.adjacency is not that of label differential privacy{units}"
+    labels = [float(label) for label in range(audit.labels)] if audit.drawn_from_center else mechanism["labels"]
+    public = public_domain(mechanism, labels)
+    yield from _adjacency_problems(release, mechanism)
     if not audit.drawn_from_center:
         yield from _randomizer_problems(release, mechanism, audit)
-    domain = {f"release.domain.{key}": value for key, value in read_member(release, "release.domain", dict).items()}
-    labels = [float(place) for place in range(audit.labels)] if audit.drawn_from_center else mechanism["labels"]
-    stated = [read_member(domain, f"release.domain.{key}", object) for key in ("min", "max", "labels")]
-    public, owner = public_domain(mechanism, labels), "center" if "center" in mechanism else "labels"
-    if stated != [public[0], public[-1], len(public)]:
-        yield f"release.domain is not that of the {owner} of mechanism.json"
-    if missing:
-        yield from _missing_problems(release, mechanism, public)
-    # A histogram of the labels that are there tells how many are missing, and the other way round.
-    counted = (mechanism if audit.drawn_from_center else read_prior(mechanism)).get("missing_label")
-    if (audit.drawn_from_center or _counted(mechanism)) and counted != release.get("release.missing_label"):
-        owner = "" if audit.drawn_from_center else "prior."
-        yield f"release.missing_label is not {owner}missing_label of mechanism.json"
+    domain = release.members("domain")
+    if [domain.read(key, object) for key in ("min", "max", "labels")] != [public[0], public[-1], len(public)]:
+        yield f"release.domain is not that of the {'center' if 'center' in mechanism else 'labels'} of mechanism.json"
+    yield from _missing_problems(release, mechanism, public, audit)
     yield from _center_problems(release, mechanism)
-    if "classes" not in mechanism:
-        bias = read_nonnegative(release, "release.max_bias")
-        if bias != read_nonnegative(mechanism["certificate"], "max_bias"):
-            yield "release.max_bias is not certificate.max_bias"
     yield from class_statement_problems(release, mechanism)
     yield from stated_center_problems(release, mechanism)
-    losses = {} if audit.drawn_from_center else read_member(release, "release.expected_loss", dict)
-    if "classes" not in mechanism and [*losses] != ["squared", "absolute", *["poisson"] * (labels[0] >= 0)]:
-        yield "release.expected_loss does not have squared and absolute, and poisson unless labels are negative"
-    for name, loss in losses.items():
-        if loss is not None and not (type(loss) in (int, float) and abs(loss) < math.inf):
-            raise RefusedDocument(f"release.expected_loss.{printable(name)} is not a finite number or null")
-    read_member(release, "release.label", str)
-    read_member(release, "release.identity", str)
-    for key in ("release.where", "release.validation"):
+    if not audit.drawn_from_center:
+        yield from _loss_problems(release, mechanism)
+    release.text("label")
+    release.text("identity")
+    for key in ("where", "validation"):
         if release.get(key) is not None:
-            read_member(release, key, str)
-    if not _DIGEST.fullmatch(read_member(release, "release.input_digest", str)):
+            release.text(key)
+    if not _DIGEST.fullmatch(release.text("input_digest")):
         raise RefusedDocument("release.input_digest is not 64 hexadecimal digits")
-    if not all(isinstance(version, str) for version in read_member(release, "release.versions", dict).values()):
+    if not all(isinstance(version, str) for version in release.members("versions").values()):
         raise RefusedDocument("release.versions are not text")
 
 
-def _randomizer_problems(release: dict[str, Any], mechanism: dict[str, Any], audit: Audit) -> Iterator[str]:
+def _adjacency_problems(release: Members, mechanism: Mapping[str, Any]) -> Iterator[str]:
+    missing = release.get("missing_label") is not None
+    per_unit, per_record = (MISSING_UNIT_ADJACENCY, MISSING_ADJACENCY) if missing else (UNIT_ADJACENCY, ADJACENCY)
+    if release.text("adjacency") != (per_unit if "unit" in mechanism else per_record):
+        units = " for units" if "unit" in mechanism else ""
+        yield f"release.adjacency is not that of label differential privacy{units}"
+
+
+def _randomizer_problems(release: Members, mechanism: Mapping[str, Any], audit: Audit) -> Iterator[str]:
     """Compares what a manifest states of the randomizer with the mechanism file."""
-    if read_member(release, "release.mechanism_fingerprint", str) != audit.fingerprint:
+    if release.text("mechanism_fingerprint") != audit.fingerprint:
         yield "release.mechanism_fingerprint is not that of mechanism.json"
-    if read_member(release, "release.mechanism", str) != audit.mechanism:
+    if release.text("mechanism") != audit.mechanism:
         yield "release.mechanism is not that of mechanism.json"
-    if read_member(release, "release.parameters", dict) != mechanism["parameters"]:
+    if release.members("parameters") != mechanism["parameters"]:
         yield "release.parameters are not those of mechanism.json"
-    if release.get("release.choice") != mechanism.get("choice"):
-        yield "release.choice is not that of mechanism.json"
-    if release.get("release.rounding") != mechanism.get("rounding"):
-        yield "release.rounding is not that of mechanism.json"
-    # As text: 1 and 1.0 are equal numbers.
-    if json.dumps(release.get("release.declared_grid")) != json.dumps(mechanism.get("declared_grid")):
+    for key in ("choice", "rounding"):
+        if release.get(key) != mechanism.get(key):
+            yield f"release.{key} is not that of mechanism.json"
+    if as_text(release.get("declared_grid")) != as_text(mechanism.get("declared_grid")):
         yield "release.declared_grid is not that of mechanism.json"
 
 
-def _counted(mechanism: dict[str, Any]) -> bool:
-    """True if histogram or center were counted from labels; a public prior says nothing of missing ones."""
-    prior = {"prior.epsilon": read_prior(mechanism).get("epsilon")}
-    return read_nonnegative(prior, "prior.epsilon") > 0 or center_epsilon(mechanism) > 0
+def _loss_problems(release: Members, mechanism: Mapping[str, Any]) -> Iterator[str]:
+    """Checks bias and losses of a randomizer; those of classes are in `class_statement_problems`."""
+    losses = release.members("expected_loss")
+    if "classes" not in mechanism:
+        if release.nonnegative("max_bias") != Members(mechanism["certificate"]).nonnegative("max_bias"):
+            yield "release.max_bias is not certificate.max_bias"
+        if [*losses] != ["squared", "absolute", *["poisson"] * (mechanism["labels"][0] >= 0)]:
+            yield "release.expected_loss does not have squared and absolute, and poisson unless labels are negative"
+    for name, loss in losses.items():
+        if loss is not None and not (type(loss) in (int, float) and abs(loss) < math.inf):
+            raise RefusedDocument(f"release.expected_loss.{printable(name)} is not a finite number or null")
 
 
-def _missing_problems(release: dict[str, Any], mechanism: dict[str, Any], domain: list[float]) -> Iterator[str]:
+def _missing_problems(
+    release: Members, mechanism: Mapping[str, Any], domain: list[float], audit: Audit
+) -> Iterator[str]:
     """Checks what missing labels counted as: a public label, so that no record was left out for lack of one."""
-    stated = release["release.missing_label"]
-    if "classes" in mechanism:
-        if stated not in mechanism["classes"]["values"]:
-            yield "release.missing_label is not one of the classes of mechanism.json"
-    elif type(stated) not in (int, float) or not domain[0] <= stated <= domain[-1]:
-        yield "release.missing_label is not a number within release.domain"
-    elif "declared_grid" not in mechanism and stated not in domain:
-        yield "release.missing_label is not a label of release.domain"
-    if read_count(release, "release.records_without_label"):
-        yield "release.missing_label is stated, and release.records_without_label is not 0"
+    stated = release.get("missing_label")
+    if stated is not None:
+        if "classes" in mechanism:
+            if stated not in mechanism["classes"]["values"]:
+                yield "release.missing_label is not one of the classes of mechanism.json"
+        elif type(stated) not in (int, float) or not domain[0] <= stated <= domain[-1]:
+            yield "release.missing_label is not a number within release.domain"
+        elif "declared_grid" not in mechanism and stated not in domain:
+            yield "release.missing_label is not a label of release.domain"
+        if release.count("records_without_label"):
+            yield "release.missing_label is stated, and release.records_without_label is not 0"
+    # A histogram of the labels that are there tells how many are missing, and the other way round. A public prior says
+    # nothing of them.
+    if audit.drawn_from_center:
+        if mechanism.get("missing_label") != stated:
+            yield "release.missing_label is not missing_label of mechanism.json"
+        return
+    prior = read_prior(mechanism)
+    counted = prior.nonnegative("epsilon") > 0 or center_epsilon(mechanism) > 0
+    if counted and prior.get("missing_label") != stated:
+        yield "release.missing_label is not prior.missing_label of mechanism.json"
 
 
-def _center_problems(release: dict[str, Any], mechanism: dict[str, Any]) -> Iterator[str]:
+def _center_problems(release: Members, mechanism: Mapping[str, Any]) -> Iterator[str]:
     """Compares the center of the manifest with that of the mechanism file."""
-    if (release.get("release.center") is None) != ("center" not in mechanism):
+    if (release.get("center") is None) != ("center" not in mechanism):
         yield "release.center and center of mechanism.json: one is missing"
         return
     if "center" not in mechanism:
         return
-    center, labels = read_center(mechanism), mechanism["labels"]
-    stated = {f"release.center.{key}": value for key, value in read_member(release, "release.center", dict).items()}
-    if read_member(stated, "release.center.column", str) != center["center.column"]:
+    column, labels, label = read_center(mechanism).column, mechanism["labels"], release.get("label")
+    stated, linear = release.members("center"), read_linear_center(mechanism)
+    if stated.text("column") != column:
         yield "release.center.column is not that of mechanism.json"
-    if center["center.column"] == release.get("release.label"):
+    if column == label:
         yield "release.center.column is the label column"
-    linear = read_linear_center(mechanism)
-    if linear is not None and release.get("release.label") in linear["center.linear.features"]:
-        yield "the label column is a feature of the linear center"
-    summary = None if linear is None else read_member(stated, "release.center.linear", dict)
-    if linear is None and "release.center.linear" in stated:
+    if linear is None and "linear" in stated:
         yield "release.center.linear is there, but mechanism.json has none"
-    if summary is not None and summary.get("epsilon") != release.get("release.center_epsilon", 0.0):
-        yield "release.center.linear.epsilon is not release.center_epsilon"
-    if ("cells" in (summary or {})) != _has_cells(mechanism):
+    summary = {} if linear is None else stated.members("linear")
+    if linear is not None:
+        if label in linear.features:
+            yield "the label column is a feature of the linear center"
+        if summary.get("epsilon") != release.get("center_epsilon", 0.0):
+            yield "release.center.linear.epsilon is not release.center_epsilon"
+    if ("cells" in summary) != _has_cells(linear):
         yield "release.center.linear.cells and those of mechanism.json: one is missing"
-    if read_count(stated, "release.center.missing") > read_count(release, "release.records"):
+    if stated.count("missing") > release.count("records"):
         yield "release.center.missing is above release.records"
-    ends = read_member(stated, "release.center.residuals", dict)
+    ends = stated.members("residuals")
     if [ends.get(key) for key in ("min", "max", "labels")] != [labels[0], labels[-1], len(labels)]:
         yield "release.center.residuals is not that of the labels of mechanism.json"
-    for name, value in read_member(stated, "release.center.clipping", dict).items():
+    for name, value in stated.members("clipping").items():
         if not (type(value) in (int, float) and abs(value) < math.inf):
             raise RefusedDocument(f"release.center.clipping.{printable(name)} is not a finite number")
 
 
-def warning_problems(release: dict[str, Any], mechanism: dict[str, Any]) -> Iterator[str]:
+def warning_problems(release: Members, mechanism: Mapping[str, Any]) -> Iterator[str]:
     """Compares the warnings of a manifest with those that follow from the released facts.
 
     The mechanism file passed its own audit.
     """
-    for key in ("release.loss", "release.features"):
+    for key, kind in (("loss", str), ("features", int)):
         if release.get(key) is not None:
-            read_member(release, key, str if key == "release.loss" else int)
-    stated = read_member(release, "release.warnings", list)
+            release.read(key, kind)
+    stated = release.read("warnings", list)
     degrees = dict(_warning_degrees(release, mechanism))
     for name, degree in degrees.items():
         if degree > 1 + _CLOSE and name not in stated:
@@ -319,16 +321,15 @@ def warning_problems(release: dict[str, Any], mechanism: dict[str, Any]) -> Iter
         yield "release.warnings has unknown names, or is not in order"
 
 
-def _warning_degrees(release: dict[str, Any], mechanism: dict[str, Any]) -> Iterator[tuple[str, float]]:
+def _warning_degrees(release: Members, mechanism: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     """Names of the possible warnings, in order, each with its statistic over its threshold."""
     if "classes" in mechanism:
         yield from class_warning_degrees(mechanism)
         return
-    prior = read_floats(read_prior(mechanism), "weights")
+    prior = read_prior(mechanism).floats("weights")
     labels, outputs, biases = mechanism["labels"], mechanism["outputs"], mechanism["certificate"]["bias"]
-    records, center = read_count(release, "release.records"), "center" in mechanism
-    prior_epsilon = float(read_nonnegative(release, "release.prior_epsilon"))
-    yield from _end_degrees(prior, records, 0.0 if center else prior_epsilon)
+    records, center = release.count("records"), "center" in mechanism
+    yield from _end_degrees(prior, records, 0.0 if center else float(release.nonnegative("prior_epsilon")))
     mean = _mean(prior, labels)
     variance = _mean(prior, [(label - mean) ** 2 for label in labels])
     if variance > 0:
@@ -337,17 +338,16 @@ def _warning_degrees(release: dict[str, Any], mechanism: dict[str, Any]) -> Iter
         slope = _mean(prior, [(y - mean) * (m - middle) for y, m in zip(labels, means, strict=True)]) / variance
         error = mean_squared_error(mechanism["columns"], labels, outputs, prior, mechanism["bits"])
         yield "label_error", error / (_LABEL_ERROR * variance)
-        if release.get("release.features") is not None:
+        if release.get("features") is not None:
             around = [(m - middle) ** 2 - bias**2 for m, bias in zip(means, biases, strict=True)]
-            noise = (error + _mean(prior, around)) * (read_count(release, "release.features") + 1) / records
+            noise = (error + _mean(prior, around)) * (release.count("features") + 1) / records
             biased = max(map(abs, biases)) > 1e-9 * (labels[-1] - labels[0])
             yield "few_records", noise / (max(slope, 1.0) if biased else 1.0) ** 2 / (_MODEL_NOISE * variance)
-    domain = read_center(mechanism)["center.domain"] if center else [0.0]
-    yield "negative_outputs", 2.0 * (release.get("release.loss") == "poisson" and min(outputs) + domain[0] < 0)
+    domain = read_center(mechanism).domain if center else [0.0]
+    yield "negative_outputs", 2.0 * (release.get("loss") == "poisson" and min(outputs) + domain[0] < 0)
     if center:
         yield "wide_residuals", ((labels[-1] - labels[0]) / (domain[-1] - domain[0])) ** 2 / _CENTER_RANGE
-        stated = {f"release.center.{key}": value for key, value in read_member(release, "release.center", dict).items()}
-        yield "missing_centers", read_count(stated, "release.center.missing") / (_MISSING_CENTERS * records)
+        yield "missing_centers", release.members("center").count("missing") / (_MISSING_CENTERS * records)
 
 
 def _end_degrees(prior: list[float], records: int, prior_epsilon: float) -> Iterator[tuple[str, float]]:
@@ -365,109 +365,80 @@ def _mean(prior: list[float], values: list[float]) -> float:
     return math.fsum(weight * value for weight, value in zip(prior, values, strict=True))
 
 
-def label_folders(folder: Path, manifest: dict[str, Any]) -> list[tuple[str, Path]]:
-    """Finds name and folder of each label of a release, at least two.
+def label_folders(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Path]:
+    """Finds the folder of each label of a release, at least two, by name.
 
-    Raises RefusedDocument if a member of the manifest is missing or has the wrong type, a label is there twice, or a
-    folder is not the one of its label.
+    Raises RefusedDocument also if a label is there twice, or a folder is not the one of its label.
     """
-    entries = read_member(manifest, "labels", list)
-    found: dict[str, Path] = {}
-    for entry in entries:
+    folders: dict[str, Path] = {}
+    for entry in Members(manifest).read("labels", list):
         if not isinstance(entry, dict):
             raise RefusedDocument("release.labels holds something else than objects")
-        label, name = read_member(entry, "label", str), read_member(entry, "folder", str)
+        label, name = Members(entry).text("label"), Members(entry).text("folder")
         try:
             expected = f"labels/{quote(label, safe='').replace('.', '%2E')}"
         except UnicodeEncodeError:
             raise RefusedDocument("release.labels has a name that is not Unicode text") from None
         if not label or name != expected:
             raise RefusedDocument(f"release.labels has another folder than that of its label: {printable(name)}")
-        if label in found:
+        if label in folders:
             raise RefusedDocument(f"release.labels has a label twice: {printable(label)}")
-        found[label] = folder / expected
-    if len(found) < 2:
+        folders[label] = folder / expected
+    if len(folders) < 2:
         raise RefusedDocument("release.labels has fewer than two labels")
-    return list(found.items())
+    return folders
 
 
-def whole_problems(manifest: dict[str, Any], folder: Path, labels: Sequence[tuple[str, Path]]) -> Iterator[str]:
+def whole_problems(release: Members, folder: Path, folders: Mapping[str, Path]) -> Iterator[str]:
     """Compares the manifest of a release of several labels with those of the labels, and with what they add up to.
 
-    `labels` are name and folder of each label, whose own audits passed. Yields one line for each failed check. Raises
-    RefusedDocument if a member is missing or has the wrong type.
+    `folders` are those of the labels by name, whose own audits passed.
     """
-    documents = {label: load_document(path / "release.json") for label, path in labels}
-    release = {f"release.{key}": value for key, value in manifest.items()}
+    documents = {label: load_document(path / "release.json") for label, path in folders.items()}
     units = {_unit(document) for document in documents.values()}
     if len(units) > 1:
         yield "the labels have different units"
-    stated = manifest.get("unit")
-    if (None if stated is None else _unit(manifest)) not in units:
+    if _unit(release) not in units:
         yield "release.unit is not that of the labels"
-    if read_member(release, "release.adjacency", str) != (
-        LABELS_ADJACENCY if stated is None else LABELS_UNIT_ADJACENCY
-    ):
+    if release.text("adjacency") != (LABELS_ADJACENCY if release.get("unit") is None else LABELS_UNIT_ADJACENCY):
         yield "release.adjacency is not that of label differential privacy for several labels"
-    for entry, (label, document) in zip(manifest["labels"], documents.items(), strict=True):
+    for entry, (label, document) in zip(release["labels"], documents.items(), strict=True):
         of = f"label {printable(label)}"
         if document["label"] != label:
             yield f"{of}: its release.json is that of another label"
         if document.get("data") != LABEL_DATA:
             yield f"{of}: release.data is not {LABEL_DATA}"
-        yield from (
-            f"{of}: release.labels states another {key}"
-            for key in _OF_LABEL
-            if _text(entry.get(key)) != _text(document.get(key))
-        )
-        yield from (
-            f"{of}: release.{key} is not that of the whole release"
-            for key in _SHARED
-            if _text(document.get(key)) != _text(manifest.get(key))
-        )
+        yield from (f"{of}: release.labels states another {key}" for key in _OF_LABEL if _differ(entry, document, key))
+        others = [key for key in _SHARED if _differ(document, release, key)]
+        yield from (f"{of}: release.{key} is not that of the whole release" for key in others)
     for key in ("epsilon", "certified_epsilon", "delta", "certified_delta"):
-        parts = sum((Fraction(document[key]) for document in documents.values()), Fraction(0))
-        if parts > read_nonnegative(release, f"release.{key}"):
+        if sum(Fraction(document[key]) for document in documents.values()) > release.nonnegative(key):
             yield f"release.{key} is below the sum of those of the labels"
-    if manifest["certified_epsilon"] > manifest["epsilon"] or manifest["certified_delta"] > manifest["delta"]:
+    if release["certified_epsilon"] > release["epsilon"] or release["certified_delta"] > release["delta"]:
         yield "release.certified_epsilon or certified_delta is above the budget"
-    yield from _columns(dict(labels))
-    others = {path.name for path in (folder / "labels").iterdir()} - {path.name for _, path in labels}
+    for label, path in folders.items():
+        public = _public_columns(load_document(path / "mechanism.json"))
+        yield from (
+            f"label {printable(other)} is a public column of label {printable(label)}"
+            for other in folders
+            if other in public
+        )
+    others = {path.name for path in (folder / "labels").iterdir()} - {path.name for path in folders.values()}
     yield from (f"labels/{printable(name)} is not the folder of a label" for name in sorted(others))
 
 
-def _columns(labels: dict[str, Path]) -> Iterator[str]:
-    """A label that is a public column of another label was released as it is."""
-    for label, path in labels.items():
-        mechanism = load_document(path / "mechanism.json")
-        center = mechanism.get("center", {})
-        public = {center.get("column"), mechanism.get("unit", {}).get("column")}
-        public |= set(_names(center.get("linear")))
-        public |= _class_center_columns(mechanism)
-        yield from (
-            f"label {printable(other)} is a public column of label {printable(label)}"
-            for other in labels
-            if other in public
-        )
+def _public_columns(mechanism: Mapping[str, Any]) -> set[str | None]:
+    """Columns that are released as they are: a label must not be one of them."""
+    linear, drawn = read_linear_center(mechanism), read_class_center(mechanism)
+    public = {mechanism.get("center", {}).get("column"), mechanism.get("unit", {}).get("column")}
+    public |= set() if linear is None else {*linear.features}
+    return public | (set() if drawn is None else {drawn.column, *drawn.features})
 
 
-def _class_center_columns(mechanism: dict[str, Any]) -> set[str]:
-    center = read_class_center(mechanism)
-    return set() if center is None else {center.column, *center.features}
-
-
-def _names(linear: Any) -> Iterator[str]:
-    """Names of the features of a linear center."""
-    for encoder in linear.get("encoders", []) if isinstance(linear, dict) else []:
-        if isinstance(encoder, dict) and isinstance(encoder.get("name"), str):
-            yield encoder["name"]
-
-
-def _unit(document: dict[str, Any]) -> tuple[Any, ...] | None:
+def _unit(document: Mapping[str, Any]) -> tuple[str, ...] | None:
     unit = document.get("unit")
-    return None if unit is None else tuple(_text(unit.get(key)) for key in ("column", "max_records", "over_limit"))
+    return None if unit is None else tuple(as_text(unit.get(key)) for key in ("column", "max_records", "over_limit"))
 
 
-def _text(value: Any) -> str:
-    """As text: 1 and 1.0 are equal numbers, but other readers tell them apart."""
-    return json.dumps(value, sort_keys=True)
+def _differ(first: Mapping[str, Any], second: Mapping[str, Any], key: str) -> bool:
+    return as_text(first.get(key)) != as_text(second.get(key))

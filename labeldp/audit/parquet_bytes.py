@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from .documents import RefusedDocument, printable
-from .output_statement import OutputStatement
+from .manifest_statements import OutputStatement
 
 _MAGIC = b"PAR1"
 _WRITER = "parquet-cpp-arrow version "
@@ -136,7 +136,7 @@ def _write_again(
     writer = None
     for group in range(parquet.num_row_groups):
         table = parquet.read_row_group(group)
-        table = pa.table([table.column(place).cast(field.type) for place, field in enumerate(schema)], schema=schema)
+        table = pa.table([table.column(number).cast(field.type) for number, field in enumerate(schema)], schema=schema)
         table = table.combine_chunks()
         _check_size(table, output.row_group, group == parquet.num_row_groups - 1)
         writer = writer or _writer(table, output, sink, collected)
@@ -182,7 +182,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 def _writer(first: pa.Table, output: OutputStatement, sink: Any, collected: list[pq.FileMetaData]) -> pq.ParquetWriter:
     """A writer; whether a column has dictionaries follows from the first values of its first row group."""
-    repeated = [path for place, field in enumerate(first.schema) for path in _repeated(field, first.column(place))]
+    repeated = [path for number, field in enumerate(first.schema) for path in _repeated(field, first.column(number))]
     return pq.ParquetWriter(
         pa.PythonFile(sink, "w"), first.schema, compression=output.compression, use_dictionary=repeated,
         metadata_collector=collected,
@@ -228,9 +228,9 @@ def _pays(values: pa.ChunkedArray) -> bool:
 def _values_of(metadata: pq.FileMetaData) -> list[Any]:
     """What the footer says of the values, without places in the file."""
     chunks = [
-        metadata.row_group(group).column(place).to_dict()
+        metadata.row_group(group).column(number).to_dict()
         for group in range(metadata.num_row_groups)
-        for place in range(metadata.num_columns)
+        for number in range(metadata.num_columns)
     ]
     kept = ("path_in_schema", "num_values", "statistics", "encodings", "compression", "has_dictionary_page")
     # As text: NaN is not equal to itself, and -0.0 is not 0.0.
@@ -264,10 +264,10 @@ def _check_structure(content: mmap.mmap, output: OutputStatement) -> str:
         raise RefusedDocument("has metadata that labeldp does not write, or no schema")
     groups = footer.get(4, [])
     _check_lengths([group[3] for group in groups], footer[3], output.row_group)
-    place = len(_MAGIC)
+    offset = len(_MAGIC)
     for number, group in enumerate(groups):
-        place = _check_group(content, group, number, place, start, output.compression)
-    if place != start:
+        offset = _check_group(content, group, number, offset, start, output.compression)
+    if offset != start:
         raise RefusedDocument("has bytes between its last page and the footer")
     writer = footer.get(6, b"").decode(errors="replace")
     version = writer.removeprefix(_WRITER)
@@ -282,37 +282,37 @@ def _check_lengths(lengths: list[int], records: int, most: int) -> None:
         raise RefusedDocument(f"has row groups without records, or of more than {most} each")
 
 
-def _check_group(content: mmap.mmap, group: dict[int, Any], number: int, place: int, end: int, codec: str) -> int:
-    """Follows the pages of a row group from a place in the file. Returns the place after them."""
-    first, plain = place, 0
+def _check_group(content: mmap.mmap, group: dict[int, Any], number: int, offset: int, end: int, codec: str) -> int:
+    """Follows the pages of a row group from an offset in the file. Returns the offset after them."""
+    first, plain = offset, 0
     for chunk in group[1]:
         column = chunk[3]
         if _CODECS.get(column[4]) != codec:
             raise RefusedDocument("has another compression than release.output states")
-        stop = place + column[7]
-        if column.get(11, column[9]) != place or stop > end or chunk.get(2, 0) not in (0, place, stop):
+        stop = offset + column[7]
+        if column.get(11, column[9]) != offset or stop > end or chunk.get(2, 0) not in (0, offset, stop):
             raise RefusedDocument("has bytes between its columns, or columns in another order than its schema")
         plain, values, data = plain + column[6], 0, None
-        while place < stop:
-            kind, count, after = _page(content, place, stop)
+        while offset < stop:
+            kind, count, after = _page(content, offset, stop)
             if kind == _DICTIONARY_PAGE:
-                if place != column.get(11):
+                if offset != column.get(11):
                     raise RefusedDocument("has a dictionary that its footer does not know")
             else:
-                data, values = place if data is None else data, values + count
-            place = after
-        if place != stop or data != column[9] or values != column[5]:
+                data, values = offset if data is None else data, values + count
+            offset = after
+        if offset != stop or data != column[9] or values != column[5]:
             raise RefusedDocument("has pages that are not those of its footer")
-    if group[2] != plain or group.get(5, first) != first or group.get(6, place - first) != place - first:
+    if group[2] != plain or group.get(5, first) != first or group.get(6, offset - first) != offset - first:
         raise RefusedDocument("has a row group of another length than its footer states")
     if group.get(7, number) != number:
         raise RefusedDocument("has row groups that are not numbered in order")
-    return place
+    return offset
 
 
-def _page(content: mmap.mmap, place: int, stop: int) -> tuple[int, int, int]:
-    """Kind and number of values of the page at a place, and the place after it."""
-    header, after = _Compact(content, place, stop).struct(_PAGE)
+def _page(content: mmap.mmap, offset: int, stop: int) -> tuple[int, int, int]:
+    """Kind and number of values of the page at an offset, and the offset after it."""
+    header, after = _Compact(content, offset, stop).struct(_PAGE)
     kind = header[1]
     of_kind = {_DATA_PAGE: 5, _DICTIONARY_PAGE: 7}.get(kind)
     if of_kind is None or set(header) != {1, 2, 3, of_kind} or header[3] < 0:
@@ -323,21 +323,21 @@ def _page(content: mmap.mmap, place: int, stop: int) -> tuple[int, int, int]:
 class _Compact:
     """Reader of Thrift's compact protocol that refuses members beyond the known ones, and longer forms than needed."""
 
-    def __init__(self, content: mmap.mmap, place: int, stop: int):
-        self._content, self._place, self._stop = content, place, stop
+    def __init__(self, content: mmap.mmap, offset: int, stop: int):
+        self._content, self._offset, self._stop = content, offset, stop
 
     def struct(self, members: _Members) -> tuple[dict[int, Any], int]:
-        """Members of a structure by number, and the place after it."""
+        """Members of a structure by number, and the offset after it."""
         try:
-            return self._struct(members), self._place
+            return self._struct(members), self._offset
         except (IndexError, RecursionError):
             raise RefusedDocument("cannot be read as Parquet: it is truncated or corrupt") from None
 
     def _byte(self) -> int:
-        if self._place >= self._stop:
+        if self._offset >= self._stop:
             raise IndexError
-        self._place += 1
-        return self._content[self._place - 1]
+        self._offset += 1
+        return self._content[self._offset - 1]
 
     def _varint(self) -> int:
         value = 0
@@ -351,7 +351,7 @@ class _Compact:
         raise RefusedDocument("has a number in its footer that is longer than it needs to be")
 
     def _struct(self, members: _Members) -> dict[int, Any]:
-        found: dict[int, Any] = {}
+        structure: dict[int, Any] = {}
         number = 0
         while head := self._byte():
             if not head >> 4:
@@ -359,8 +359,8 @@ class _Compact:
             number += head >> 4
             if number not in members:
                 raise RefusedDocument("has a member in its footer or a page that labeldp does not write")
-            found[number] = self._value(head & 15, members[number])
-        return found
+            structure[number] = self._value(head & 15, members[number])
+        return structure
 
     def _value(self, kind: int, members: _Members) -> Any:
         if kind in (1, 2):
@@ -372,10 +372,10 @@ class _Compact:
             return value >> 1 ^ -(value & 1)
         if kind == 8:
             size = self._varint()
-            self._place += size
-            if self._place > self._stop:
+            self._offset += size
+            if self._offset > self._stop:
                 raise IndexError
-            return self._content[self._place - size : self._place]
+            return self._content[self._offset - size : self._offset]
         if kind == 9:
             head = self._byte()
             size = head >> 4 if head >> 4 < 15 else self._varint()

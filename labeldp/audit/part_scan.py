@@ -73,8 +73,8 @@ def evidence_of_runs(blocks: np.ndarray) -> Evidence:
     sums = np.concatenate([np.zeros_like(blocks[:1]), np.cumsum(blocks, axis=0)])
     lengths = range(1, len(blocks) + 1)
     total = math.log(sum(1 / length for length in lengths))
-    found = [_log_mean(sums[length:] - sums[:-length]) - math.log(length) - total for length in lengths]
-    return Evidence(_log_sum(np.array(found)), blocks.shape[1] * len(blocks) * (len(blocks) + 1) // 2)
+    logarithms = [_log_mean(sums[length:] - sums[:-length]) - math.log(length) - total for length in lengths]
+    return Evidence(_log_sum(np.array(logarithms)), blocks.shape[1] * len(blocks) * (len(blocks) + 1) // 2)
 
 
 def _log_sum(logarithms: np.ndarray) -> float:
@@ -117,8 +117,8 @@ class PartScan:
             if len(keys) > _MOST_VALUES or len(known.keys() | set(keys)) > _MOST_VALUES:
                 self._values[name] = None
                 continue
-            for place, total in zip(*_by_place(codes, numbers), strict=True):
-                key = keys[place]
+            for code, total in zip(*_by_place(codes, numbers), strict=True):
+                key = keys[code]
                 known[key] = known.get(key, 0) + total
 
     def evidence(self) -> Evidence:
@@ -128,8 +128,8 @@ class PartScan:
         runs = evidence_of_runs(self._runs.sums @ self._alternatives)
         values = [np.array([*known.values()]) for known in self._values.values() if known]
         others = [np.concatenate(parts) @ self._alternatives for parts in ([np.array(self._shards)], values) if parts]
-        found = np.array([runs.logarithm, *map(_log_mean, others)])
-        return Evidence(_log_mean(found), runs.number + sum(part.size for part in others))
+        logarithms = np.array([runs.logarithm, *map(_log_mean, others)])
+        return Evidence(_log_mean(logarithms), runs.number + sum(part.size for part in others))
 
 
 def tilted(events: np.ndarray, chances: np.ndarray, tilts: tuple[float, ...]) -> np.ndarray:

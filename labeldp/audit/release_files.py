@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from .documents import RefusedDocument, printable, read_count, read_member
-from .removal_statement import stated_removals
+from .documents import Members, RefusedDocument, printable
+from .manifest_statements import stated_removals
 
 _SHARD_NAME = re.compile(
     r"((?:[^/=\0]+=[^/\0]*/)*)part-([0-9]{5})-of-([0-9]{5})\.(tfrecord|tfrecord\.gz|parquet)", re.DOTALL
@@ -65,18 +65,15 @@ def folder_values(name: str) -> dict[str, str | None]:
     return values
 
 
-def shard_problems(release: dict[str, Any], data: Path) -> Iterator[str]:
+def shard_problems(release: Members, data: Path) -> Iterator[str]:
     """Compares the shards that a manifest lists with its record count and with the files of the data folder.
 
-    The manifest has `release.` before each key. Yields one line for each failed check. Raises RefusedDocument if a
-    member is missing or has the wrong type, or a name is not that of a shard.
+    Raises RefusedDocument if a member is missing or has the wrong type, or a name is not that of a shard.
     """
-    shards, records = read_member(release, "release.shards", dict), read_count(release, "release.records")
-    read_count(release, "release.records_without_label")
+    shards, records = release.read("shards", dict), release.positive("records")
+    release.count("records_without_label")
     if not shards:
         raise RefusedDocument("release.shards is empty")
-    if not records:
-        raise RefusedDocument("release.records is 0")
     sets: dict[str, list[tuple[int, int]]] = {}
     formats, columns = set(), set()
     for name in shards:
@@ -93,28 +90,25 @@ def shard_problems(release: dict[str, Any], data: Path) -> Iterator[str]:
         yield "release.shards are not all shards of one set: their names do not have all numbers, or two formats"
     if len(columns) > 1:
         yield "release.shards have folders of different columns"
-    if any(release.get("release.label") in names for names in columns):
+    if any(release.get("label") in names for names in columns):
         yield "release.shards have folders that are named by the label"
-    counts = list(shards.values())
-    whole = all(type(count) is int and count >= 0 for count in counts)
-    removed = stated_removals(release)
-    if not whole or sum(counts) != records - removed:
-        more = ", less release.removals" if removed else ""
-        yield f"release.shards do not add up to release.records{more}"
+    counts, removed = list(shards.values()), sum(count for _, count, _ in stated_removals(release))
+    if not all(type(count) is int and count >= 0 for count in counts) or sum(counts) != records - removed:
+        yield f"release.shards do not add up to release.records{', less release.removals' if removed else ''}"
     if not data.is_dir():
         yield "data/ is missing"
         return
     if data.is_symlink():
         yield "data/ is a link"
         return
-    folders = {name[: place + 1] for name in sets for place, character in enumerate(name) if character == "/"}
-    found = dict(_entries(data, "", folders))
-    yield from (f"data/{printable(name)} is missing" for name in sorted(set(shards) - set(found)))
-    yield from (f"data/{printable(name)} is not one of release.shards" for name in sorted(set(found) - set(shards)))
+    folders = {name[: end + 1] for name in sets for end, character in enumerate(name) if character == "/"}
+    files = dict(_entries(data, "", folders))
+    yield from (f"data/{printable(name)} is missing" for name in sorted({*shards} - {*files}))
+    yield from (f"data/{printable(name)} is not one of release.shards" for name in sorted({*files} - {*shards}))
     yield from (
         f"data/{printable(name)} is not a regular file"
-        for name in sorted(set(shards) & set(found))
-        if not stat.S_ISREG(found[name].lstat().st_mode)
+        for name in sorted({*shards} & {*files})
+        if not stat.S_ISREG(files[name].lstat().st_mode)
     )
 
 
@@ -129,38 +123,31 @@ def _entries(data: Path, folder: str, folders: set[str]) -> Iterator[tuple[str, 
             yield name, path
 
 
-def letter_problems(folder: Path, release: dict[str, Any]) -> Iterator[str]:
-    """Compares the dead letters in the folder of a release with its manifest, which passed its audit.
-
-    Yields one line for each failed check.
-    """
-    found = sorted(path.name for path in folder.iterdir() if _LETTERS_NAME.fullmatch(path.name))
-    expected = release["records_without_label"]
+def letter_problems(folder: Path, release: Mapping[str, Any]) -> Iterator[str]:
+    """Compares the dead letters in the folder of a release with its manifest, which passed its audit."""
     stated = release.get("dead_letters", {})
-    if "dead_letters" in release and (problem := letter_name_problem(stated)):
-        yield problem
+    if "dead_letters" in release and not _is_stated(stated):
+        yield from letter_name_problem(stated)
         return
-    if sum(stated.values()) != expected:
+    if sum(stated.values()) != release["records_without_label"]:
         yield "release.dead_letters do not add up to release.records_without_label"
-    yield from (f"{name} is not one of release.dead_letters" for name in found if name not in stated)
+    names = sorted(path.name for path in folder.iterdir() if _LETTERS_NAME.fullmatch(path.name))
+    yield from (f"{name} is not one of release.dead_letters" for name in names if name not in stated)
     for name, count in stated.items():
-        if name not in found:
+        if name not in names:
             yield f"{name} is missing"
             continue
         try:
-            lines = _lines(folder / name)
+            if _lines(folder / name) != count:
+                yield f"{name} does not have as many lines as release.json states"
         except RefusedDocument as refused:
             yield f"{name} {refused}"
-        else:
-            if lines != count:
-                yield f"{name} does not have as many lines as release.json states"
 
 
-def letter_name_problem(stated: Any) -> str | None:
-    """Says that a manifest's member `dead_letters` does not name files of dead letters; None if it does."""
-    if _is_stated(stated):
-        return None
-    return "release.dead_letters is not an object of names of dead letter files and numbers of their lines"
+def letter_name_problem(stated: Any) -> Iterator[str]:
+    """One line if a manifest's member `dead_letters` does not name files of dead letters."""
+    if not _is_stated(stated):
+        yield "release.dead_letters is not an object of names of dead letter files and numbers of their lines"
 
 
 def _is_stated(stated: Any) -> bool:
@@ -191,10 +178,10 @@ def _lines(path: Path) -> int:
                 # Nothing else fits in a line that is written in one way: no label, and no second member of a name.
                 if not _is_letter(letter) or f"{json.dumps(letter)}\n".encode() != line:
                     raise RefusedDocument(f"has a line that is not a dead letter: line {count + 1}")
-                place = letter["source"], letter["row"]
-                if last is not None and place <= last:
+                record = letter["source"], letter["row"]
+                if last is not None and record <= last:
                     raise RefusedDocument(f"lists records twice or in another order: line {count + 1}")
-                count, last = count + 1, place
+                count, last = count + 1, record
     except OSError as error:
         raise RefusedDocument(f"cannot be read: {printable(error.strerror or '')}") from None
     except (ValueError, RecursionError):

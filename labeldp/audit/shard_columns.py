@@ -13,8 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from .class_labels import ClassLabels
-from .class_probabilities import probabilities_of_column, probabilities_of_messages
+from .class_columns import ClassLabels, probabilities_of_column, probabilities_of_messages, single_values
 from .documents import RefusedDocument, printable
 from .tfrecord_examples import Feature, Records, read_features, read_messages, read_tfrecords
 
@@ -90,12 +89,12 @@ class ShardReader:
     def _tfrecords(self, path: Path, folders: Mapping[str, str | None]) -> Iterator[Batch]:
         first = 0
         numbers = None if self.drawn else self.center
-        others = [each for each in (numbers, self.unit) if each is not None]
-        wanted = [each for each in (*self.numbers, *self.categories, *others) if each not in folders]
+        others = [name for name in (numbers, self.unit) if name is not None]
+        wanted = [name for name in (*self.numbers, *self.categories, *others) if name not in folders]
         names = {name: name.encode(errors="surrogatepass") for name in wanted}
         for records in read_tfrecords(path):
-            labels, found, drawn = self._features(records, first, list(names.values()))
-            of_files = {name: found[encoded] for name, encoded in names.items()}
+            labels, columns, drawn = self._features(records, first, list(names.values()))
+            of_files = {name: columns[encoded] for name, encoded in names.items()}
             # A column of the folders is read as in Parquet; the others have no values there, and are replaced.
             batch = self._batch(_of_folders(folders, len(labels)), labels)
             features = {name: _number_column(name, of_files[name]) for name in self.numbers if name in of_files}
@@ -118,9 +117,9 @@ class ShardReader:
         if self.classes is None:
             return *read_features(records, label, first, names), None
         others = [self.center.encode()] if self.drawn and self.center is not None else []
-        (labels, *lists), found = read_messages(records, label, first, names, others)
+        (labels, *lists), columns = read_messages(records, label, first, names, others)
         drawn = probabilities_of_messages(lists[0], self.drawn) if lists else None
-        return self.classes.of_messages(labels), found, drawn
+        return self.classes.of_messages(labels), columns, drawn
 
     def _parquet(self, path: Path, folders: Mapping[str, str | None]) -> Iterator[Batch]:
         """Labels are float64, or float32 from lists of one."""
@@ -144,38 +143,38 @@ class ShardReader:
                     if name in known and name not in wanted:
                         wanted.append(name)
                 for batch in parquet.iter_batches(_ROWS, columns=wanted):
-                    found = dict(zip(batch.schema.names, batch.columns, strict=True))
-                    column = found[self.label]
+                    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+                    column = columns[self.label]
                     labels = _single_floats(column) if self.classes is None else self.classes.of_column(column)
-                    yield self._batch(found | _of_folders(folders, len(labels)), labels)
+                    yield self._batch(columns | _of_folders(folders, len(labels)), labels)
         except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
             reason = error.strerror if isinstance(error, OSError) and error.strerror else "it is truncated or corrupt"
             raise RefusedDocument(f"cannot be read as Parquet: {printable(reason)}") from None
 
-    def _batch(self, found: dict[str, pa.Array], labels: np.ndarray) -> Batch:
-        """Batch of the columns that were found; others have no values."""
+    def _batch(self, columns: dict[str, pa.Array], labels: np.ndarray) -> Batch:
+        """Batch of the columns that are there; others have no values."""
         rows, missing = len(labels), pa.nulls(len(labels))
         centers = np.full(rows, np.nan)
-        if self.center in found:
-            column = found[self.center]
+        if self.center in columns:
+            column = columns[self.center]
             centers = probabilities_of_column(column, self.drawn) if self.drawn else _numbers(column, "centers")
         features = {}
         for name in self.numbers:
-            values = _numbers(found.get(name, missing), f"values of {printable(name)}")
+            values = _numbers(columns.get(name, missing), f"values of {printable(name)}")
             features[name] = Column(values, np.zeros(rows, bool), np.zeros(0, np.int64), [])
         for name in self.categories:
-            features[name] = _texts(found.get(name, missing))
-        units = None if self.unit is None else _texts(found.get(self.unit, missing))
+            features[name] = _texts(columns.get(name, missing))
+        units = None if self.unit is None else _texts(columns.get(self.unit, missing))
         return Batch(labels, centers, features, units)
 
 
 def _of_folders(folders: Mapping[str, str | None], rows: int) -> dict[str, pa.Array]:
     """Columns of the folders, of integers where the values are. The job has written integers without leading zeros."""
-    found = {}
+    columns = {}
     for name, text in folders.items():
         value = int(text) if text is not None and _INTEGER.fullmatch(text) else text
-        found[name] = pa.repeat(pa.scalar(value, pa.int64() if isinstance(value, int) else pa.string()), rows)
-    return found
+        columns[name] = pa.repeat(pa.scalar(value, pa.int64() if isinstance(value, int) else pa.string()), rows)
+    return columns
 
 
 def _number_column(name: str, feature: Feature) -> Column:
@@ -196,11 +195,7 @@ def _category_column(feature: Feature) -> Column:
 
 
 def _single_floats(column: pa.Array) -> np.ndarray:
-    if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
-        lengths = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
-        if (lengths != 1).any():
-            raise RefusedDocument("has a record whose label is not one value")
-        column = column.flatten()
+    column = single_values(column)
     if column.type not in (pa.float32(), pa.float64()) or column.null_count:
         raise RefusedDocument("has labels that are missing or are not float32 or float64")
     return column.to_numpy(zero_copy_only=False)
@@ -221,22 +216,22 @@ def _single(column: pa.Array) -> tuple[pa.Array, np.ndarray]:
 def _numbers(column: pa.Array, name: str) -> np.ndarray:
     """The single number of each record, as float64; NaN where there is none."""
     values = np.full(len(column), np.nan)
-    found, rows = _single(column)
-    kind = found.type
+    singles, rows = _single(column)
+    kind = singles.type
     if pa.types.is_boolean(kind):
-        found, kind = found.cast(pa.int8()), pa.int8()
+        singles, kind = singles.cast(pa.int8()), pa.int8()
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
-        if len(found):
+        if len(singles):
             raise RefusedDocument(f"has {name} that are not numbers")
         return values
-    values[rows] = found.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    values[rows] = singles.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     return values
 
 
 def _texts(column: pa.Array) -> Column:
     """The single value of each record, as text."""
-    found, rows = _single(column)
-    encoded, codes = found.dictionary_encode(), np.full(len(column), -1)
+    singles, rows = _single(column)
+    encoded, codes = singles.dictionary_encode(), np.full(len(column), -1)
     codes[rows] = encoded.indices.to_numpy(zero_copy_only=False)
     values = encoded.dictionary
     if pa.types.is_temporal(values.type):

@@ -18,9 +18,8 @@ import stat
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from .documents import RefusedDocument, load_document, printable, read_count, read_member
+from .documents import Members, RefusedDocument, load_document, printable
 
 SIGNATURE_NAME = "signature.json"
 _FORMAT = "labeldp-signature-1"
@@ -116,19 +115,19 @@ def signature_report(
     except RefusedDocument as refused:
         return (str(refused),), ""
     if files is None:
-        found, others = _read_files(folder, read)
+        actual, others = _read_files(folder, read)
         problems += others
     else:
-        found = {name: digest for name, digest in files.items() if name != SIGNATURE_NAME}
-    problems += _file_problems(signed, found)
+        actual = {name: digest for name, digest in files.items() if name != SIGNATURE_NAME}
+    problems += _file_problems(signed, actual)
     size = sum(size for size, _ in signed.values())
     line = f"signature    by sha256:{signer.fingerprint}: {len(signed)} files, {size:,} bytes, as they were signed"
     return tuple(problems), "" if problems else line
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> Members:
     """Reads signature.json. Its text must be the one that its members have."""
-    document = load_document(path)
+    document = Members(load_document(path))
     if list(document) != _MEMBERS or document["format"] != _FORMAT:
         raise RefusedDocument(f"{SIGNATURE_NAME} does not have the members of {_FORMAT}")
     # Otherwise a byte of it could change that no signature covers, such as a space.
@@ -137,20 +136,20 @@ def _read(path: Path) -> dict[str, Any]:
     return document
 
 
-def _files(document: dict[str, Any]) -> dict[str, Digest]:
+def _files(document: Members) -> dict[str, Digest]:
     """Sizes and digests by path."""
-    files, found = read_member(document, "files", dict), {}
+    files, digests = Members(document.read("files", dict)), {}
     for name in files:
-        entry = read_member(files, name, dict)
-        if list(entry) != ["bytes", "sha256"] or not _DIGEST.fullmatch(read_member(entry, "sha256", str)):
+        entry = Members(files.read(name, dict))
+        if list(entry) != ["bytes", "sha256"] or not _DIGEST.fullmatch(entry.text("sha256")):
             raise RefusedDocument(f"{SIGNATURE_NAME} has an entry without size and digest: {printable(name)}")
-        found[name] = read_count(entry, "bytes"), entry["sha256"]
+        digests[name] = entry.count("bytes"), entry["sha256"]
     if list(files) != sorted(files) or not files:
         raise RefusedDocument(f"{SIGNATURE_NAME} does not list files in the order of their paths")
-    return found
+    return digests
 
 
-def _key_problems(document: dict[str, Any], signer: Signer) -> Iterator[str]:
+def _key_problems(document: Members, signer: Signer) -> Iterator[str]:
     """Checks that the signature is by the signer, and of this document."""
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -174,8 +173,8 @@ def _key_problems(document: dict[str, Any], signer: Signer) -> Iterator[str]:
         yield f"{SIGNATURE_NAME}: the signature is not one of this document by its key"
 
 
-def _base64(document: dict[str, Any], name: str) -> bytes:
-    text = read_member(document, name, str)
+def _base64(document: Members, name: str) -> bytes:
+    text = document.text(name)
     try:
         content = base64.b64decode(text, validate=True)
     except ValueError:
@@ -186,19 +185,19 @@ def _base64(document: dict[str, Any], name: str) -> bytes:
     return content
 
 
-def _file_problems(signed: Mapping[str, Digest], found: Mapping[str, Digest]) -> Iterator[str]:
-    for name in sorted(signed.keys() | found.keys()):
-        if name not in found:
+def _file_problems(signed: Mapping[str, Digest], actual: Mapping[str, Digest]) -> Iterator[str]:
+    for name in sorted(signed.keys() | actual.keys()):
+        if name not in actual:
             yield f"{printable(name)} was signed, but is missing"
         elif name not in signed:
             yield f"{printable(name)} was not signed: it was added"
-        elif signed[name] != found[name]:
+        elif signed[name] != actual[name]:
             yield f"{printable(name)} is not as it was signed"
 
 
 def _read_files(folder: Path, read: Callable[[str], None] | None) -> tuple[dict[str, Digest], list[str]]:
     """Digests of all files below a folder but signature.json, and lines on what is no file. Raises OSError."""
-    found: dict[str, Digest] = {}
+    actual: dict[str, Digest] = {}
     problems: list[str] = []
     for name in _names(folder):
         path = folder / name
@@ -206,16 +205,16 @@ def _read_files(folder: Path, read: Callable[[str], None] | None) -> tuple[dict[
             problems.append(f"{printable(name)} is an empty folder: it was added, or its files are missing")
         elif not stat.S_ISREG(path.lstat().st_mode):
             problems.append(f"{printable(name)} is not a regular file")
-            found[name] = _NO_BYTES
+            actual[name] = _NO_BYTES
         elif name != SIGNATURE_NAME:
             try:
-                found[name] = _digest(path)
+                actual[name] = _digest(path)
             except OSError as error:
                 problems.append(f"{printable(name)} cannot be read: {error.strerror}")
-                found[name] = _NO_BYTES
+                actual[name] = _NO_BYTES
             if read is not None:
                 read(name)
-    return found, problems
+    return actual, problems
 
 
 def _names(folder: Path) -> Iterator[str]:

@@ -229,9 +229,9 @@ def read_features(
     Raises RefusedDocument, with the number of the record, if a record is not a tf.Example, has no single float as its
     label, or has bytes that no reader sees.
     """
-    spans, found = _read(records, label, first, names, [label], numeric=True)
+    spans, features = _read(records, label, first, names, [label], numeric=True)
     floats = np.ndarray((max(len(records.content) - 3, 0),), "<f4", records.content, strides=(1,))
-    return floats[spans[label][0]], found
+    return floats[spans[label][0]], features
 
 
 def read_messages(
@@ -243,12 +243,12 @@ def read_messages(
     which may hold anything.
     """
     wanted = [label, *others]
-    spans, found = _read(records, label, first, names, wanted, numeric=False)
+    spans, features = _read(records, label, first, names, wanted, numeric=False)
     messages = []
     for name in wanted:
-        ends = zip(*(each.tolist() for each in spans[name]), strict=True)
+        ends = zip(*(offsets.tolist() for offsets in spans[name]), strict=True)
         messages.append([records.content[start:stop] for start, stop in ends])
-    return messages, found
+    return messages, features
 
 
 def _read(
@@ -260,14 +260,14 @@ def _read(
     """
     octets, starts = np.frombuffer(records.content, np.uint8), records.starts
     ends = {name: (np.empty(len(starts), np.int64), np.empty(len(starts), np.int64)) for name in wanted}
-    found = {name: Feature(np.full(len(starts), np.nan), np.zeros(len(starts), bool), {}) for name in names}
+    features = {name: Feature(np.full(len(starts), np.nan), np.zeros(len(starts), bool), {}) for name in names}
     floats = np.ndarray((max(len(records.content) - 3, 0),), "<f4", records.content, strides=(1,))
 
     def keep(parsed: _Parsed, rows: np.ndarray) -> None:
         for name, (places, stops) in ends.items():
             place, stop = parsed.spans.get(name, (0, 0))
             places[rows], stops[rows] = starts[rows] + place, starts[rows] + stop
-        for name, feature in found.items():
+        for name, feature in features.items():
             kind, spans = parsed.features.get(name, (None, []))
             if kind == _FLOAT_LIST and len(spans) == 1:
                 feature.numbers[rows] = floats[starts[rows] + spans[0][0]]
@@ -294,7 +294,7 @@ def _read(
                 for row in rows.tolist():
                     keep(_parse(records, row, label, first, numeric), np.array([row]))
                 break
-    return ends, found
+    return ends, features
 
 
 def _single_integer(parts: list[bytes]) -> int | None:
@@ -328,13 +328,13 @@ def _parse(records: Records, row: int, label: bytes, first: int, numeric: bool) 
     parser = _Parser(records.content[start : start + length])
     try:
         features = parser.example()
-        kind, items = features.get(label, (None, []))
     except (ValueError, IndexError):
         raise RefusedDocument(f"record {first + row} is not a tf.Example") from None
     if parser.hidden:
         raise RefusedDocument(f"record {first + row} has bytes that readers of tf.Examples do not see")
     if not numeric:
         return _Parsed(parser.values, parser.messages, features)
+    kind, items = features.get(label, (None, []))
     if kind != _FLOAT_LIST or len(items) != 1:
         raise RefusedDocument(f"the label of record {first + row} is not one float")
     return _Parsed(parser.values, {label: items[0]}, features)
@@ -344,6 +344,7 @@ def _parse(records: Records, row: int, label: bytes, first: int, numeric: bool) 
 class _Parser:
     """Parser of one record. It looks at no byte that it marks as a value.
 
+    hidden: bytes were found that no reader sees, or sees only until others overwrite them.
     messages: by name, where the Feature starts and stops.
     """
 
@@ -361,38 +362,29 @@ class _Parser:
         Packed integers are one item.
         """
         features: dict[bytes, tuple[int | None, list[tuple[int, int]]]] = {}
-        for number, wire, start, stop in self._fields(0, len(self.record)):
-            if (number, wire) != (1, _TEXT):
-                self.hidden = True
-                continue
-            for entry, wire_of_entry, begin, end in self._fields(start, stop):
-                if (entry, wire_of_entry) != (1, _TEXT):
-                    self.hidden = True
-                    continue
-                key, feature = self._entry(begin, end)
+        for _, of_features, end in self._messages(0, len(self.record), (1,)):
+            for _, start, stop in self._messages(of_features, end, (1,)):
+                key, feature = self._entry(start, stop)
                 self.hidden |= key in features
                 features[key] = feature
         return features
 
     def _entry(self, start: int, stop: int) -> tuple[bytes, tuple[int | None, list[tuple[int, int]]]]:
         key, feature, span, seen = b"", (None, []), (0, 0), []
-        for number, wire, begin, end in self._fields(start, stop):
-            self.hidden |= number in seen or number not in (1, 2) or wire != _TEXT
+        for number, begin, end in self._messages(start, stop, (1, 2)):
+            self.hidden |= number in seen
             seen.append(number)
-            if (number, wire) == (1, _TEXT):
+            if number == 1:
                 key = self.record[begin:end]
                 key.decode()
-            elif (number, wire) == (2, _TEXT):
+            else:
                 feature, span = self._feature(begin, end), (begin, end)
         self.messages[key] = span
         return key, feature
 
     def _feature(self, start: int, stop: int) -> tuple[int | None, list[tuple[int, int]]]:
         kind, items = None, []
-        for number, wire, begin, end in self._fields(start, stop):
-            if number not in (_BYTES_LIST, _FLOAT_LIST, _INT64_LIST) or wire != _TEXT:
-                self.hidden = True
-                continue
+        for number, begin, end in self._messages(start, stop, (_BYTES_LIST, _FLOAT_LIST, _INT64_LIST)):
             if number != kind:
                 self.hidden |= kind is not None
                 kind, items = number, []
@@ -415,6 +407,14 @@ class _Parser:
             if wire != _VARINT:  # a varint was read, to find its end
                 self.values[begin:end] = True
         return numbers
+
+    def _messages(self, start: int, stop: int, known: tuple[int, ...]) -> Iterator[tuple[int, int, int]]:
+        """Number, start and stop of the known fields of a message that are messages or texts; others are hidden."""
+        for number, wire, begin, end in self._fields(start, stop):
+            if number in known and wire == _TEXT:
+                yield number, begin, end
+            else:
+                self.hidden = True
 
     def _fields(self, position: int, stop: int) -> Iterator[tuple[int, int, int, int]]:
         """Fields of a message: number, wire type, and where the content starts and stops."""

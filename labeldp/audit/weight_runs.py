@@ -105,9 +105,9 @@ def largest_divergence(columns: list[Any], labels: int, epsilon: Fraction, bits:
             break
         sums = [0] * labels
         for c in positive[y]:
-            own = dense[c][y] << shift
+            shifted = dense[c][y] << shift
             for other, weight in enumerate(dense[c]):
-                above = own - factor * weight
+                above = shifted - factor * weight
                 if above > 0:
                     sums[other] += above
         best = max(best, *sums)

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
 
+from labeldp.audit.audit_data import sampled_records
 from labeldp.audit.audit_mechanism import Audit
 from labeldp.audit.audit_release import audit_path
-from labeldp.audit.sampled_records import sampled_records
 from labeldp.audit.signature_audit import NoPublicKey, Signer
 from labeldp.audit.weight_runs import rounded_up
 
@@ -166,7 +166,7 @@ def _sample_lines(before: Before, found: Found) -> Iterator[str]:
                 path = f"{label}/{CENTER_NAME}" if label else CENTER_NAME
                 yield (
                     f"sample     {one_line(path)} keeps the coded features of {match.size} sampled records, "
-                    f"{match.found} of which have the codes of removed records"
+                    f"{match.matches} of which have the codes of removed records"
                     f"{f' and {match.uncertain} more may' if match.uncertain else ''}; only a new release has another"
                 )
 

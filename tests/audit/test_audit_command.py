@@ -56,9 +56,9 @@ CENTERS = {"center_replay", "interval_products"}
 """Modules that only an audit of a center that was made of features loads."""
 REPLAY = {"center_replay"}
 """The one module that imports code of the project: that of centers, to replay what follows from noised numbers."""
-RECORDS = {"audit_data", "cell_predictions", "center_predictions", "center_rows", "class_labels",
-           "class_predictions", "class_probabilities", "drawn_classes", "drawn_outputs", "output_distribution",
-           "parquet_bytes", "part_scan", "sampled_records", "shard_columns", "tfrecord_examples"}  # fmt: skip
+RECORDS = {"audit_data", "cell_predictions", "center_predictions", "center_rows", "class_columns",
+           "class_predictions", "drawn_classes", "drawn_outputs", "output_distribution", "parquet_bytes", "part_scan",
+           "shard_columns", "tfrecord_examples"}  # fmt: skip
 """Modules that only an audit with --data, or a removal of records, loads."""
 KEYS = {"signature_audit"}
 """Modules that load the library of signatures, for an audit with --signer alone."""

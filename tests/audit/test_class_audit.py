@@ -14,8 +14,8 @@ import pytest
 from labeldp.audit.audit_mechanism import audit_mechanism
 from labeldp.audit.audit_release import audit_path, audit_report
 from labeldp.audit.class_audit import class_statement_problems
-from labeldp.audit.class_labels import ClassLabels
-from labeldp.audit.documents import RefusedDocument
+from labeldp.audit.class_columns import ClassLabels
+from labeldp.audit.documents import Members, RefusedDocument
 from labeldp.audit.manifest_audit import warning_problems
 from labeldp.mechanisms import Prior, solve
 from labeldp.mechanisms.analysis.utility import ClassCounts, ReleasedFacts
@@ -325,11 +325,11 @@ def test_the_auditor_finds_loss_and_warnings_of_the_job(
         counts = ClassCounts(counted, 2**1.5 / prior_epsilon) if prior_epsilon else None
         facts = ReleasedFacts(randomizer, prior, prior_epsilon, records, classes=classes, class_counts=counts)
         stated = [warning.name for warning in release_warnings(facts)]
-        release = {
-            "release.records": records, "release.prior_epsilon": prior_epsilon, "release.warnings": stated,
-            "release.classes": document["classes"],
-            "release.expected_loss": {"zero_one": randomizer.expected_loss(prior, ZERO_ONE)},
-        }  # fmt: skip
+        stated_loss = {"zero_one": randomizer.expected_loss(prior, ZERO_ONE)}
+        release = Members({
+            "records": records, "prior_epsilon": prior_epsilon, "warnings": stated, "classes": document["classes"],
+            "expected_loss": stated_loss,
+        }, "release")  # fmt: skip
         assert list(class_statement_problems(release, document)) == []
         assert list(warning_problems(release, document)) == []
         for warning in ("unseen_classes", "lost_classes", "label_error"):
@@ -340,7 +340,8 @@ def test_the_auditor_finds_loss_and_warnings_of_the_job(
                 names = ("unseen_classes", "lost_classes", "label_error")
                 others = [each for each in names if each in (*stated, warning)]
                 expected = f"release.warnings has {warning}, which the released facts do not give"
-            assert list(warning_problems(release | {"release.warnings": others}, document)) == [expected]
+            changed = Members({**release, "warnings": others}, "release")
+            assert list(warning_problems(changed, document)) == [expected]
 
 
 @pytest.mark.parametrize("around", [{"center": "none", "prior_epsilon": 1}, {}])

@@ -21,8 +21,8 @@ from labeldp.audit.audit_mechanism import audit_mechanism
 from labeldp.audit.audit_release import audit_path, audit_report
 from labeldp.audit.center_replay import PublishedSplits, class_replay_problems
 from labeldp.audit.class_center_document import read_class_center, sum_zero_variance
+from labeldp.audit.class_columns import probabilities_of_column, probabilities_of_messages
 from labeldp.audit.class_predictions import coded_probabilities
-from labeldp.audit.class_probabilities import probabilities_of_column, probabilities_of_messages
 from labeldp.audit.documents import RefusedDocument
 from labeldp.audit.drawn_classes import DrawnClasses
 from labeldp.mechanisms.center.cell_partition import CellTree
@@ -707,5 +707,5 @@ def test_draws_pass_and_what_they_must_not_know_is_found(random, classes):
         draws = tallies.cell_draws()
         assert draws is not None
         if problem:
-            assert draws.found == pytest.approx(draws.expected, rel=0.5)
+            assert draws.deviation == pytest.approx(draws.expected, rel=0.5)
             assert draws.expected > 2 * draws.bound

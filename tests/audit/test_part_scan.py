@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from labeldp.audit import part_scan
-from labeldp.audit.class_probabilities import PROBABILITY_UNIT
+from labeldp.audit.class_columns import PROBABILITY_UNIT
 from labeldp.audit.drawn_classes import DrawnClasses
 from labeldp.audit.drawn_outputs import DrawnOutputs
 from labeldp.audit.shard_columns import Column

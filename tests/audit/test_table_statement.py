@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 from labeldp.audit.audit_release import audit_path, audit_report
-from labeldp.audit.documents import RefusedDocument
-from labeldp.audit.table_statement import table_line, table_problems
+from labeldp.audit.documents import Members, RefusedDocument
+from labeldp.audit.manifest_statements import table_line, table_problems
 
 ICEBERG = {
     "format": "iceberg", "name": "cat/n.t", "id": "a209b9ab-c0f5-4665-aa49-f9a725f2a970",
@@ -16,11 +16,11 @@ DELTA = {**ICEBERG, "format": "delta", "name": "events", "snapshot": "0", "schem
 
 
 def problems(table: Any) -> list[str]:
-    return list(table_problems({"release.table": table}))
+    return list(table_problems(Members({"table": table}, "release")))
 
 
 def test_statements_of_both_formats_pass():
-    assert [problems(ICEBERG), problems(DELTA), list(table_problems({}))] == [[], [], []]
+    assert [problems(ICEBERG), problems(DELTA), list(table_problems(Members({})))] == [[], [], []]
     assert table_line({}) == ""
     assert "iceberg 'cat/n.t', id a209b9ab" in table_line({"table": ICEBERG})
 

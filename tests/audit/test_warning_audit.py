@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from labeldp.audit.documents import RefusedDocument
+from labeldp.audit.documents import Members, RefusedDocument
 from labeldp.audit.manifest_audit import warning_problems
 from labeldp.mechanisms import Prior, solve
 from labeldp.mechanisms.analysis.utility import ReleasedFacts
@@ -19,14 +19,14 @@ PRIORS = {
 }
 
 
-def documents(facts: ReleasedFacts) -> tuple[dict[str, Any], dict[str, Any]]:
+def documents(facts: ReleasedFacts) -> tuple[Members, dict[str, Any]]:
     prior = {"weights": facts.prior.weights.tolist(), "epsilon": facts.prior_epsilon}
     mechanism = json.loads(facts.randomizer.to_json(prior=prior))
     release = {
         "records": facts.records, "prior_epsilon": facts.prior_epsilon, "loss": facts.loss,
         "features": facts.features, "warnings": [warning.name for warning in release_warnings(facts)],
     }  # fmt: skip
-    return {f"release.{key}": value for key, value in release.items()}, mechanism
+    return Members(release, "release"), mechanism
 
 
 @pytest.mark.parametrize("name", ["rr_on_bins", "unbiased", "rr", "laplace", "bias_limited"])
@@ -39,13 +39,13 @@ def test_the_auditor_finds_the_warnings_of_the_job(name: str, shape: str) -> Non
         facts = ReleasedFacts(solve(name, prior, epsilon), prior, epsilon / 4, records, features, loss)
         release, mechanism = documents(facts)
         assert list(warning_problems(release, mechanism)) == []
-        stated = release["release.warnings"]
+        stated = release["warnings"]
         seen.update(stated)
         for omitted in stated:
-            release["release.warnings"] = [each for each in stated if each != omitted]
+            release["warnings"] = [each for each in stated if each != omitted]
             assert list(warning_problems(release, mechanism)) == [f"release.warnings lacks {omitted}"]
         for added in {"high_end", "label_error", "negative_outputs"} - set(stated):
-            release["release.warnings"] = [*stated, added]
+            release["warnings"] = [*stated, added]
             assert any(added in problem for problem in warning_problems(release, mechanism)) or added == "high_end"
             assert list(warning_problems(release, mechanism)) != []
     assert "label_error" in seen
@@ -55,7 +55,7 @@ def test_the_auditor_finds_the_warnings_of_the_job(name: str, shape: str) -> Non
 def test_other_forms_are_refused(value: Any) -> None:
     prior = Prior(np.arange(12.0), PRIORS["even"])
     release, mechanism = documents(ReleasedFacts(solve("rr", prior, 9.0), prior, 1.0, 1000))
-    release["release.warnings"] = value
+    release["warnings"] = value
     try:
         problems = list(warning_problems(release, mechanism))
     except RefusedDocument as refused:

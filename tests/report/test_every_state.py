@@ -17,7 +17,8 @@ pytest.importorskip("jinja2", reason="the extra evaluation is not installed")
 
 from labeldp import LabelPrivatizer
 from labeldp.audit.audit_release import audit_path
-from labeldp.audit.class_center_audit import class_center_lines
+from labeldp.audit.class_audit import class_center_lines
+from labeldp.audit.class_center_document import read_class_center
 from labeldp.mechanisms.center.boosting import ObliviousTrees
 from labeldp.mechanisms.center.class_center import ReleasedClassCells
 from labeldp.mechanisms.center.class_logit import LinearClasses
@@ -157,7 +158,9 @@ def test_a_center_of_classes(
     audit = audit_path(str(path))
     page = report_page(ReportInput("center", audit, mechanism, None, ()))
     assert ("by the noised counts of the same cells" in page) == (cells is not None)
-    assert ("cells        none" in class_center_lines(json.loads(mechanism.to_text()))) == (cells is None)
+    audited = read_class_center(json.loads(mechanism.to_text()))
+    assert audited is not None
+    assert ("cells        none" in class_center_lines(audited)) == (cells is None)
     assert announced(whole, mechanism, capsys).count("for the class sums") == sums
 
 

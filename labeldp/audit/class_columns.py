@@ -1,7 +1,8 @@
-"""Labels of the records that are classes: each in one spelling, and all of them in one type.
+"""Labels of the records that are classes, and probabilities that they were drawn from.
 
-The type is that of the column which was read, so nothing else states it. Of two spellings of a class, such as 1 and
-"1", or 0.0 and -0.0, each record could have the one or the other, and hide a bit in that.
+Each class is in one spelling, and all of them in one type. The type is that of the column which was read, so nothing
+else states it. Of two spellings of a class, such as 1 and "1", or 0.0 and -0.0, each record could have the one or the
+other, and hide a bit in that. The K probabilities of a record are floats in one encoding.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ import numpy as np
 import pyarrow as pa
 
 from .documents import RefusedDocument, printable
+
+PROBABILITY_UNIT = 1 << 16
+"""Probabilities are integer multiples of 1 / PROBABILITY_UNIT, which float32 holds exactly."""
 
 _TRUTH = {"false": False, "true": True, "0": False, "1": True}
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)
@@ -42,11 +46,7 @@ class ClassLabels:
         classes, or a label is missing or has several values.
         """
         self._types[printable(str(column.type))] = None
-        if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
-            lengths = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
-            if (lengths != 1).any():
-                raise RefusedDocument("has a record whose label is not one value")
-            column = column.flatten()
+        column = single_values(column)
         if column.null_count:
             raise RefusedDocument("has labels that are missing")
         listed = self._listed(column.type)
@@ -63,9 +63,9 @@ class ClassLabels:
 
         Only the shortest encoding is known, in which each list has one field.
         """
-        found = [self._messages.get(message) for message in messages]
-        self._types |= dict.fromkeys(each[0] for each in found if each is not None)
-        return np.array([_NO_CLASS if each is None else each[1] for each in found], float)
+        known = [self._messages.get(message, ("", _NO_CLASS)) for message in messages]
+        self._types |= dict.fromkeys(kind for kind, _ in known if kind)
+        return np.array([place for _, place in known], float)
 
     def _listed(self, kind: pa.DataType) -> dict[object, int] | None:
         """Places by value as `_spelled` has them; None if the type does not hold the classes, or cannot tell them."""
@@ -92,14 +92,14 @@ def _integers(values: Sequence[str]) -> list[int] | None:
     """The classes as integers of 64 bits, if all of them are, each in its plain form."""
     if not all(map(_INTEGER.fullmatch, values)):
         return None
-    found = list(map(int, values))
-    return found if all(number in _INT64 for number in found) else None
+    numbers = list(map(int, values))
+    return numbers if all(number in _INT64 for number in numbers) else None
 
 
 def _booleans(values: Sequence[str]) -> list[bool] | None:
     """The classes as false and true, if they are both of these."""
-    found = [_TRUTH[value] for value in values if value in _TRUTH]
-    return found if sorted(found) == [False, True] and len(values) == 2 else None
+    truths = [_TRUTH[value] for value in values if value in _TRUTH]
+    return truths if sorted(truths) == [False, True] and len(values) == 2 else None
 
 
 def _floats(values: Sequence[str], bits: int) -> list[float] | None:
@@ -108,13 +108,13 @@ def _floats(values: Sequence[str], bits: int) -> list[float] | None:
     if integers is None:
         return None
     try:
-        found = [struct.unpack(letter, struct.pack(letter, number))[0] for number in integers]
+        floats = [struct.unpack(letter, struct.pack(letter, number))[0] for number in integers]
     except (OverflowError, struct.error):
         return None
-    return found if found == integers else None
+    return floats if floats == integers else None
 
 
-def _messages(values: Sequence[str]) -> dict[bytes, tuple[str, int]]:
+def _messages(values: Sequence[str]) -> dict[bytes, tuple[str, float]]:
     """Type and place by the encoded Feature of each class, in each type that holds them."""
     integers = _integers(values)
     if integers is None:
@@ -142,8 +142,54 @@ def _field(number: int, content: bytes) -> bytes:
 
 def _varint(number: int) -> bytes:
     """Shortest encoding of an integer, in groups of seven bits."""
-    found = bytearray()
+    groups = bytearray()
     while number >= 0x80:
-        found.append(number & 0x7F | 0x80)
+        groups.append(number & 0x7F | 0x80)
         number >>= 7
-    return bytes([*found, number])
+    return bytes([*groups, number])
+
+
+def single_values(column: pa.Array) -> pa.Array:
+    """Labels of a Parquet column that is flat, or holds lists of one."""
+    if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
+        lengths = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
+        if (lengths != 1).any():
+            raise RefusedDocument("has a record whose label is not one value")
+        column = column.flatten()
+    return column
+
+
+def probabilities_of_column(column: pa.Array, classes: int) -> np.ndarray:
+    """Reads lists of float32 of a Parquet column, as multiples of 1 / PROBABILITY_UNIT: shape (n, K), int64.
+
+    Raises RefusedDocument if a record does not have exactly K of them, in their only representation.
+    """
+    if not (pa.types.is_list(column.type) or pa.types.is_large_list(column.type)):
+        raise RefusedDocument("has probabilities that are not lists")
+    if not pa.types.is_float32(column.type.value_type):
+        raise RefusedDocument("has probabilities that are not float32")
+    lengths = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
+    values = column.flatten()
+    if (lengths != classes).any() or values.null_count:
+        raise RefusedDocument(f"has a record without exactly {classes} probabilities")
+    return _multiples(values.to_numpy(zero_copy_only=False).reshape(len(column), classes))
+
+
+def probabilities_of_messages(messages: Sequence[bytes], classes: int) -> np.ndarray:
+    """Reads encoded Features, one packed list of float32 each, in multiples of 1 / PROBABILITY_UNIT; (n, K), int64.
+
+    Raises RefusedDocument if one is anything else, or not in the shortest encoding, which could hide a label.
+    """
+    header = _field(2, _field(1, bytes(4 * classes)))[: -4 * classes]
+    if any(len(message) != len(header) + 4 * classes or not message.startswith(header) for message in messages):
+        raise RefusedDocument(f"has a record whose probabilities are not one packed list of {classes} floats")
+    octets = np.frombuffer(b"".join(messages), np.uint8).reshape(len(messages), len(header) + 4 * classes)
+    return _multiples(np.ascontiguousarray(octets[:, len(header) :]).view("<f4"))
+
+
+def _multiples(values: np.ndarray) -> np.ndarray:
+    """Floats in multiples of 1 / PROBABILITY_UNIT; -1 for any that is none, as its bits could hide a label."""
+    scaled = values.astype(np.float64) * PROBABILITY_UNIT
+    whole = np.rint(np.where((scaled >= 0) & (scaled <= PROBABILITY_UNIT), scaled, -1)).astype(np.int64)
+    same = (whole / PROBABILITY_UNIT).astype("<f4").view("<u4") == np.ascontiguousarray(values, "<f4").view("<u4")
+    return np.where(same, whole, -1)
