@@ -15,10 +15,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
-from ..errors import InputError
+from ..errors import InputError, listed
 from ..io.csv_blocks import column_names, first_rows
 from ..io.csv_dialect import CANDIDATES, COMMA, Dialect
-from ..io.input_format import FilePart, check_unique_columns, listed
+from ..io.input_format import FilePart, check_unique_columns
 from .csv_numbers import MISSING, plain_texts
 from .csv_parser import ColumnTypes, Parser, is_numbers, line_of, one_array
 

@@ -21,8 +21,7 @@ from google.cloud.storage.exceptions import InvalidResponse
 from google.cloud.storage.retry import DEFAULT_RETRY
 
 from ..errors import StoreConflict, StoreError, StoreNotFound
-from .lease import LeaseHold
-from .object_store import ABSENT, ObjectInfo, ObjectReader, ObjectStore, Upload, split_url
+from .object_store import ABSENT, LeaseHold, ObjectInfo, ObjectReader, ObjectStore, Upload, split_url
 
 _TAG = "labeldp-run"
 _DELETED_AT_ONCE = 100

@@ -17,8 +17,7 @@ from botocore import exceptions as boto
 from botocore.config import Config
 
 from ..errors import StoreConflict, StoreError, StoreNotFound
-from .lease import LeaseHold
-from .object_store import ABSENT, ObjectInfo, ObjectReader, ObjectStore, Upload, split_url
+from .object_store import ABSENT, LeaseHold, ObjectInfo, ObjectReader, ObjectStore, Upload, split_url
 
 _TAG = "labeldp-run"
 _DELETED_AT_ONCE = 1000
