@@ -33,7 +33,7 @@ def downloads(flink: Any) -> int:
 def test_with_the_job_server_that_the_runner_starts(
     flink: Any, uploaded_jar: Path, start: Any, undisturbed: Any, tree: Any, small_log: Path
 ) -> None:
-    """--runner FlinkRunner, which uploads Beam's jars, as a user would submit a job to any flink."""
+    """--runner FlinkRunner, which uploads Beam's jars, as a user would submit a job to any cluster."""
     flags = {"input": small_log, "input_format": "csv"}
     others = [flag for flag in flink.flags if not flag.startswith(("--runner=", "--job_endpoint="))]
     runner = ["--runner=FlinkRunner", f"--flink_job_server_jar={uploaded_jar}", "--parallelism=2", *others]

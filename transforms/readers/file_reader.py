@@ -100,7 +100,6 @@ class ReadRecordBatches(beam.PTransform):
         Raises ValueError if encoded batches are asked for without what they need, the filter reads the label or has no
         `label_column` to exclude, or no file is read at a time.
         """
-        super().__init__()
         if self.together < 1:
             raise ValueError(f"together must be at least 1, not {self.together}")
         if isinstance(self.pattern, str):
