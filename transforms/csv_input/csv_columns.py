@@ -46,14 +46,13 @@ def column_names_of(path: str, header: bytes, dialect: Dialect = COMMA) -> list[
     names = column_names(header, dialect)
     if names is None:
         raise InputError(
-            f"{path}: the header line is not text in {dialect.encoding}: give --csv_dialect encoding=NAME, such "
-            f"as latin-1"
+            f"{path}: the header line is not text in {dialect.encoding}: give --csv_dialect encoding=NAME, such as "
+            "latin-1"
         )
     if any("\0" in name for name in names):
         raise InputError(
             f"{path}: the header line has zero bytes, as UTF-16 without a byte order mark has: give --csv_dialect "
-            f"encoding="
-            "utf-16-le or utf-16-be"
+            "encoding=utf-16-le or utf-16-be"
         )
     if not names:
         raise InputError(f"{path}: the CSV file is empty: it needs a header line and rows")

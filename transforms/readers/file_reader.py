@@ -168,20 +168,9 @@ class _ReadFiles(beam.DoFn):
 
 @dataclass
 class FileReader:
-    """Reads files with one set of options. A worker reuses record templates and CSV column types for the next file.
+    """Reads files with one set of options, which are those of `ReadRecordBatches`.
 
-    Attributes:
-      format: Format of the files.
-      columns: Columns to read, besides that of `where`; None reads all.
-      where: Filter on a public feature; needs `label_column`.
-      label_column: The label's column, which CSV files are read with as float64.
-      encoded: Whether batches carry the records as they stand in the file, for TFRecord output; needs the format
-        tfrecord, `columns` and `label_column`.
-      folders: Partition columns that encoded records do not get as features, because the folders of their shards are
-        named by them.
-      other_labels: Further private columns, treated like the label; need `label_column`.
-      undecoded: Further columns, for which TFRecords are carried along undecoded, and not for output; from other
-        formats they are read with the rest. Needs `columns`, which may be empty, and not `encoded`.
+    A worker reuses record templates and CSV column types for the next file.
     """
 
     format: Format

@@ -165,16 +165,7 @@ class WriteShards(beam.PTransform):
     at most one segment for each source, shard and bundle, and fewer where sources of one shard follow each other in a
     bundle. Otherwise rows go to shards in turn, in blocks of 256, and every bundle writes a segment for every shard.
 
-    Attributes:
-      directory: Folder in which complete shards appear.
-      temp_directory: Folder for unfinished files of privatized records, on the same filesystem. Delete it when the job
-        has ended.
-      num_shards: Number of shards, of each folder if there are several, >= 1; all of them are written.
-      compression: none or gzip.
-      partitions: Folders that records go to by the partition columns of their files. The columns are left out of the
-        shards. By default all shards are in `directory` itself.
-      rows: Rows of the sources, from `CountRows` over an earlier pass that read the same records, or what `DivideRows`
-        makes of them for these shards, carried by the batches; None if unknown.
+    The attributes are those of its subclasses, `WriteTFRecords` and `WriteParquet`.
     """
 
     directory: str
