@@ -1,6 +1,6 @@
 """Loops over the bytes of TFRecord files and tf.Examples in plain Python, for installations without a C compiler.
 
-docs/install.md promises that labeldp runs there, a hundred times slower. The functions are those of `wire.c`, and the
+docs/install.md promises that labeldp runs there. The functions are those of `wire.c`, a hundred times slower, and the
 tests compare the two.
 
 A tf.Example in canonical form hides nothing from a reader:
