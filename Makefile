@@ -107,11 +107,11 @@ prism:
 
 # The job on a Flink cluster of its own, whose processes are killed: some minutes, and six gigabytes of memory.
 flink-test: setup flink prism
-	LABELDP_FLINK=1 $(BIN)/python -m pytest tests/flink
+	LABELDP_FLINK=1 $(BIN)/python -m pytest tests/engines
 
 # The job on a Spark cluster of its own: some minutes, and four gigabytes of memory.
 spark-test: setup spark
-	LABELDP_SPARK=1 $(BIN)/python -m pytest tests/spark
+	LABELDP_SPARK=1 $(BIN)/python -m pytest tests/engines
 
 # Renews the figures in docs/performance.md. What is imported is compiled first, or the first run would be measured doing
 # that; a file that is not of this Python is no matter. A small benchmark, which is not kept, then reads the libraries from

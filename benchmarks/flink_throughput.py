@@ -8,16 +8,19 @@ outside the measured processes. The default sizes of wide records are 400,000 to
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 from comparison import Program, compare, parser, ratio
 from result_line import print_result, progress
 from workspace import Log, Workspace, open_workspace
+
+from tests.engines.flink_cluster import FlinkCluster
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,6 @@ LAYOUTS = {
     "wide": Layout((400_000, 1_600_000, 4_000_000), (1, 2, 4)),
 }
 _WARM_UP = 50_000
-_CLUSTER = Path(__file__).resolve().parents[1] / "templates" / "flink" / "local_cluster.py"
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -57,7 +59,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     args = flags.parse_args(argv)
     most_slots = max(slots for columns in args.columns for slots in args.slots or LAYOUTS[columns].slots)
-    with open_workspace(args.temp_location) as space, _cluster(space, most_slots) as cluster:
+    with (
+        open_workspace(args.temp_location) as space,
+        FlinkCluster(space.folder / "cluster", task_managers=most_slots, slots=1) as cluster,
+    ):
         progress(f"Flink runs on {cluster.master}")
         measured = {columns: _measured(space, cluster, columns, args) for columns in args.columns}
     print_result("flink", {"columns": measured})
@@ -96,16 +101,6 @@ def _figures(measured: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
             name: {key: value for key, value in each.items() if "cpu" not in key} for name, each in measured.items()
         },
     }
-
-
-def _cluster(space: Workspace, task_managers: int) -> Any:
-    spec = importlib.util.spec_from_file_location(_CLUSTER.stem, _CLUSTER)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module.FlinkCluster(space.folder / "cluster", task_managers=task_managers, slots=1)
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ _USE = tuple(_TESTS / "mechanisms" / name for name in ("analysis", "center"))
 
 # Lanes of tests by folder or file, the first that holds it; all others are of the lane `unit`.
 _LANE_PATHS = {
-    "engine": ("flink", "spark"),
+    "engine": ("engines",),
     "browser": ("report/test_report_browser.py",),
     "privacy": ("privacy",),
     "docs": ("docs",),

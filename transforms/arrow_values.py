@@ -5,7 +5,7 @@ from __future__ import annotations
 import decimal
 import json
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -43,15 +43,20 @@ def _plain_field(field: pa.Field) -> pa.Field:
 def _plain_type(kind: pa.DataType) -> pa.DataType:
     if isinstance(kind, pa.BaseExtensionType):
         return _plain_type(kind.storage_type)
+    return with_inner(kind, _plain_field)
+
+
+def with_inner(kind: pa.DataType, change: Callable[[pa.Field], pa.Field]) -> pa.DataType:
+    """The type with the fields within it changed; a type without any as it is."""
     if pa.types.is_struct(kind):
-        return pa.struct([_plain_field(field) for field in kind])
+        return pa.struct([change(field) for field in kind])
     if pa.types.is_map(kind):
-        return pa.map_(_plain_field(kind.key_field), _plain_field(kind.item_field), kind.keys_sorted)
+        return pa.map_(change(kind.key_field), change(kind.item_field), kind.keys_sorted)
     if pa.types.is_fixed_size_list(kind):
-        return pa.list_(_plain_field(kind.value_field), kind.list_size)
+        return pa.list_(change(kind.value_field), kind.list_size)
     for test, make in _LISTS:
         if test(kind):
-            return make(_plain_field(kind.value_field))
+            return make(change(kind.value_field))
     return kind
 
 
@@ -92,6 +97,12 @@ def is_number(kind: pa.DataType) -> bool:
     """Tells whether a column holds numbers: integers, floats, decimals, and booleans, which are 0 and 1."""
     tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean)
     return any(test(kind) for test in tests)
+
+
+def holds_numbers(kind: pa.DataType) -> bool:
+    """Tells whether the single values of a column (`value_type`) are numbers, or there is none: the type is null."""
+    kind = value_type(kind)
+    return is_number(kind) or pa.types.is_null(kind)
 
 
 def is_string(kind: pa.DataType) -> bool:
@@ -213,6 +224,29 @@ def kept_values(column: pa.Array | pa.ChunkedArray, mask: np.ndarray) -> pa.Arra
         return pa.concat_arrays(runs) if runs else whole.slice(0, 0)
 
 
+def list_array(kind: pa.DataType, offsets: np.ndarray, values: pa.Array) -> pa.Array:
+    """Lists, or large lists, as a type has them: of values between offsets, shape (n + 1,)."""
+    if pa.types.is_large_list(kind):
+        return pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), values)
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values)
+
+
+def all_values(column: pa.Array) -> tuple[pa.Array, np.ndarray, np.ndarray]:
+    """Extracts the values of n records, from a flat column, a dictionary or a column of lists.
+
+    Returns the values of all records, one after the other, without those of a dictionary being coded; the number of
+    values of each record, shape (n,), int64; and whether it has a list or a value, shape (n,), bool.
+    """
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    present = np.asarray(column.is_valid())
+    if not is_list(column.type):
+        return column.drop_null() if column.null_count else column, present.astype(np.int64), present
+    counts = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    values = column.flatten()
+    return values.dictionary_decode() if pa.types.is_dictionary(values.type) else values, counts, present
+
+
 def single_values(column: pa.Array) -> tuple[pa.Array, np.ndarray]:
     """Extracts the single value of each of n records, from a flat column, a dictionary or a column of lists.
 
@@ -255,11 +289,10 @@ def check_label_type(kind: pa.DataType, label: str, source: str) -> None:
 
     Raises InputError, which names column and input file, if it holds anything else.
     """
-    value = value_type(kind)
-    if not (is_number(value) or pa.types.is_null(value)):
+    if not holds_numbers(kind):
         raise InputError(
-            f"{source}: label column {label!r} holds {value}, not numbers: name another column with --label, or "
-            f"{ENCODE_CLASSES}"
+            f"{source}: label column {label!r} holds {value_type(kind)}, not numbers: name another column with "
+            f"--label, or {ENCODE_CLASSES}"
         )
 
 

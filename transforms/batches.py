@@ -29,9 +29,10 @@ from .arrow_values import (
     NotWholeError,
     check_label_type,
     column_identities,
+    holds_numbers,
     is_list,
-    is_number,
     is_text,
+    list_array,
     plain_batch,
     plain_schema,
     single_ids,
@@ -397,14 +398,12 @@ def center_values(batch: LabelledBatch, center: str) -> np.ndarray:
     is not numeric.
     """
     column = batch.column(center)
-    if column is not None:
-        value = value_type(column.type)
-        if not (is_number(value) or pa.types.is_null(value)):
-            raise InputError(
-                f"{batch.source}: center column {center!r} holds {value}, not numbers: "
-                "name another column with --center_column (for apply, another --mechanism_file), or for a CSV file "
-                f"whose first rows have no number give --csv_types {center}=float64"
-            )
+    if column is not None and not holds_numbers(column.type):
+        raise InputError(
+            f"{batch.source}: center column {center!r} holds {value_type(column.type)}, not numbers: "
+            "name another column with --center_column (for apply, another --mechanism_file), or for a CSV file "
+            f"whose first rows have no number give --csv_types {center}=float64"
+        )
     return single_numbers(column, batch.batch.num_rows)
 
 
@@ -427,12 +426,10 @@ def replace_label(
     elif encoded is not None:
         encoded, column = encoded.with_label(label, values), pa.array(values.astype(np.float32))
     elif is_list(kind):
-        large = pa.types.is_large_list(kind)
         # Labels of tf.Examples are large lists, in some files of int64 and in others of float32: one type for all.
         narrow = kind.value_type == pa.float32() or kind == pa.large_list(pa.int64())
-        offsets = np.arange(len(values) + 1, dtype=np.int64 if large else np.int32)
-        lists = pa.LargeListArray if large else pa.ListArray
-        column = lists.from_arrays(pa.array(offsets), pa.array(values.astype(np.float32)) if narrow else column)
+        column = pa.array(values.astype(np.float32)) if narrow else column
+        column = list_array(kind, np.arange(len(values) + 1), column)
     columns = [column if number == place else each for number, each in enumerate(batch.batch.columns)]
     schema = plain_schema(batch.batch.schema.set(place, pa.field(label, column.type)))
     return dataclasses.replace(batch, batch=plain_batch(columns, schema), encoded=encoded)

@@ -65,9 +65,6 @@ class RowsToBatches(beam.PTransform):
     id_column: str
     classes: Mapping[str, LabelClasses] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        super().__init__()
-
     def expand(self, rows: PCollection[Any]) -> PCollection[LabelledBatch]:
         """Raises InputError if the rows have no schema or no id field."""
         fields = row_fields(rows, self.id_column)
@@ -109,9 +106,6 @@ class BatchesToRows(beam.PTransform):
     fields: dict[str, Any]
     private: str
     classes: bool = False
-
-    def __post_init__(self) -> None:
-        super().__init__()
 
     def expand(self, batches: PCollection[LabelledBatch]) -> PCollection[Any]:
         fields = self.fields if self.classes else {**self.fields, self.private: np.float64}

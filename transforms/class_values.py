@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute
 
 from ..mechanisms.core.label_classes import BOOLEAN, INTEGER, TEXT, LabelClasses
-from .arrow_values import is_list, is_string, is_text, single_values, value_type
+from .arrow_values import is_list, is_string, is_text, list_array, single_values, value_type
 from .errors import InputError
 
 # Its functions are made when it is imported: type checkers do not know them.
@@ -88,13 +88,7 @@ def coded_classes(
     values = pa.DictionaryArray.from_arrays(
         pa.array(np.repeat(codes, lengths), mask=np.repeat(absent, lengths)), listed
     )
-    return _lists(column.type, np.append(0, np.cumsum(lengths)), values)
-
-
-def _lists(kind: pa.DataType, offsets: np.ndarray, values: pa.Array) -> pa.Array:
-    if pa.types.is_large_list(kind):
-        return pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), values)
-    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values)
+    return list_array(column.type, np.append(0, np.cumsum(lengths)), values)
 
 
 def _typed_classes(kind: pa.DataType, classes: LabelClasses, label: str, source: str) -> pa.Array:
@@ -145,7 +139,7 @@ def class_column(places: np.ndarray, kind: pa.DataType, classes: LabelClasses) -
     Lists hold one class, and a dictionary becomes its values.
     """
     found = _typed_classes(value_type(kind), classes, "", "").take(pa.array(places))
-    return _lists(kind, np.arange(len(places) + 1), found) if is_list(kind) else found
+    return list_array(kind, np.arange(len(places) + 1), found) if is_list(kind) else found
 
 
 def from_texts(texts: pa.Array, missing: pa.Array, classes: LabelClasses) -> pa.Array:

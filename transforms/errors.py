@@ -7,7 +7,7 @@ import errno
 import functools
 import os
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 OTHER_MECHANISM = (
@@ -18,6 +18,8 @@ OTHER_MECHANISM = (
 
 CHANGED_INPUT = "the input changed while the job ran, so nothing may be released: run again when the files are complete"
 """Error of a job that reads its input several times, and found it to differ."""
+
+_MOST_LISTED = 20
 
 
 class InputError(Exception):
@@ -135,3 +137,8 @@ def unreadable(path: str, error: BaseException, otherwise: str) -> InputError:
     """
     text = system_text(error)
     return InputError(f"{path}: cannot be read: {text}" if text else f"{path}: {otherwise}")
+
+
+def listed(names: Sequence[str]) -> str:
+    """First 20 column names, separated by commas, for an error message."""
+    return ", ".join(names[:_MOST_LISTED]) + (", ..." if len(names) > _MOST_LISTED else "")

@@ -97,9 +97,6 @@ class SummarizeLabels(beam.PTransform):
     column: LabelColumn
     key: NoiseKeyFile
 
-    def __post_init__(self) -> None:
-        super().__init__()
-
     def expand(self, batches: PCollection[LabelledBatch]) -> PCollection[LabelSummary]:
         """Raises InputError for an unbounded input, whose histogram is never complete."""
         if not batches.is_bounded:

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 import numpy as np
 import pyarrow as pa
 
-from .arrow_values import is_number, single_numbers, value_type
+from .arrow_values import holds_numbers, single_numbers
 
 
 def with_numbers(column: pa.Array, value: float) -> pa.Array:
@@ -21,11 +21,8 @@ def with_numbers(column: pa.Array, value: float) -> pa.Array:
 
     A column of anything but numbers stays as it is: the stages that read it refuse it.
     """
-    kind = value_type(column.type)
-    if not (is_number(kind) or pa.types.is_null(kind)):
+    if not holds_numbers(column.type):
         return column
-    if pa.types.is_null(kind):
-        return pa.array(np.full(len(column), float(value)))
     numbers = single_numbers(column, len(column))
     return pa.array(np.where(np.isnan(numbers), float(value), numbers))
 

@@ -13,8 +13,7 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 from apache_beam.pvalue import AsSingleton, PCollection
-from apache_beam.transforms.window import GlobalWindow
-from apache_beam.utils.timestamp import MIN_TIMESTAMP
+from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
 from ..mechanisms.core.budget import BudgetSplit
@@ -105,9 +104,6 @@ class BindNoise(beam.PTransform):
     threshold: Threshold = Threshold()
     id_groups: int = ID_GROUPS
 
-    def __post_init__(self) -> None:
-        super().__init__()
-
     def expand(self, batches: PCollection[LabelledBatch]) -> PCollection[NoiseBinding]:
         return (
             batches
@@ -121,32 +117,25 @@ class BindNoise(beam.PTransform):
         )
 
 
+@dataclass(eq=False)
 class _Bind(beam.DoFn):
-    def __init__(
-        self,
-        column: LabelColumn,
-        budget: BudgetSplit,
-        key: NoiseKeyFile,
-        threshold: Threshold,
-    ):
-        self._column = column
-        self._budget = budget
-        self._key = key
-        self._threshold = threshold
+    _column: LabelColumn
+    _budget: BudgetSplit
+    _key: NoiseKeyFile
+    _threshold: Threshold
 
     @redact_errors("binding the noise")
     def process(self, summary: LabelSummary, unique_ids: int = 0) -> Iterator[NoiseBinding]:
-        counts = summary.records, summary.unusable, self._column.described, summary.several, summary.left_out
-        self._threshold.check(*counts)
-        check_centers(summary, self._column)
+        check_summary(summary, self._column, self._threshold)
         yield make_binding(summary, self._column, self._budget, self._key.load())
 
 
-def check_centers(summary: LabelSummary, column: LabelColumn) -> None:
-    """Checks that some record has a center, if there is a center column.
+def check_summary(summary: LabelSummary, column: LabelColumn, threshold: Threshold) -> None:
+    """Checks that enough records have a usable label and, if there is a center column, that some has a center.
 
-    Raises InputError if none has; `summary` is the raw one of the whole input.
+    Raises InputError if not; `summary` is the raw one of the whole input.
     """
+    threshold.check(summary.records, summary.unusable, column.described, summary.several, summary.left_out)
     if column.center is not None and summary.missing_centers == summary.records:
         raise InputError(
             f"no record has a usable center in {column.center!r} (missing, NaN or infinite): check --center_column, "
@@ -182,9 +171,6 @@ class CountUniqueIds(beam.PTransform):
 
     id_column: str
     groups: int = ID_GROUPS
-
-    def __post_init__(self) -> None:
-        super().__init__()
 
     def expand(self, batches: PCollection[LabelledBatch]) -> PCollection[int]:
         return (
@@ -223,8 +209,7 @@ class _Split(beam.DoFn):
 
     @redact_errors("checking ids")
     def finish_bundle(self) -> Iterator[WindowedValue]:
-        for element in self._flush():
-            yield WindowedValue(element, MIN_TIMESTAMP, (GlobalWindow(),))
+        yield from map(GlobalWindows.windowed_value, self._flush())
 
     def _flush(self) -> Iterator[tuple[int, _Ids]]:
         held, self._held, self._count = self._held, [], 0

@@ -16,7 +16,7 @@ from ..mechanisms.release.prior_release import PriorRelease, RefusedRelease, rel
 from .batches import LabelledBatch
 from .errors import InputError, redact_errors
 from .label_summary import SummarizeLabels
-from .noise_binding import ID_GROUPS, Threshold, after_unique_ids, check_centers
+from .noise_binding import ID_GROUPS, Threshold, after_unique_ids, check_summary
 from .noise_key_file import NoiseKeyFile
 from .progress_log import LOGGER
 
@@ -56,7 +56,6 @@ class NoisyPrior(beam.PTransform):
 
     def __post_init__(self) -> None:
         """Raises ValueError for an invalid budget."""
-        super().__init__()
         split_budget(self.epsilon, 1, 1, self.prior_epsilon)
 
     def expand(self, batches: PCollection[LabelledBatch]) -> PCollection[PriorRelease]:
@@ -73,30 +72,20 @@ class NoisyPrior(beam.PTransform):
         )
 
 
+@dataclass(eq=False)
 class _AddNoise(beam.DoFn):
-    def __init__(
-        self,
-        column: LabelColumn,
-        epsilon: float,
-        key: NoiseKeyFile,
-        prior_epsilon: float | None,
-        mechanism: str,
-        threshold: Threshold,
-    ):
-        self._column = column
-        self._epsilon = epsilon
-        self._key = key
-        self._prior_epsilon = prior_epsilon
-        self._mechanism = mechanism
-        self._threshold = threshold
+    _column: LabelColumn
+    _epsilon: float
+    _key: NoiseKeyFile
+    _prior_epsilon: float | None
+    _mechanism: str
+    _threshold: Threshold
 
     @redact_errors("noising the prior")
     def process(
         self, summary: LabelSummary, linear: LinearCenter | None, unique_ids: int = 0
     ) -> Iterator[PriorRelease]:
-        counts = summary.records, summary.unusable, self._column.described, summary.several, summary.left_out
-        self._threshold.check(*counts)
-        check_centers(summary, self._column)
+        check_summary(summary, self._column, self._threshold)
         asked = self._epsilon, self._prior_epsilon, self._key.load(), self._mechanism
         try:
             release = release_prior(summary, self._column, *asked, linear)

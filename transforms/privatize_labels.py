@@ -1,4 +1,4 @@
-"""Stage that replaces each label by a draw from the randomizer."""
+"""Stage that replaces each label by a draw from the randomizer, or from the probabilities of a center of classes."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import apache_beam as beam
+import numpy as np
+import pyarrow as pa
 from apache_beam.pvalue import PCollection, TaggedOutput
 from apache_beam.utils.shared import Shared
 
-from ..mechanisms.center.class_model import Mechanism, drawn_by
+from ..mechanisms.center.class_center import PROBABILITY_UNIT, ClassCenter
+from ..mechanisms.center.class_model import Mechanism, drawn_by, drawn_classes
 from ..mechanisms.core.randomizer import Randomizer
 from ..mechanisms.noise.input_digest import RawSums, add_sums, input_digest
 from ..mechanisms.release.bound_noise import NoiseBinding, StreamBinding
@@ -20,7 +23,8 @@ from ..mechanisms.release.label_column import LabelColumn
 from ..mechanisms.release.label_draws import LabelSampler, fits
 from ..mechanisms.release.label_records import label_sums
 from .batches import Carried, LabelledBatch, as_argument, as_side_input, replace_label
-from .draw_classes import draw_batch
+from .center.feature_columns import center_columns
+from .center.fit_center import check_features
 from .errors import CHANGED_INPUT, OTHER_MECHANISM, InputError, redact_errors
 from .label_summary import UsableRecords, usable_records
 from .noise_key_file import NoiseKeyFile
@@ -124,7 +128,6 @@ class PrivatizeLabels(beam.PTransform):
 
     def __post_init__(self) -> None:
         """Raises ValueError for a StreamBinding without an id column."""
-        super().__init__()
         if isinstance(self.binding, StreamBinding) and self.column.id_column is None:
             raise ValueError("records of a stream are not identified by file and row: give an id_column")
 
@@ -163,10 +166,44 @@ def privatize_batch(records: UsableRecords, sampler: LabelSampler) -> LabelledBa
     batch = records.batch
     column = records.labels.column
     replaced = replace_label(batch, column.name, sampler.sample(records.labels), column.classes)
-    own_mechanism = sampler.randomizer.fingerprint.hex()
-    # A stage before this one may have drawn the labels of another private column.
-    mechanism = own_mechanism if batch.mechanism is None else f"{batch.mechanism},{own_mechanism}"
-    return dataclasses.replace(replaced, mechanism=mechanism)
+    return _drawn(replaced, sampler.randomizer.fingerprint.hex())
+
+
+def _drawn(batch: LabelledBatch, fingerprint: str) -> LabelledBatch:
+    """The batch with the mechanism of its labels, perhaps after one that has drawn another private column."""
+    mechanism = fingerprint if batch.mechanism is None else f"{batch.mechanism},{fingerprint}"
+    return dataclasses.replace(batch, mechanism=mechanism)
+
+
+def draw_batch(records: UsableRecords, center: ClassCenter, noise_key: bytes) -> LabelledBatch:
+    """Draws the classes of a batch, each with the random word of its record, and adds their probabilities.
+
+    The column of probabilities has a list of K floats for each record: multiples of 1 / 65,536, which float32 holds
+    exactly, that add up to 1. Raises InputError if there is a column of its name, or a feature is the label.
+    """
+    batch, column = records.batch, records.labels.column
+    check_features(column, center.map)
+    fingerprint, probabilities = drawn_by(center), center.probabilities(center_columns(batch, center.map))
+    drawn = drawn_classes(center, probabilities, noise_key, records.labels.identities)
+    replaced = replace_label(batch, column.name, drawn, column.classes)
+    return _drawn(_with_probabilities(replaced, probabilities, column), fingerprint)
+
+
+def _with_probabilities(batch: LabelledBatch, probabilities: np.ndarray, column: LabelColumn) -> LabelledBatch:
+    """Adds the column of probabilities. Raises InputError if there is one of its name."""
+    name = column.center
+    assert name is not None
+    if batch.column(name) is not None:
+        raise InputError(
+            f"{batch.source}: there is a column {name!r} already: name the new column of probabilities with "
+            "--center_column"
+        )
+    records, classes = probabilities.shape
+    offsets = pa.array(np.arange(records + 1, dtype=np.int32) * np.int32(classes))
+    shares = (probabilities.ravel() / PROBABILITY_UNIT).astype(np.float32)
+    lists = pa.ListArray.from_arrays(offsets, pa.array(shares))
+    schema = batch.batch.schema.append(pa.field(name, lists.type))
+    return dataclasses.replace(batch, batch=pa.RecordBatch.from_arrays([*batch.batch.columns, lists], schema=schema))
 
 
 def dead_letters(records: UsableRecords) -> Iterator[TaggedOutput]:

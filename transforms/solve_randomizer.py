@@ -39,7 +39,6 @@ class SolveRandomizer(beam.PTransform):
 
     def __post_init__(self) -> None:
         """Raises ValueError for an unknown mechanism or parameter."""
-        super().__init__()
         if self.mechanism != AUTO:
             mechanism_named(self.mechanism, **self.parameters)
         elif self.parameters:

@@ -22,8 +22,7 @@ from ..pipelines.spec.input_spec import input_spec
 from ..pipelines.spec.release import InputSpec
 from ..transforms.arrow_values import NotWholeError, is_text, single_ids
 from ..transforms.batches import LabelledBatch, has_label, label_values
-from ..transforms.errors import InputError
-from ..transforms.io.input_format import listed
+from ..transforms.errors import InputError, listed
 from ..transforms.readers.file_reader import FileReader
 from .record_features import column_names, first_difference, read_columns
 from .released_records import ReleasedRecords, ReleaseFiles

@@ -17,9 +17,9 @@ from ..pipelines.errors import did_you_mean
 from ..transforms.arrow_values import float_values, is_number, is_text, is_time, single_values
 from ..transforms.batches import LabelledBatch, center_values, label_values
 from ..transforms.center.feature_columns import concatenated, feature_columns
-from ..transforms.errors import InputError
+from ..transforms.errors import InputError, listed
 from ..transforms.io.filesystems import match
-from ..transforms.io.input_format import Equals, Format, file_parts, listed
+from ..transforms.io.input_format import Equals, Format, file_parts
 from ..transforms.readers.file_reader import FileReader
 
 _MOST_CATEGORIES = 50

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...mechanisms.center.feature_rows import Number, RowMap
-from ...transforms.arrow_values import index_levels, is_number, kept_values, plain_schema, value_type
+from ...transforms.arrow_values import holds_numbers, index_levels, kept_values, plain_schema, value_type
 from ..errors import did_you_mean
 from .label_arrays import arrow_column, check_index, is_of, swapped, width
 
@@ -75,7 +75,7 @@ class FeatureFrame:
                 raise ValueError(f"{self.source} has no column {encoder.name!r}, which the center needs{meant}")
             kind = value_type(column.type)
             wanted = "numbers" if isinstance(encoder, Number) else "text"
-            taken = is_number(kind) or pa.types.is_null(kind) if wanted == "numbers" else not pa.types.is_nested(kind)
+            taken = holds_numbers(kind) if wanted == "numbers" else not pa.types.is_nested(kind)
             if not taken:
                 raise ValueError(f"{self.source}: {encoder.name!r} holds {kind}, but the center takes {wanted}")
 

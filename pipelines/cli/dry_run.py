@@ -16,8 +16,8 @@ from ...mechanisms.core.losses import loss_named
 from ...mechanisms.core.prior import Prior
 from ...mechanisms.registry import AUTO, Mechanism, mechanism_named
 from ...mechanisms.release.prior_release import EarlierMechanism, RefusedRelease, check_records, histogram_shares
+from ...transforms.errors import listed
 from ...transforms.io.filesystems import is_remote
-from ...transforms.io.input_format import listed
 from ...transforms.progress_log import LOGGER
 from ...transforms.readers.orc_reader import orc_schema
 from ...transforms.readers.parquet_reader import parquet_schema

@@ -12,11 +12,11 @@ import pyarrow as pa
 
 from ...transforms.arrow_values import value_type
 from ...transforms.csv_input.csv_columns import are_names, delimiter_advice, missing_column, spaced_names
-from ...transforms.errors import InputError
+from ...transforms.errors import InputError, listed
 from ...transforms.io.csv_blocks import column_names, first_rows
 from ...transforms.io.csv_dialect import CANDIDATES, Dialect
 from ...transforms.io.filesystems import absolute, match, open_input
-from ...transforms.io.input_format import Format, file_parts, listed
+from ...transforms.io.input_format import Format, file_parts
 from ...transforms.readers.file_reader import FileReader
 from ..errors import UsageError, did_you_mean, one_line
 from ..spec.fields import Fields

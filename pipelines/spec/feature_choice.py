@@ -19,7 +19,7 @@ from ...mechanisms.registry import AUTO
 from ...mechanisms.release.feature_sample import CenterFeatures
 from ...mechanisms.release.label_column import LabelColumn
 from ...transforms.center.feature_columns import is_feature
-from ...transforms.io.input_format import listed
+from ...transforms.errors import listed
 from ...transforms.progress_log import LOGGER
 from ..errors import FieldError, did_you_mean, field_errors
 from .fields import CELL_CENTER, LINEAR_CENTER, MODELS_OF_LOG, NO_CENTER, Fields, names_of

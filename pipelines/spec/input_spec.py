@@ -16,10 +16,10 @@ import pyarrow as pa
 from ...mechanisms.release.label_column import LabelColumn
 from ...transforms.arrow_values import index_levels, value_type
 from ...transforms.csv_input.csv_columns import are_names, delimiter_advice, missing_column, spaced_names
-from ...transforms.errors import InputError
+from ...transforms.errors import InputError, listed
 from ...transforms.io.csv_dialect import Dialect
 from ...transforms.io.filesystems import absolute, match
-from ...transforms.io.input_format import Equals, Format, file_parts, listed
+from ...transforms.io.input_format import Equals, Format, file_parts
 from ...transforms.io.table_columns import TableColumns
 from ...transforms.progress_log import LOGGER
 from ...transforms.readers.file_reader import FileReader

@@ -16,9 +16,8 @@ from ...mechanisms.core.label_classes import LabelClasses
 from ...mechanisms.release.label_column import LabelColumn
 from ...transforms.arrow_values import value_type
 from ...transforms.class_values import check_class_type
-from ...transforms.errors import InputError
+from ...transforms.errors import InputError, listed
 from ...transforms.io.filesystems import absolute, read_text
-from ...transforms.io.input_format import listed
 from ...transforms.noise_binding import Threshold
 from ...transforms.progress_log import LOGGER
 from ...transforms.validation.tensorflow_libraries import without_features

@@ -23,7 +23,7 @@ from labeldp.transforms import (
 )
 from labeldp.transforms.batches import center_values, label_values
 from labeldp.transforms.label_summary import MergeSummaries, summarize
-from labeldp.transforms.noise_binding import check_centers
+from labeldp.transforms.noise_binding import Threshold, check_summary
 
 DOMAIN = tuple(float(label) for label in range(21))
 COLUMN = LabelColumn("y", DOMAIN, center="c")
@@ -129,7 +129,7 @@ def test_text_is_no_center(labelled, secret):
 def test_an_input_without_a_center_fails(labelled, secret, columns):
     summary = summarize(labelled(columns), COLUMN, secret)
     with pytest.raises(InputError, match=r"no record has a usable center in 'c' .*: check --center_column"):
-        check_centers(summary, COLUMN)
+        check_summary(summary, COLUMN, Threshold())
 
 
 def digest_of(batches, column, secret) -> int:

@@ -18,8 +18,7 @@ import apache_beam as beam
 import numpy as np
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.pvalue import PCollection
-from apache_beam.transforms.window import GlobalWindow
-from apache_beam.utils.timestamp import MIN_TIMESTAMP
+from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
 from ...mechanisms.release.label_column import LabelColumn
@@ -103,9 +102,6 @@ class WriteCenters(beam.PTransform):
     directory: str
     column: LabelColumn
 
-    def __post_init__(self) -> None:
-        super().__init__()
-
     def expand(self, batches: PCollection[LabelledBatch]) -> PCollection[CenterFiles]:
         # A parent that exists now is gone when the job has ended.
         parents = is_remote(self.directory) or not exists(FileSystems.split(self.directory)[0])
@@ -155,8 +151,7 @@ class _Write(beam.DoFn):
 
     @redact_errors("writing centers")
     def finish_bundle(self) -> Iterator[WindowedValue]:
-        for element in self._written():
-            yield WindowedValue(element, MIN_TIMESTAMP, (GlobalWindow(),))
+        yield from map(GlobalWindows.windowed_value, self._written())
 
     def _written(self) -> Iterator[CenterRows]:
         if not self._rows:
@@ -178,9 +173,6 @@ class AppendWrittenCenters(beam.PTransform):
 
     files: Carried[CenterFiles]
     column: LabelColumn
-
-    def __post_init__(self) -> None:
-        super().__init__()
 
     def expand(self, batches: PCollection[LabelledBatch]) -> PCollection[LabelledBatch]:
         return batches | "Append" >> beam.ParDo(_Append(self.column), as_argument(self.files)).with_output_types(

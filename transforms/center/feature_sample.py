@@ -73,9 +73,6 @@ class SampleFeatures(beam.PTransform):
     features: CenterFeatures
     key: NoiseKeyFile
 
-    def __post_init__(self) -> None:
-        super().__init__()
-
     def expand(self, batches: PCollection[LabelledBatch]) -> PCollection[FeatureSample]:
         return (
             batches

@@ -82,9 +82,6 @@ class DesignPass(beam.PTransform):
     epsilon: float
     released: PCollection[Any] | None = None
 
-    def __post_init__(self) -> None:
-        super().__init__()
-
     def expand(self, sample: PCollection[FeatureSample]) -> PCollection[Any]:
         return (
             sample
@@ -119,9 +116,6 @@ class ReleasePass(beam.PTransform):
     released: PCollection[Any] | Carried[Any] | None = None
     threshold: Threshold = field(default_factory=Threshold)
     id_groups: int = ID_GROUPS
-
-    def __post_init__(self) -> None:
-        super().__init__()
 
     def expand(self, batches: PCollection[LabelledBatch]) -> PCollection[Any]:
         # Ids are unique where labels were looked at before.
@@ -203,7 +197,6 @@ class AppendCenter(beam.PTransform):
 
     def __post_init__(self) -> None:
         """Raises ValueError for a column without a center."""
-        super().__init__()
         if self.column.center is None:
             raise ValueError("the label column has no center")
 

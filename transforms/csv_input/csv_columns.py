@@ -15,10 +15,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
-from ..errors import InputError
+from ..errors import InputError, listed
 from ..io.csv_blocks import column_names, first_rows
 from ..io.csv_dialect import CANDIDATES, COMMA, Dialect
-from ..io.input_format import FilePart, check_unique_columns, listed
+from ..io.input_format import FilePart, check_unique_columns
 from .csv_numbers import MISSING, plain_texts
 from .csv_parser import ColumnTypes, Parser, is_numbers, line_of, one_array
 
@@ -46,14 +46,13 @@ def column_names_of(path: str, header: bytes, dialect: Dialect = COMMA) -> list[
     names = column_names(header, dialect)
     if names is None:
         raise InputError(
-            f"{path}: the header line is not text in {dialect.encoding}: give --csv_dialect encoding=NAME, such "
-            f"as latin-1"
+            f"{path}: the header line is not text in {dialect.encoding}: give --csv_dialect encoding=NAME, such as "
+            "latin-1"
         )
     if any("\0" in name for name in names):
         raise InputError(
             f"{path}: the header line has zero bytes, as UTF-16 without a byte order mark has: give --csv_dialect "
-            f"encoding="
-            "utf-16-le or utf-16-be"
+            "encoding=utf-16-le or utf-16-be"
         )
     if not names:
         raise InputError(f"{path}: the CSV file is empty: it needs a header line and rows")

@@ -173,8 +173,7 @@ class Parser:
         if self.types.kinds.get(name) == pa.string():
             return (
                 f"column {name!r} on line {line} is not text in {self.dialect.encoding}: give --csv_dialect "
-                f"encoding=NAME, such as "
-                "latin-1 or cp1252, or correct it"
+                "encoding=NAME, such as latin-1 or cp1252, or correct it"
             )
         return self._problem(name, None, before)
 

@@ -61,9 +61,8 @@ class Dialect:
         mark = self.delimiter
         if len(mark) != 1 or not (mark == "\t" or " " <= mark <= "~") or mark.isalnum() or mark in "\"'.+-_\\":
             raise ValueError(
-                f"csv_dialect delimiter must be one character such as ; or | or \\t, neither a letter, a digit "
-                f"nor a part of "
-                f"numbers or quotes, not {mark!r}"
+                "csv_dialect delimiter must be one character such as ; or | or \\t, neither a letter, a digit nor a "
+                f"part of numbers or quotes, not {mark!r}"
             )
         name = ""
         try:
@@ -82,9 +81,8 @@ class Dialect:
             raise ValueError(f"csv_dialect decimal must be one of {' '.join(DECIMALS)}, not {self.decimal!r}")
         if self.thousands == self.decimal or self.thousands not in ("", *THOUSANDS):
             raise ValueError(
-                f"csv_dialect thousands must be a point, a comma, an apostrophe, a space or _, and another than "
-                f"the decimal "
-                f"mark, not {self.thousands!r}"
+                "csv_dialect thousands must be a point, a comma, an apostrophe, a space or _, and another than the "
+                f"decimal mark, not {self.thousands!r}"
             )
         object.__setattr__(self, "columns", tuple(self.columns))
         broken = {"\r", "\n", "\0"} & {*"".join(self.columns)}

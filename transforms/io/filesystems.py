@@ -29,8 +29,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import pyarrow as pa
 
 from ..errors import InputError, StageError, StoreConflict, StoreError, StoreNotFound, describe, named_file, system_text
-from ..stores.lease import LeaseHold
-from ..stores.object_store import EXTRAS, ObjectInfo, ObjectStore, install, is_store
+from ..stores.object_store import EXTRAS, LeaseHold, ObjectInfo, ObjectStore, install, is_store
 
 if TYPE_CHECKING:
     from apache_beam.io.filesystem import CompressionTypes, FileSystem

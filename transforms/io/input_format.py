@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...mechanisms.core.label_classes import LabelClasses
 from ..errors import InputError
@@ -16,9 +16,7 @@ from .csv_blocks import has_rows
 from .csv_dialect import COMMA, Dialect
 from .filesystems import CompressionTypes, is_remote
 from .hive_partitions import Partition, find_partitions
-
-if TYPE_CHECKING:
-    from .table_columns import TableColumns
+from .table_columns import TableColumns
 
 FORMATS = ("tfrecord", "parquet", "csv", "orc")
 CSV_TYPES = ("int64", "uint64", "float64", "string", "date", "timestamp")
@@ -30,7 +28,6 @@ SMALL_FILE_SIZE = 1 << 19
 ENOUGH_FILES = 8
 # Rows of a part, at least, and most parts of a file.
 _PART_ROWS, _MOST_PARTS = 1 << 17, 64
-_MOST_LISTED = 20
 # CSV files that are looked at for the type of a column without a value in the first ones.
 _SAMPLED_FILES = 8
 
@@ -183,11 +180,6 @@ def bounds_of_part(part: FilePart, batches: int) -> tuple[int, int | None]:
         return 0, 0
     first, stop = (len(starts) * number // parts for number in (part.number, part.number + 1))
     return starts[first], starts[stop] if part.number < parts - 1 else None
-
-
-def listed(names: Sequence[str]) -> str:
-    """First 20 column names, separated by commas, for an error message."""
-    return ", ".join(names[:_MOST_LISTED]) + (", ..." if len(names) > _MOST_LISTED else "")
 
 
 def check_unique_columns(names: Sequence[str], path: str) -> None:

@@ -13,8 +13,7 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from ..errors import InputError
-from .input_format import listed
+from ..errors import InputError, listed
 
 FIELD_ID = b"PARQUET:field_id"
 """Key of Arrow's metadata with the field id of a column of a Parquet file."""

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from ..arrow_values import plain_batch, plain_schema
-from ..errors import InputError
+from ..errors import InputError, listed
 from ..io.filesystems import is_remote, not_opened, open_input
-from ..io.input_format import FilePart, listed
+from ..io.input_format import FilePart
 from .column_types import common_type, converted, read_type
 from .table_layout import TableLayout
 

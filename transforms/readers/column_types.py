@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from ..arrow_values import is_binary, is_list, is_string
+from ..arrow_values import is_binary, is_list, is_string, with_inner
 
 
 def read_type(kind: pa.DataType, files: int) -> pa.DataType:
@@ -25,13 +25,8 @@ def read_type(kind: pa.DataType, files: int) -> pa.DataType:
         return pa.string()
     if pa.types.is_binary_view(kind):
         return pa.binary()
-    if is_list(kind):
-        return _list_like(kind, kind.value_field.with_type(read_type(kind.value_type, files)))
-    if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(read_type(field.type, files)) for field in kind])
-    if pa.types.is_map(kind):
-        key, item = (field.with_type(read_type(field.type, files)) for field in (kind.key_field, kind.item_field))
-        return pa.map_(key, item, kind.keys_sorted)
+    if is_list(kind) or pa.types.is_struct(kind) or pa.types.is_map(kind):
+        return with_inner(kind, lambda field: field.with_type(read_type(field.type, files)))
     return kind
 
 
@@ -51,7 +46,7 @@ def common_type(kind: pa.DataType, first: pa.DataType) -> pa.DataType | None:
         return first
     if is_list(kind) and is_list(first):
         field = _common_field(kind.value_field, first.value_field)
-        return None if field is None else _list_like(first, field)
+        return None if field is None else with_inner(first, lambda _: field)
     if pa.types.is_map(kind) and pa.types.is_map(first):
         parts = zip((kind.key_field, kind.item_field), (first.key_field, first.item_field), strict=True)
         key, item = (_common_field(*pair) for pair in parts)
@@ -65,10 +60,6 @@ def common_type(kind: pa.DataType, first: pa.DataType) -> pa.DataType | None:
 def _common_field(field: pa.Field, first: pa.Field) -> pa.Field | None:
     kind = common_type(field.type, first.type)
     return None if kind is None else pa.field(first.name, kind, field.nullable)
-
-
-def _list_like(kind: pa.DataType, field: pa.Field) -> pa.DataType:
-    return pa.large_list(field) if pa.types.is_large_list(kind) else pa.list_(field)
 
 
 def converted(values: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -100,7 +100,6 @@ class ReadRecordBatches(beam.PTransform):
         Raises ValueError if encoded batches are asked for without what they need, the filter reads the label or has no
         `label_column` to exclude, or no file is read at a time.
         """
-        super().__init__()
         if self.together < 1:
             raise ValueError(f"together must be at least 1, not {self.together}")
         if isinstance(self.pattern, str):
@@ -169,20 +168,9 @@ class _ReadFiles(beam.DoFn):
 
 @dataclass
 class FileReader:
-    """Reads files with one set of options. A worker reuses record templates and CSV column types for the next file.
+    """Reads files with one set of options, which are those of `ReadRecordBatches`.
 
-    Attributes:
-      format: Format of the files.
-      columns: Columns to read, besides that of `where`; None reads all.
-      where: Filter on a public feature; needs `label_column`.
-      label_column: The label's column, which CSV files are read with as float64.
-      encoded: Whether batches carry the records as they stand in the file, for TFRecord output; needs the format
-        tfrecord, `columns` and `label_column`.
-      folders: Partition columns that encoded records do not get as features, because the folders of their shards are
-        named by them.
-      other_labels: Further private columns, treated like the label; need `label_column`.
-      undecoded: Further columns, for which TFRecords are carried along undecoded, and not for output; from other
-        formats they are read with the rest. Needs `columns`, which may be empty, and not `encoded`.
+    A worker reuses record templates and CSV column types for the next file.
     """
 
     format: Format

@@ -17,10 +17,10 @@ import pyarrow.parquet as pq
 
 from ..arrow_values import index_levels, is_text, plain_values
 from ..batches import slice_rows
-from ..errors import InputError, redact_errors, unreadable
+from ..errors import InputError, listed, redact_errors, unreadable
 from ..io.filesystems import archive_in
 from ..io.hive_partitions import check_no_clash
-from ..io.input_format import BATCH_ROWS, FilePart, check_unique_columns, listed
+from ..io.input_format import BATCH_ROWS, FilePart, check_unique_columns
 from ..io.table_columns import TableColumns
 from .arrow_files import PlainLayout, open_arrow_file, open_part, pieces, read_schema
 from .table_layout import TableLayout

@@ -10,8 +10,7 @@ import apache_beam as beam
 import numpy as np
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.pvalue import AsSingleton, PCollection
-from apache_beam.transforms.window import GlobalWindow
-from apache_beam.utils.timestamp import MIN_TIMESTAMP
+from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
 from ..errors import redact_errors
@@ -52,9 +51,6 @@ class WriteDeadLetters(beam.PTransform):
     directory: str
     expected: PCollection[int]
     temp_directory: str | None = None
-
-    def __post_init__(self) -> None:
-        super().__init__()
 
     def expand(self, letters: PCollection[DeadLetter]) -> PCollection[LetterFile]:
         spread: Any = letters | "Spread" >> beam.ParDo(_Spread(), AsSingleton(self.expected)).with_output_types(
@@ -100,8 +96,7 @@ class _Spread(beam.DoFn):
 
     @redact_errors("gathering dead letters")
     def finish_bundle(self) -> Iterator[WindowedValue]:
-        for element in self._flush():
-            yield WindowedValue(element, MIN_TIMESTAMP, (GlobalWindow(),))
+        yield from map(GlobalWindows.windowed_value, self._flush())
 
     def _flush(self) -> Iterator[tuple[int, _Rows]]:
         held, self._held, self._count = self._held, {}, 0

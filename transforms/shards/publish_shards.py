@@ -36,9 +36,6 @@ class ReleaseShards(beam.PTransform):
     directory: str
     digest: PCollection[int]
 
-    def __post_init__(self) -> None:
-        super().__init__()
-
     def expand(self, shards: PCollection[ShardFile]) -> PCollection[ShardFile]:
         require_empty(self.directory)
         digest = AsSingleton(self.digest)

@@ -226,9 +226,6 @@ class DivideRows(beam.PTransform):
     num_shards: int
     partitions: OutputPartitions = ONE_FOLDER
 
-    def __post_init__(self) -> None:
-        super().__init__()
-
     def expand(self, rows: PCollection[SourceRows]) -> PCollection[ShardRanges]:
         once: Any = rows.pipeline | "Once" >> beam.Create([None])
         return once | "Divide" >> beam.ParDo(_Divide(self.num_shards, self.partitions), AsList(rows)).with_output_types(

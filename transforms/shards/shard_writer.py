@@ -15,7 +15,7 @@ import os
 import uuid
 import zlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Protocol
 
 import apache_beam as beam
@@ -23,8 +23,7 @@ import numpy as np
 import pyarrow as pa
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.pvalue import AsSingleton, PCollection
-from apache_beam.transforms.window import GlobalWindow
-from apache_beam.utils.timestamp import MIN_TIMESTAMP
+from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
 from ..batches import Carried, LabelledBatch, as_argument
@@ -166,16 +165,7 @@ class WriteShards(beam.PTransform):
     at most one segment for each source, shard and bundle, and fewer where sources of one shard follow each other in a
     bundle. Otherwise rows go to shards in turn, in blocks of 256, and every bundle writes a segment for every shard.
 
-    Attributes:
-      directory: Folder in which complete shards appear.
-      temp_directory: Folder for unfinished files of privatized records, on the same filesystem. Delete it when the job
-        has ended.
-      num_shards: Number of shards, of each folder if there are several, >= 1; all of them are written.
-      compression: none or gzip.
-      partitions: Folders that records go to by the partition columns of their files. The columns are left out of the
-        shards. By default all shards are in `directory` itself.
-      rows: Rows of the sources, from `CountRows` over an earlier pass that read the same records, or what `DivideRows`
-        makes of them for these shards, carried by the batches; None if unknown.
+    The attributes are those of its subclasses, `WriteTFRecords` and `WriteParquet`.
     """
 
     directory: str
@@ -187,7 +177,6 @@ class WriteShards(beam.PTransform):
 
     def __post_init__(self) -> None:
         """Checks the options. Raises ValueError if there is no shard, or the compression is unknown."""
-        super().__init__()
         if self.num_shards < 1:
             raise ValueError(f"num_shards must be at least 1, not {self.num_shards}")
         if self.compression not in COMPRESSIONS:
@@ -239,22 +228,15 @@ def shard_of_rows(source: str, rows: np.ndarray, num_shards: int) -> np.ndarray:
     return (rows // _BLOCK_ROWS + zlib.crc32(source.encode())) % num_shards
 
 
+@dataclass(eq=False)
 class _WriteSegments(beam.DoFn):
     """Writes one segment per shard as long as batches follow each other without a gap, in one source or the next."""
 
-    def __init__(
-        self,
-        temp: str,
-        num_shards: int,
-        layout: Layout,
-        partitions: OutputPartitions = ONE_FOLDER,
-        parents: bool = True,
-    ):
-        self._temp = temp
-        self._num_shards = num_shards
-        self._layout = layout
-        self._partitions = partitions
-        self._parents = parents
+    _temp: str
+    _num_shards: int
+    _layout: Layout
+    _partitions: OutputPartitions = ONE_FOLDER
+    _parents: bool = True
 
     def start_bundle(self) -> None:
         make_directory(self._temp, self._parents)
@@ -338,8 +320,7 @@ class _WriteSegments(beam.DoFn):
     def finish_bundle(self) -> Iterator[WindowedValue]:
         # Buffers are flushed here, so this is where a small output finds that the disk is full.
         with named_file("writing", self._temp):
-            for element in self._close_all():
-                yield WindowedValue(element, MIN_TIMESTAMP, (GlobalWindow(),))
+            yield from map(GlobalWindows.windowed_value, self._close_all())
 
     def _close_all(self) -> Iterator[tuple[int, Segment]]:
         closing, self._open = self._open, {}
@@ -347,50 +328,34 @@ class _WriteSegments(beam.DoFn):
             yield shard, segment.close()
 
 
+@dataclass(eq=False)
 class _OpenSegment:
-    def __init__(self, source: str, start: int, path: str, writer: SegmentWriter):
-        self._source = source
-        self._start = start
-        self._path = path
-        self.writer = writer
-        self._records = 0
-        self._mechanisms: set[str | None] = set()
+    source: str
+    start: int
+    path: str
+    writer: SegmentWriter
+    records: int = 0
+    mechanisms: set[str | None] = field(default_factory=set)
 
     def write(self, batch: LabelledBatch) -> None:
         self.writer.write(batch)
-        self._records += len(batch.rows)
-        self._mechanisms.add(batch.mechanism)
+        self.records += len(batch.rows)
+        self.mechanisms.add(batch.mechanism)
 
     def close(self) -> Segment:
         size = self.writer.close()
-        return Segment(
-            self._source,
-            self._start,
-            self._path,
-            self._records,
-            size,
-            self.writer.is_final(),
-            self.writer.schemas(),
-            frozenset(self._mechanisms),
-        )
+        final, schemas, mechanisms = self.writer.is_final(), self.writer.schemas(), frozenset(self.mechanisms)
+        return Segment(self.source, self.start, self.path, self.records, size, final, schemas, mechanisms)
 
 
+@dataclass(eq=False)
 class _Assemble(beam.DoFn):
-    def __init__(
-        self,
-        directory: str,
-        temp: str,
-        num_shards: int,
-        layout: Layout,
-        partitions: OutputPartitions = ONE_FOLDER,
-        parents: bool = True,
-    ):
-        self._directory = directory
-        self._temp = temp
-        self._num_shards = num_shards
-        self._layout = layout
-        self._partitions = partitions
-        self._parents = parents
+    _directory: str
+    _temp: str
+    _num_shards: int
+    _layout: Layout
+    _partitions: OutputPartitions = ONE_FOLDER
+    _parents: bool = True
 
     def setup(self) -> None:
         # Without records, no bundle of segments has made the folder.

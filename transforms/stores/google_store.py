@@ -21,19 +21,16 @@ from google.cloud.storage.exceptions import InvalidResponse
 from google.cloud.storage.retry import DEFAULT_RETRY
 
 from ..errors import StoreConflict, StoreError, StoreNotFound
-from .lease import LeaseHold
-from .object_store import ABSENT, ObjectInfo, ObjectReader, ObjectStore, Upload, split_url
+from .object_store import ABSENT, LeaseHold, ObjectInfo, ObjectReader, ObjectStore, Upload, split_url
 
 _TAG = "labeldp-run"
 _DELETED_AT_ONCE = 100
 _COMPOSED_AT_ONCE = 32
 _PART_BYTES = 4 << 20
-# The library declares integers and retries where it takes pairs and None.
-_PATIENT: Any = DEFAULT_RETRY.with_timeout(45)
-# Connect, read.
-_TIMEOUT: Any = (10, 60)
-_IMPATIENT: Any = (4, 10)
-_ONCE: Any = None
+# Keywords of a request. Timeouts are those to connect and to read.
+_PATIENT: dict[str, Any] = {"retry": DEFAULT_RETRY.with_timeout(45), "timeout": (10, 60)}
+_ONCE: dict[str, Any] = {"retry": None, "timeout": (4, 10)}
+_CONTENT = "application/octet-stream"
 
 _NO_CREDENTIALS = (
     "no credentials: run gcloud auth application-default login, or set GOOGLE_APPLICATION_CREDENTIALS; "
@@ -98,11 +95,11 @@ class GoogleStore(ObjectStore):
         bucket, name = split_url(path)
         with _reasons():
             if listing:
-                found = self._client.list_blobs(bucket, prefix=name, max_results=1, retry=_ONCE, timeout=_IMPATIENT)
+                found = self._client.list_blobs(bucket, prefix=name, max_results=1, **_ONCE)
                 next(iter(found), None)
                 return
             try:
-                self._blob(path).reload(retry=_ONCE, timeout=_IMPATIENT)
+                self._blob(path).reload(**_ONCE)
             except GoogleAPICallError as error:
                 if not isinstance(_failure(error.code or 0, error.message or ""), StoreNotFound):
                     raise
@@ -111,7 +108,7 @@ class GoogleStore(ObjectStore):
         bucket, name = split_url(prefix)
         with _reasons():
             fields = "items(name,size,generation),nextPageToken"
-            found = iter(self._client.list_blobs(bucket, prefix=name, fields=fields, retry=_PATIENT, timeout=_TIMEOUT))
+            found = iter(self._client.list_blobs(bucket, prefix=name, fields=fields, **_PATIENT))
         while True:
             with _reasons():
                 blob = next(found, None)
@@ -122,7 +119,7 @@ class GoogleStore(ObjectStore):
     def _head(self, path: str) -> ObjectInfo:
         blob = self._blob(path)
         with _reasons():
-            blob.reload(retry=_PATIENT, timeout=_TIMEOUT)
+            blob.reload(**_PATIENT)
         return ObjectInfo(path, blob.size or 0, str(blob.generation), (blob.metadata or {}).get(_TAG))
 
     def _reader(self, info: ObjectInfo) -> ObjectReader:
@@ -138,7 +135,7 @@ class GoogleStore(ObjectStore):
             with contextlib.suppress(StoreConflict, StoreNotFound):
                 with _reasons():
                     content = blob.download_as_bytes(
-                        raw_download=True, if_generation_match=int(info.version), retry=_PATIENT, timeout=_TIMEOUT
+                        raw_download=True, if_generation_match=int(info.version), **_PATIENT
                     )
                 return content, info.version
         raise StoreConflict("the object is changed again and again by other runs")
@@ -147,11 +144,7 @@ class GoogleStore(ObjectStore):
         blob = self._blob(path)
         with _reasons():
             blob.upload_from_string(
-                content,
-                content_type="application/octet-stream",
-                retry=_PATIENT,
-                timeout=_TIMEOUT,
-                if_generation_match=_generation(replaces),
+                content, content_type=_CONTENT, if_generation_match=_generation(replaces), **_PATIENT
             )
         return str(blob.generation)
 
@@ -188,27 +181,21 @@ class GoogleStore(ObjectStore):
 
     def _compose(self, sources: Sequence[str], path: str, tag: str | None) -> None:
         with _reasons():
-            self._new_blob(path, tag).compose(
-                [self._blob(source) for source in sources],
-                retry=_PATIENT,
-                timeout=_TIMEOUT,
-                if_generation_match=_new_of(tag),
-            )
+            blobs = [self._blob(source) for source in sources]
+            self._new_blob(path, tag).compose(blobs, if_generation_match=_new_of(tag), **_PATIENT)
 
     def _rewrite(self, source: str, path: str, tag: str | None) -> None:
         blob, made, token = self._blob(source), self._new_blob(path, tag), None
         condition = _new_of(tag)
         with _reasons():
             while True:
-                token, _, _ = made.rewrite(
-                    blob, token=token, retry=_PATIENT, timeout=_TIMEOUT, if_generation_match=condition
-                )
+                token, _, _ = made.rewrite(blob, token=token, if_generation_match=condition, **_PATIENT)
                 if token is None:
                     return
 
     def _new_blob(self, path: str, tag: str | None) -> storage.Blob:
         blob = self._blob(path)
-        blob.content_type = "application/octet-stream"
+        blob.content_type = _CONTENT
         if tag is not None:
             blob.metadata = {_TAG: tag}
         return blob
@@ -228,7 +215,7 @@ class GoogleStore(ObjectStore):
 
     def delete_version(self, path: str, version: str) -> None:
         with contextlib.suppress(StoreNotFound), _reasons():
-            self._blob(path).delete(if_generation_match=int(version), retry=_PATIENT, timeout=_TIMEOUT)
+            self._blob(path).delete(if_generation_match=int(version), **_PATIENT)
 
     def abort_uploads(self, prefix: str) -> None:
         """Does nothing: a run with a lease uploads to its temporary folder, which the next run deletes.
@@ -249,13 +236,9 @@ class _Ranges:
         end = self._position + size - 1
         with _reasons():
             found = self._store._blob(self._info.path).download_as_bytes(
-                start=self._position,
-                end=end,
-                raw_download=True,
-                if_generation_match=int(self._info.version),
-                retry=_PATIENT,
-                timeout=_TIMEOUT,
-            )
+                start=self._position, end=end, raw_download=True, if_generation_match=int(self._info.version),
+                **_PATIENT,
+            )  # fmt: skip
         self._position += len(found)
         return found
 
@@ -278,14 +261,9 @@ class _Upload:
         with _reasons():
             if self._writer is None:
                 self._writer = self._blob.open(
-                    "wb",
-                    chunk_size=_PART_BYTES,
-                    ignore_flush=True,
-                    content_type="application/octet-stream",
-                    retry=_PATIENT,
-                    timeout=_TIMEOUT,
-                    if_generation_match=self._generation,
-                )
+                    "wb", chunk_size=_PART_BYTES, ignore_flush=True, content_type=_CONTENT,
+                    if_generation_match=self._generation, **_PATIENT,
+                )  # fmt: skip
             self._writer.write(content)
 
     def finish(self, rest: bytes) -> None:
@@ -294,13 +272,7 @@ class _Upload:
                 self._writer.write(rest)
                 self._writer.close()
                 return
-            self._blob.upload_from_string(
-                rest,
-                content_type="application/octet-stream",
-                retry=_PATIENT,
-                timeout=_TIMEOUT,
-                if_generation_match=self._generation,
-            )
+            self._blob.upload_from_string(rest, content_type=_CONTENT, if_generation_match=self._generation, **_PATIENT)
 
     def give_up(self) -> None:
         if self._writer is not None:
@@ -308,33 +280,21 @@ class _Upload:
                 self._writer.terminate()
 
 
-class _HeldUpload:
+class _HeldUpload(_Upload):
     """An object that is written to the temporary folder of its run, and copied by the store while the lease is held."""
 
     def __init__(self, store: GoogleStore, path: str, tag: str, hold: LeaseHold):
-        self._store = store
-        self._path = path
-        self._tag = tag
-        self._hold = hold
+        self._store, self._path, self._tag, self._hold = store, path, tag, hold
         self._staged = hold.new_temporary()
-        self._upload = _Upload(store._new_blob(self._staged, None), None)
-
-    def part_bytes(self) -> int:
-        return self._upload.part_bytes()
-
-    def add(self, content: bytes) -> None:
-        self._upload.add(content)
+        super().__init__(store._new_blob(self._staged, None), None)
 
     def finish(self, rest: bytes) -> None:
-        self._upload.finish(rest)
+        super().finish(rest)
         self._hold.check(self._store)
         self._store._rewrite(self._staged, self._path, self._tag)
         # Otherwise it goes with the temporary folder.
         with contextlib.suppress(StoreError):
             self._store.delete([self._staged])
-
-    def give_up(self) -> None:
-        self._upload.give_up()
 
 
 def _new_of(tag: str | None) -> int | None:

@@ -24,18 +24,14 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from ..errors import InputError, StageError, StoreConflict, StoreError, StoreNotFound
-from .object_store import ABSENT, ObjectStore, parent_and_name, require_conditions
+from .object_store import ABSENT, LEASE, ObjectStore, lease_lost, parent_and_name, require_conditions
 
 _RENEWAL_SECONDS = 10.0
 _PATIENCE_SECONDS = 60.0
 _POLL_SECONDS = 2.0
-
-_NAME = "lease.json"
-_TEMPORARY = re.compile(r"((?:s3|gs)://.+/\.[^/]+\.labeldp)/([0-9a-f]{32})(?:/job-([0-9a-f]{32}))?(?:/.*)?", re.DOTALL)
 
 
 def staging_of(target: str) -> str:
@@ -46,56 +42,11 @@ def staging_of(target: str) -> str:
 
 def lease_path(target: str) -> str:
     """URL of the lease of a target, in the staging folder."""
-    return f"{staging_of(target)}/{_NAME}"
+    return f"{staging_of(target)}/{LEASE}"
 
 
 class LeaseHeld(InputError):
     """Another run has the lease, or may have it: try again after its end."""
-
-
-@dataclass(frozen=True)
-class LeaseHold:
-    """Reference to the lease of a run, for its workers.
-
-    `folder` is the staging folder of the target, in which the lease is. `job` is the run whose job is finished, if that
-    is another one.
-    """
-
-    folder: str
-    run: str
-    job: str | None = None
-
-    @property
-    def writer(self) -> str:
-        """Name of the run that files are marked with: that of the job, whichever run writes them."""
-        return self.job or self.run
-
-    @classmethod
-    def of_temporary(cls, folder: str) -> LeaseHold | None:
-        """Lease of the run with a temporary folder, or a folder in it; None for a run without a lease."""
-        found = _TEMPORARY.fullmatch(folder)
-        return None if found is None else cls(found[1], found[2], found[3])
-
-    def new_temporary(self) -> str:
-        """Names a new object in the temporary folder of the run.
-
-        The next run deletes that folder when it takes over.
-        """
-        return f"{self.folder}/{self.run}/{uuid.uuid4().hex}"
-
-    def check(self, store: ObjectStore) -> None:
-        """Checks that the run still has the lease.
-
-        Raises StageError if another run has taken over, StoreError if the store does not answer.
-        """
-        path = f"{self.folder}/{_NAME}"
-        found = store.read(path)
-        if found is None or json.loads(found[0]).get("run") != self.run:
-            raise _lost(path)
-
-
-def _lost(path: str) -> StageError:
-    return StageError(f"this run was stopped for so long that another one has taken over ({path})")
 
 
 class Lease:
@@ -198,7 +149,7 @@ class Lease:
                 except (StoreConflict, StoreNotFound):
                     self._lost = not self._is_ours()
             if self._lost:
-                raise _lost(self._path)
+                raise lease_lost(self._path)
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:

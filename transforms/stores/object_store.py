@@ -10,18 +10,16 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
+import json
 import re
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Protocol
+from typing import Any, BinaryIO, ClassVar, Protocol
 
-from ..errors import InputError, StoreConflict, StoreError, StoreNotFound
-
-if TYPE_CHECKING:
-    from .lease import LeaseHold
+from ..errors import InputError, StageError, StoreConflict, StoreError, StoreNotFound
 
 EXTRAS: dict[str, str] = {"s3": "aws", "gs": "gcp"}
 """Extra of each scheme."""
@@ -32,6 +30,10 @@ ABSENT = "absent"
 WRONG = "1"
 """Version that no object has."""
 
+LEASE = "lease.json"
+"""Name of the lease of a run, in the staging folder of its output."""
+
+_TEMPORARY = re.compile(r"((?:s3|gs)://.+/\.[^/]+\.labeldp)/([0-9a-f]{32})(?:/job-([0-9a-f]{32}))?(?:/.*)?", re.DOTALL)
 _ATTEMPTS = 3
 _PROBE = b"labeldp checks that this store honors the conditions of writes\n"
 _SCHEME = re.compile(r"(s3|gs)://")
@@ -229,6 +231,52 @@ class ObjectWriter(io.RawIOBase):
         except StoreError:
             # A later run, or a rule of the bucket, removes the parts.
             return
+
+
+@dataclass(frozen=True)
+class LeaseHold:
+    """Reference to the lease of a run, for its workers.
+
+    `folder` is the staging folder of the target, in which the lease is. `job` is the run whose job is finished, if that
+    is another one.
+    """
+
+    folder: str
+    run: str
+    job: str | None = None
+
+    @property
+    def writer(self) -> str:
+        """Name of the run that files are marked with: that of the job, whichever run writes them."""
+        return self.job or self.run
+
+    @classmethod
+    def of_temporary(cls, folder: str) -> LeaseHold | None:
+        """Lease of the run with a temporary folder, or a folder in it; None for a run without a lease."""
+        found = _TEMPORARY.fullmatch(folder)
+        return None if found is None else cls(found[1], found[2], found[3])
+
+    def new_temporary(self) -> str:
+        """Names a new object in the temporary folder of the run.
+
+        The next run deletes that folder when it takes over.
+        """
+        return f"{self.folder}/{self.run}/{uuid.uuid4().hex}"
+
+    def check(self, store: ObjectStore) -> None:
+        """Checks that the run still has the lease.
+
+        Raises StageError if another run has taken over, StoreError if the store does not answer.
+        """
+        path = f"{self.folder}/{LEASE}"
+        found = store.read(path)
+        if found is None or json.loads(found[0]).get("run") != self.run:
+            raise lease_lost(path)
+
+
+def lease_lost(path: str) -> StageError:
+    """Error of a run whose lease, at a URL, another run has taken over."""
+    return StageError(f"this run was stopped for so long that another one has taken over ({path})")
 
 
 class ObjectStore(ABC):

@@ -17,8 +17,7 @@ from botocore import exceptions as boto
 from botocore.config import Config
 
 from ..errors import StoreConflict, StoreError, StoreNotFound
-from .lease import LeaseHold
-from .object_store import ABSENT, ObjectInfo, ObjectReader, ObjectStore, Upload, split_url
+from .object_store import ABSENT, LeaseHold, ObjectInfo, ObjectReader, ObjectStore, Upload, split_url
 
 _TAG = "labeldp-run"
 _DELETED_AT_ONCE = 1000
@@ -309,17 +308,9 @@ def _client(flags: tuple[Any, ...], environment: object, patient: bool, process:
     try:
         with _reasons():
             return Session().client(
-                "s3",
-                region_name=region,
-                api_version=version,
-                use_ssl=not no_ssl,
-                verify=verify,
-                endpoint_url=endpoint,
-                aws_access_key_id=key,
-                aws_secret_access_key=secret,
-                aws_session_token=token,
-                config=config,
-            )
+                "s3", region_name=region, api_version=version, use_ssl=not no_ssl, verify=verify, endpoint_url=endpoint,
+                aws_access_key_id=key, aws_secret_access_key=secret, aws_session_token=token, config=config,
+            )  # fmt: skip
     except ValueError:
         raise StoreError("the endpoint is not a URL: check AWS_ENDPOINT_URL and --s3_endpoint_url") from None
 

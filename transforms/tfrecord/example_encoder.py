@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from ..arrow_values import float_values, is_list, is_text, is_time, time_texts, value_type
+from ..arrow_values import all_values, float_values, is_text, is_time, time_texts, value_type
 from ..errors import InputError
 from .example_values import encode_varints, varint
 from .framing import frame_headers
@@ -196,18 +196,7 @@ def _ragged(values: np.ndarray, lengths: np.ndarray) -> _Piece:
 
 def _feature(name: str, column: pa.Array) -> _Feature:
     """A column as lists of one of the three types."""
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    if is_list(column.type):
-        present = np.asarray(column.is_valid())
-        counts = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
-        values = column.flatten()
-        if pa.types.is_dictionary(values.type):
-            values = values.dictionary_decode()
-    else:
-        present = np.asarray(column.is_valid())
-        counts = present.astype(np.int64)
-        values = column.filter(pa.array(present)) if column.null_count else column
+    values, counts, present = all_values(column)
     if values.null_count:
         raise InputError(f"column {name!r} has a list with a missing value in it, which tf.Example cannot hold")
     kind, octets, sizes = _values(name, values)

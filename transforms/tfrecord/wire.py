@@ -10,28 +10,12 @@ import functools
 import logging
 
 from . import wire_reference
-from .wire_reference import BYTES, FEATURES_TAG, FLOAT, FOOTER_SIZE, HEADER_SIZE, INT64
-
-__all__ = [
-    "BYTES",
-    "COMPILED",
-    "FEATURES_TAG",
-    "FLOAT",
-    "FOOTER_SIZE",
-    "HEADER_SIZE",
-    "INT64",
-    "crc32c",
-    "follow_frames",
-    "frame",
-    "hash_texts",
-    "join_texts",
-    "read_varints",
-    "shift_checksums",
-    "skim_frames",
-    "walk_examples",
-    "warn_if_slow",
-    "write_footers",
-]
+from .wire_reference import BYTES as BYTES
+from .wire_reference import FEATURES_TAG as FEATURES_TAG
+from .wire_reference import FLOAT as FLOAT
+from .wire_reference import FOOTER_SIZE as FOOTER_SIZE
+from .wire_reference import HEADER_SIZE as HEADER_SIZE
+from .wire_reference import INT64 as INT64
 
 try:
     from . import _wire as _functions  # pyrefly: ignore[missing-module-attribute]

@@ -1,6 +1,7 @@
-"""Loops over the bytes of TFRecord files and tf.Examples in plain Python: what the compiled functions of `wire` do.
+"""Loops over the bytes of TFRecord files and tf.Examples in plain Python, for installations without a C compiler.
 
-They serve where the compiled ones could not be built, a hundred times slower, and the tests compare the two.
+docs/install.md promises that labeldp runs there. The functions are those of `wire.c`, a hundred times slower, and the
+tests compare the two.
 
 A tf.Example in canonical form hides nothing from a reader:
 - Example holds one `features` field and nothing else;

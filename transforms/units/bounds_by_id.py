@@ -63,7 +63,6 @@ class BoundUnitsById(beam.PTransform):
 
     def __post_init__(self) -> None:
         """Raises ValueError for a column without a unit or an id column."""
-        super().__init__()
         if self.column.unit is None or self.column.id_column is None:
             raise ValueError("records without a place in a file are bounded by ids: give a unit and an id_column")
         self._unit: UnitBound = self.column.unit

@@ -70,7 +70,6 @@ class BoundUnits(beam.PTransform):
 
     def __post_init__(self) -> None:
         """Raises ValueError for a column without a unit."""
-        super().__init__()
         if self.column.unit is None:
             raise ValueError("the label column has no unit")
         self._unit: UnitBound = self.column.unit
@@ -112,9 +111,6 @@ class LeaveOut(beam.PTransform):
     exclusions: PCollection[tuple[BlockKey, np.ndarray]]
     unit: UnitBound
     carried: Sequence[Carried] = ()
-
-    def __post_init__(self) -> None:
-        super().__init__()
 
     def expand(self, batches: PCollection[LabelledBatch]) -> PCollection[LabelledBatch]:
         names, values = carried_inputs(self.carried)

@@ -104,9 +104,6 @@ class CountUnits(beam.PTransform):
     key: NoiseKeyFile
     groups: int = GROUPS
 
-    def __post_init__(self) -> None:
-        super().__init__()
-
     def expand(self, batches: PCollection[LabelledBatch]) -> PCollection[dict[int, int]]:
         counted: Any = batches | "CountInBundles" >> beam.ParDo(
             _CountUnits(self.column, self.unit, self.key, self.groups)
@@ -157,8 +154,7 @@ class _CountUnits(beam.DoFn):
 
     @redact_errors("counting units")
     def finish_bundle(self) -> Iterator[WindowedValue]:
-        for element in self._flush():
-            yield GlobalWindows.windowed_value(element)
+        yield from map(GlobalWindows.windowed_value, self._flush())
 
     def _flush(self) -> Iterator[tuple[int, _Counted]]:
         if not self._gathered:

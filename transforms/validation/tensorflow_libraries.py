@@ -20,6 +20,7 @@ from ...mechanisms.core.label_classes import LabelClasses
 from ..arrow_values import is_text
 
 _LONGEST_DESCRIPTION = 200
+_PRIVATIZED = "privatized: drawn at random under label differential privacy"
 
 
 def import_quietly(name: str) -> Any:
@@ -122,7 +123,7 @@ def with_privatized_label(schema: str, label: str, outputs: np.ndarray) -> str:
     privatized label, ascending, shape (m,), float64. Raises ValueError, which gives line and column, if the text is not
     a Schema.
     """
-    return _with_float(schema, label, outputs, "privatized: drawn at random under label differential privacy")
+    return _with_float(schema, label, outputs, _PRIVATIZED)
 
 
 def with_privatized_classes(schema: str, label: str, classes: LabelClasses, kind: pa.DataType) -> str:
@@ -131,11 +132,8 @@ def with_privatized_classes(schema: str, label: str, classes: LabelClasses, kind
     `schema` is a text proto of Schema without the label, as is the result with it; `kind` is the type of the label's
     values. Raises ValueError, which gives line and column, if the text is not a Schema.
     """
-    parsed, types = parse_schema(schema), _module("schema")
-    feature = parsed.feature.add(name=label, type=types.INT)
-    feature.presence.min_fraction = 1
-    feature.presence.min_count = 1
-    feature.shape.dim.add(size=1)
+    types = _module("schema")
+    parsed, feature = _with_feature(schema, label, 1, _PRIVATIZED)
     if is_text(kind):
         feature.type = types.BYTES
         feature.string_domain.value.extend(classes.values)
@@ -143,10 +141,10 @@ def with_privatized_classes(schema: str, label: str, classes: LabelClasses, kind
         feature.type = types.FLOAT
         feature.float_domain.min, feature.float_domain.max = min(classes.integers or ()), max(classes.integers or ())
     else:
+        feature.type = types.INT
         numbers = [*map(int, (classes.booleans if pa.types.is_boolean(kind) else None) or classes.integers or ())]
         feature.int_domain.min, feature.int_domain.max = min(numbers), max(numbers)
         feature.int_domain.is_categorical = True
-    feature.annotation.comment.append("privatized: drawn at random under label differential privacy")
     return to_text(parsed)
 
 
@@ -156,13 +154,9 @@ def with_probabilities(schema: str, name: str, classes: int) -> str:
     `schema` is a text proto of Schema without that column, as is the result with it. Raises ValueError, which gives
     line and column, if the text is not a Schema.
     """
-    parsed = parse_schema(schema)
-    feature = parsed.feature.add(name=name, type=_module("schema").FLOAT)
-    feature.presence.min_fraction = 1
-    feature.presence.min_count = 1
-    feature.shape.dim.add(size=classes)
+    comment = "center: probabilities of the classes, predicted by a released model"
+    parsed, feature = _with_feature(schema, name, classes, comment)
     feature.float_domain.min, feature.float_domain.max = 0.0, 1.0
-    feature.annotation.comment.append("center: probabilities of the classes, predicted by a released model")
     return to_text(parsed)
 
 
@@ -176,13 +170,18 @@ def with_center(schema: str, name: str, labels: np.ndarray) -> str:
 
 
 def _with_float(schema: str, name: str, values: np.ndarray, comment: str) -> str:
-    parsed = parse_schema(schema)
-    feature = parsed.feature.add(name=name, type=_module("schema").FLOAT)
-    feature.presence.min_fraction = 1
-    feature.presence.min_count = 1
-    feature.shape.dim.add(size=1)
+    parsed, feature = _with_feature(schema, name, 1, comment)
     # Bounds are float32, as labels in a TFRecord are. They are rounded outwards.
     feature.float_domain.min = float(np.nextafter(np.float32(values[0]), np.float32(-np.inf)))
     feature.float_domain.max = float(np.nextafter(np.float32(values[-1]), np.float32(np.inf)))
-    feature.annotation.comment.append(comment)
     return to_text(parsed)
+
+
+def _with_feature(schema: str, name: str, size: int, comment: str) -> tuple[Any, Any]:
+    """The parsed schema, and a feature in it that each record has, of as many floats."""
+    parsed = parse_schema(schema)
+    feature = parsed.feature.add(name=name, type=_module("schema").FLOAT)
+    feature.presence.min_fraction = feature.presence.min_count = 1
+    feature.shape.dim.add(size=size)
+    feature.annotation.comment.append(comment)
+    return parsed, feature

@@ -18,11 +18,10 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from apache_beam.options.pipeline_options import SetupOptions
 from apache_beam.pvalue import PCollection
 
-from ..arrow_values import float_values
+from ..arrow_values import all_values, float_values
 from ..batches import LabelledBatch
 from ..errors import InputError, redact_errors
 from .tensorflow_libraries import import_quietly, parse_schema, to_text, without_features
@@ -64,7 +63,6 @@ class ValidateExamples(beam.PTransform):
 
     def __post_init__(self) -> None:
         """Removes the raw labels from the schema. Raises ValueError if the schema is not a text proto of Schema."""
-        super().__init__()
         if self.schema is not None:
             self.schema = without_features(self.schema, self.raw_labels)
 
@@ -102,22 +100,12 @@ class _Columns(beam.DoFn):
 
     def _lists(self, name: str, batch: LabelledBatch) -> pa.Array:
         column = batch.batch.column(batch.batch.schema.get_field_index(name))
-        if pa.types.is_dictionary(column.type):
-            column = column.dictionary_decode()
         if pa.types.is_null(column.type):
             return column
-        if not (pa.types.is_list(column.type) or pa.types.is_large_list(column.type)):
-            present = np.asarray(column.is_valid()).astype(np.int64)
-            return self._assembled(name, batch, column.drop_null(), present, column.is_null())
-        lengths = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
-        return self._assembled(name, batch, column.flatten(), lengths, column.is_null())
-
-    def _assembled(
-        self, name: str, batch: LabelledBatch, values: pa.Array, lengths: np.ndarray, missing: pa.Array
-    ) -> pa.Array:
-        offsets = pa.array(np.append(0, np.cumsum(lengths)), pa.int64())
-        lists = pa.LargeListArray.from_arrays(offsets, self._values(name, batch, values))
-        return pc.if_else(missing, pa.scalar(None, lists.type), lists) if missing.true_count else lists  # type: ignore[attr-defined]
+        values, counts, present = all_values(column)
+        offsets = pa.array(np.append(0, np.cumsum(counts)), pa.int64())
+        mask = None if present.all() else pa.array(~present)
+        return pa.LargeListArray.from_arrays(offsets, self._values(name, batch, values), mask=mask)
 
     def _values(self, name: str, batch: LabelledBatch, values: pa.Array) -> pa.Array:
         kind = values.type

@@ -1,4 +1,4 @@
-"""Runners without their job server: one line that says what to do. tests/spark runs jobs on Spark."""
+"""Runners without their job server: one line that says what to do. tests/engines runs jobs on Spark."""
 
 import socket
 from pathlib import Path

@@ -1,6 +1,6 @@
 """Cancellation of Flink jobs, on a server that imitates Flink's REST interface, and what Beam is made to keep.
 
-tests/flink uses a real cluster.
+tests/engines uses a real cluster.
 """
 
 import json

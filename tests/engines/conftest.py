@@ -1,6 +1,7 @@
-"""Fixtures of the tests on clusters: logs, jobs that run in a process of their own, reference releases of DirectRunner.
+"""Fixtures of the tests on clusters: the clusters, logs, jobs in a process of their own, references of DirectRunner.
 
-The conftest of each engine imports them and adds the cluster.
+The tests of an engine run only if LABELDP_FLINK or LABELDP_SPARK is set, as `make flink-test` and `make spark-test` do:
+a cluster takes 6 GB and 4 GB of memory. LABELDP_FLINK_REPEAT is the number of repetitions of each fault on Flink.
 """
 
 import contextlib
@@ -24,7 +25,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.engines.flink_cluster import FlinkCluster
+from tests.engines.local_processes import ROOT, LocalProcesses
+from tests.engines.spark_cluster import SparkCluster
+
+# Files of tests of each engine alone; the others run on both.
+_FILES = {"flink": ["test_flink_*.py", "test_prism.py"], "spark": ["test_spark_*.py"]}
+ENGINES = [engine for engine in _FILES if os.environ.get(f"LABELDP_{engine.upper()}")]
+_OTHERS = [name for engine, names in _FILES.items() if engine not in ENGINES for name in names]
+collect_ignore_glob = _OTHERS if ENGINES else ["test_*.py"]
 SECRET = hashlib.blake2b(b"the key of the tests on clusters", digest_size=32).digest()
 FILES = 4
 RECORDS_PER_FILE = 250_000
@@ -33,15 +42,30 @@ SECONDS_FOR_A_JOB = 300.0
 POLL_SECONDS = 0.005
 
 
-def load(path: str) -> ModuleType:
-    """Imports a Python file of the project that does not belong to a package."""
-    spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Runs each test that uses `repetition` LABELDP_FLINK_REPEAT times."""
+    if "repetition" in metafunc.fixturenames:
+        metafunc.parametrize("repetition", range(int(os.environ.get("LABELDP_FLINK_REPEAT", "1"))))
+
+
+@pytest.fixture(scope="session")
+def flink(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlinkCluster]:
+    """Two TaskManagers of two task slots each: if one ends, the other can run all of a job of parallelism 2."""
+    with FlinkCluster(tmp_path_factory.mktemp("flink")) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
+    """Two executors of one core each: if one ends, the other can run all of a job."""
+    with SparkCluster(tmp_path_factory.mktemp("spark")) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session", params=ENGINES)
+def cluster(request: pytest.FixtureRequest) -> LocalProcesses:
+    """The cluster of each engine."""
+    return request.getfixturevalue(request.param)
 
 
 @pytest.fixture(scope="session")
@@ -53,7 +77,12 @@ def root() -> Path:
 @pytest.fixture(scope="session")
 def leaks() -> ModuleType:
     """Module of the functions that search for labels and the key."""
-    return load("tests/pipelines/job/test_command_leaks.py")
+    spec = importlib.util.spec_from_file_location("leaks", ROOT / "tests/pipelines/job/test_command_leaks.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.fixture(scope="session")
@@ -99,20 +128,6 @@ def small_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, label in {"a": 3, "b": 7}.items():
         rows = "".join(f"{i},{i * label % LABELS}\n" for i in range(4000))
         (folder / f"{name}.csv").write_text("f,y\n" + rows)
-    return folder / "*.csv"
-
-
-@pytest.fixture(scope="session")
-def centered_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Glob of two CSV files with 8,000 records in total; every tenth has no center."""
-    folder = tmp_path_factory.mktemp("centered")
-    rng = np.random.default_rng(11)
-    for name in "ab":
-        guesses = rng.uniform(-1, 20, 4000)
-        labels = np.clip(np.rint(guesses + rng.normal(0, 1.5, 4000)), 0, 19).astype(int)
-        rows = zip(guesses.tolist(), labels.tolist(), strict=True)
-        lines = [f"{'' if row % 10 == 3 else guess},{label}\n" for row, (guess, label) in enumerate(rows)]
-        (folder / f"{name}.csv").write_text("guess,y\n" + "".join(lines))
     return folder / "*.csv"
 
 
@@ -227,17 +242,17 @@ def tree() -> Callable[..., dict[str, bytes]]:
     """
 
     def read(folder: Path, changed_since: dict[Path, tuple[int, int]] | None = None) -> dict[str, bytes]:
-        found = {}
+        files = {}
         for root, _, names in os.walk(folder):
             for path in (Path(root, name) for name in names):
                 # A running cluster may remove files at any time.
                 with contextlib.suppress(OSError):
                     state = path.stat().st_size, path.stat().st_mtime_ns
                     if changed_since is None or changed_since.get(path) != state:
-                        found[str(path.relative_to(folder))] = path.read_bytes()
+                        files[str(path.relative_to(folder))] = path.read_bytes()
                         if changed_since is not None:
                             changed_since[path] = state
-        return found
+        return files
 
     return read
 
@@ -258,14 +273,14 @@ def reference(
             from labeldp.pipelines.cli.commands import main
 
             outputs = tmp_path_factory.mktemp("reference")
-            said = io.StringIO()
+            printed = io.StringIO()
             with (
                 mock.patch.dict(os.environ, environment),
-                contextlib.redirect_stdout(said),
-                contextlib.redirect_stderr(said),
+                contextlib.redirect_stdout(printed),
+                contextlib.redirect_stderr(printed),
             ):
                 code = main(arguments(outputs, **flags))
-            assert code == 0, said.getvalue()
+            assert code == 0, printed.getvalue()
             made[name] = outputs / "released"
         return made[name]
 

@@ -60,23 +60,23 @@ def looking(look: Callable[[], None]) -> Iterator[None]:
 
 
 @pytest.fixture
-def seen(cluster: Any, tree: Callable[..., dict[str, bytes]]) -> Iterator[dict[str, bytes]]:
+def seen(flink: Any, tree: Callable[..., dict[str, bytes]]) -> Iterator[dict[str, bytes]]:
     """Contents visible on the cluster while the test runs: all files, and the job pages of the web interface."""
     contents: dict[str, bytes] = {}
     read: dict[Path, tuple[int, int]] = {}
 
     def look() -> None:
         # Jars are left out: they were downloaded by Maven and hold no data of the job.
-        contents.update({path: found for path, found in tree(cluster.folder, read).items() if found[:2] != b"PK"})
-        for name in cluster.running_jobs():
-            contents.update(shown(cluster, name))
+        contents.update({path: found for path, found in tree(flink.folder, read).items() if found[:2] != b"PK"})
+        for name in flink.running_jobs():
+            contents.update(shown(flink, name))
 
     with looking(look):
         yield contents
 
 
 @pytest.fixture
-def open_ports(cluster: Any, leaks: Any) -> Iterator[dict[str, set[str]]]:
+def open_ports(flink: Any, leaks: Any) -> Iterator[dict[str, set[str]]]:
     """Addresses on which Flink's JobManager and the Python workers listen while the test runs.
 
     Beam's job server, and the ports that TaskManagers open for workers, listen on all interfaces; this cannot be
@@ -85,8 +85,8 @@ def open_ports(cluster: Any, leaks: Any) -> Iterator[dict[str, set[str]]]:
     found: dict[str, set[str]] = {"flink": set(), "workers": set()}
 
     def look() -> None:
-        found["flink"] |= leaks.listening(cluster.job_manager.pid)
-        for worker in cluster.workers():
+        found["flink"] |= leaks.listening(flink.job_manager.pid)
+        for worker in flink.workers():
             # It may end before it is looked at.
             with contextlib.suppress(OSError):
                 found["workers"] |= leaks.listening(worker)
@@ -95,15 +95,15 @@ def open_ports(cluster: Any, leaks: Any) -> Iterator[dict[str, set[str]]]:
         yield found
 
 
-def shown(cluster: Any, name: str) -> dict[str, bytes]:
+def shown(flink: Any, name: str) -> dict[str, bytes]:
     """Pages of the web interface about a job."""
-    return {f"web interface {page}": str(cluster.rest(f"/jobs/{name}{page}")).encode() for page in SHOWN}
+    return {f"web interface {page}": str(flink.rest(f"/jobs/{name}{page}")).encode() for page in SHOWN}
 
 
-def submitted(cluster: Any) -> dict[str, bytes]:
+def submitted(flink: Any) -> dict[str, bytes]:
     """Graphs and options of all jobs on Beam's job server, as any client can request them."""
     contents = {}
-    with grpc.insecure_channel(cluster.job_endpoint) as channel:
+    with grpc.insecure_channel(flink.job_endpoint) as channel:
         service = beam_job_api_pb2_grpc.JobServiceStub(channel)
         for job in service.GetJobs(beam_job_api_pb2.GetJobsRequest()).job_info:
             request = beam_job_api_pb2.GetJobPipelineRequest(job_id=job.job_id)
@@ -121,21 +121,21 @@ def unpacked(graph: bytes) -> bytes:
 
 
 def test_of_a_job_that_succeeds(
-    flags: dict[str, Any], start: Any, on_flink: list[str], cluster: Any, seen: dict[str, bytes], leaks: Any,
+    flags: dict[str, Any], start: Any, flink: Any, seen: dict[str, bytes], leaks: Any,
     secret: bytes, tree: Callable[..., dict[str, bytes]], open_ports: dict[str, set[str]],
 ) -> None:  # fmt: skip
-    running = start(on_flink, **flags)
-    running.wait_until(cluster.running_jobs, "it was submitted")
-    [name] = cluster.running_jobs()
+    running = start(flink.flags, **flags)
+    running.wait_until(flink.running_jobs, "it was submitted")
+    [name] = flink.running_jobs()
     outcome = running.finish().ok()
 
     said = {"out": outcome.out.encode(), "err": outcome.err.encode()}
-    told = shown(cluster, name) | submitted(cluster) | said
+    told = shown(flink, name) | submitted(flink) | said
     # These ports require no authentication.
     assert open_ports["flink"]
     assert {address.rpartition(":")[0] for address in open_ports["flink"]} <= LOOPBACK
     assert open_ports["workers"] == set()
-    kept = tree(cluster.logs) | tree(running.temporary) | tree(running.outputs)
+    kept = tree(flink.logs) | tree(running.temporary) | tree(running.outputs)
     # The searched contents include the relevant places.
     assert any("disable_always_on_exception_sampling" in str(content) for content in told.values())
     assert any(b"released the prior" in content for path, content in seen.items() if path.startswith("logs/"))
@@ -154,27 +154,27 @@ def test_of_a_job_that_succeeds(
 
     # Data that Flink exchanges between tasks contains labels until the job has ended.
     until = time.monotonic() + SECONDS_TO_RELEASE
-    while (left := leaks.found(tree(cluster.temporary), labels)) and time.monotonic() < until:
+    while (left := leaks.found(tree(flink.temporary), labels)) and time.monotonic() < until:
         time.sleep(0.5)
     assert left == []
 
 
 def test_of_a_job_that_fails(
-    flags: dict[str, Any], start: Any, on_flink: list[str], cluster: Any, leaks: Any, secret: bytes, tmp_path: Path,
+    flags: dict[str, Any], start: Any, flink: Any, leaks: Any, secret: bytes, tmp_path: Path,
     tree: Callable[..., dict[str, bytes]],
 ) -> None:  # fmt: skip
     """An error message about the input arrives through Flink as one line, without the text that caused it."""
     (tmp_path / "log.csv").write_text(f"f,y\n1,271.8281\n2,{leaks.TEXT_SENTINEL}\n")
-    running = start(on_flink, **(flags | {"input": tmp_path / "log.csv"}))
-    running.wait_until(cluster.running_jobs, "it was submitted")
-    [name] = cluster.running_jobs()
+    running = start(flink.flags, **(flags | {"input": tmp_path / "log.csv"}))
+    running.wait_until(flink.running_jobs, "it was submitted")
+    [name] = flink.running_jobs()
     outcome = running.finish()
 
     assert outcome.code == 1
     assert "label column 'y' holds text" in outcome.error
     assert list(running.outputs.iterdir()) == []
-    exceptions = shown(cluster, name)
+    exceptions = shown(flink, name)
     assert b"holds text" in exceptions["web interface /exceptions"]
-    contents = exceptions | tree(cluster.logs) | {"err": outcome.err.encode()} | tree(running.temporary)
+    contents = exceptions | tree(flink.logs) | {"err": outcome.err.encode()} | tree(running.temporary)
     labels = {spelling for spelling in leaks.LABEL_SPELLINGS if len(spelling) > 4}
     assert leaks.found(contents, labels | set(leaks.key_spellings(secret))) == []

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from labeldp.templates.local_processes import children, free_ports
+
+from tests.engines.local_processes import children, free_ports
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from labeldp.templates.local_processes import children
+
+from tests.engines.local_processes import children
 
 SECONDS_TO_GIVE_UP = 120.0
 
@@ -17,9 +18,9 @@ SECONDS_TO_GIVE_UP = 120.0
 class Watch:
     """Observes a running job through the files that its Python workers have open and have written."""
 
-    def __init__(self, cluster: Any, running: Any, log: Path, whole: int):
+    def __init__(self, flink: Any, running: Any, log: Path, whole: int):
         """log: the glob of the input. whole: the bytes of records that an undisturbed run releases."""
-        self._cluster, self._running, self._whole = cluster, running, whole
+        self._cluster, self._running, self._whole = flink, running, whole
         self._input, self._segments = str(log), f"{running.outputs}/.released.*/segments/*"
         self._read: set[str] = set()
         self.busy: list[int] = []
@@ -46,25 +47,25 @@ class Watch:
 
 
 @pytest.fixture
-def job(start: Any, on_flink: list[str], undisturbed: Any, cluster: Any, parquet_log: Path) -> tuple[Any, Watch]:
+def job(start: Any, undisturbed: Any, flink: Any, parquet_log: Path) -> tuple[Any, Watch]:
     """A job that has just been started, and the `Watch` on it."""
     whole = sum(len(content) for name, content in undisturbed().items() if name.startswith("data/"))
-    cluster.wait_for_task_managers(2)
-    running = start(on_flink)
-    return running, Watch(cluster, running, parquet_log, whole)
+    flink.wait_for_task_managers(2)
+    running = start(flink.flags)
+    return running, Watch(flink, running, parquet_log, whole)
 
 
-def kill_a_task_manager(cluster: Any, watch: Watch) -> None:
+def kill_a_task_manager(flink: Any, watch: Watch) -> None:
     """Kills the TaskManager of a busy worker and starts another, as the supervisor of a cluster would."""
     worker = watch.busy[0]
-    [victim] = [process for process in cluster.task_managers if worker in children(process.pid)]
+    [victim] = [process for process in flink.task_managers if worker in children(process.pid)]
     victim.kill()
     victim.wait()
-    cluster.task_managers.remove(victim)
-    cluster.start_task_manager()
+    flink.task_managers.remove(victim)
+    flink.start_task_manager()
 
 
-def kill_a_python_worker(cluster: Any, watch: Watch) -> None:
+def kill_a_python_worker(flink: Any, watch: Watch) -> None:
     """Kills a busy Python worker."""
     os.kill(watch.busy[0], signal.SIGKILL)
 
@@ -83,7 +84,7 @@ def test_killed(
     kill: Callable[[Any, Watch], None],
     repetition: int,
     job: tuple[Any, Watch],
-    cluster: Any,
+    flink: Any,
     undisturbed: Any,
     tree: Any,
     charges: Any,
@@ -91,11 +92,11 @@ def test_killed(
     """The job restarts and releases the same bytes as an undisturbed run, exactly once."""
     running, watch = job
     running.wait_until(lambda: moment(watch), moment.__name__)
-    [name] = cluster.running_jobs()
-    kill(cluster, watch)
+    [name] = flink.running_jobs()
+    kill(flink, watch)
     outcome = running.finish().ok()
 
-    assert cluster.rest(f"/jobs/{name}/exceptions")["exceptionHistory"]["entries"]
+    assert flink.rest(f"/jobs/{name}/exceptions")["exceptionHistory"]["entries"]
     assert tree(running.release) == undisturbed()
     assert len(charges(running.outputs)) == 2
     assert sorted(path.name for path in running.outputs.iterdir()) == ["labeldp_ledger.jsonl", "released"]
@@ -103,7 +104,7 @@ def test_killed(
 
 
 def test_job_manager_killed(
-    repetition: int, job: tuple[Any, Watch], start: Any, on_flink: list[str], cluster: Any, undisturbed: Any, tree: Any
+    repetition: int, job: tuple[Any, Watch], start: Any, flink: Any, undisturbed: Any, tree: Any
 ) -> None:
     """The job is lost with its JobManager: the command fails with one line and leaves no output.
 
@@ -111,8 +112,8 @@ def test_job_manager_killed(
     """
     running, watch = job
     running.wait_until(watch.in_the_privatizing, "in_the_privatizing")
-    cluster.job_manager.kill()
-    cluster.job_manager.wait()
+    flink.job_manager.kill()
+    flink.job_manager.wait()
     killed = time.monotonic()
     outcome = running.finish()
 
@@ -121,21 +122,21 @@ def test_job_manager_killed(
     assert "ended the job" in outcome.error
     assert list(running.outputs.iterdir()) == []
 
-    cluster.start_job_manager()
-    cluster.wait_for_task_managers(2)
-    assert tree(start(on_flink).finish().ok().ran.release) == undisturbed()
+    flink.start_job_manager()
+    flink.wait_for_task_managers(2)
+    assert tree(start(flink.flags).finish().ok().ran.release) == undisturbed()
     assert list(running.outputs.iterdir()) == []
 
 
-def test_told_to_end(repetition: int, job: tuple[Any, Watch], cluster: Any) -> None:
+def test_told_to_end(repetition: int, job: tuple[Any, Watch], flink: Any) -> None:
     """Ctrl-C also ends the job on the cluster: no worker continues to write."""
     running, watch = job
     running.wait_until(watch.in_the_privatizing, "in_the_privatizing")
-    [name] = cluster.running_jobs()
+    [name] = flink.running_jobs()
     running.process.send_signal(signal.SIGINT)
     outcome = running.finish()
 
     assert outcome.code == 1
     assert "interrupted" in outcome.error
     assert list(running.outputs.iterdir()) == []
-    assert cluster.rest(f"/jobs/{name}")["state"] in ("CANCELLING", "CANCELED")
+    assert flink.rest(f"/jobs/{name}")["state"] in ("CANCELLING", "CANCELED")

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from labeldp.templates.local_processes import children, is_worker
+
+from tests.engines.local_processes import children, free_ports, is_worker
 
 SECONDS_TO_END = 30.0
 
@@ -20,16 +21,16 @@ def flags(small_log: Path) -> dict[str, Any]:
 
 
 @pytest.fixture
-def at_work(cluster: Any) -> Callable[[Any], list[int]]:
+def at_work(spark: Any) -> Callable[[Any], list[int]]:
     """Function (running command) -> the two workers of its job, one in each executor, once each has done a task."""
 
     def wait(running: Any) -> list[int]:
         workers: list[int] = []
 
         def ready() -> bool:
-            jobs = cluster.running_jobs()
-            done = cluster.finished_tasks(jobs[0]) if jobs else {}
-            workers[:] = cluster.workers()
+            jobs = spark.running_jobs()
+            done = spark.finished_tasks(jobs[0]) if jobs else {}
+            workers[:] = spark.workers()
             return len(workers) == 2 and sum(count > 0 for count in done.values()) == 2
 
         running.wait_until(ready, "two workers had done a task")
@@ -38,39 +39,37 @@ def at_work(cluster: Any) -> Callable[[Any], list[int]]:
     return wait
 
 
-def lost_tasks(cluster: Any) -> int:
+def lost_tasks(spark: Any) -> int:
     """Number of tasks that Spark has lost, in all jobs."""
-    return (cluster.logs / "job-server.out").read_text().count(" - Lost task ")
+    return (spark.logs / "job-server.out").read_text().count(" - Lost task ")
 
 
 @pytest.mark.parametrize("killed", [1, 2])
 def test_workers_killed(
-    killed: int, flags: dict[str, Any], start: Any, on_spark: list[str], cluster: Any, at_work: Any, undisturbed: Any,
+    killed: int, flags: dict[str, Any], start: Any, spark: Any, at_work: Any, undisturbed: Any,
     tree: Any, charges: Any,
 ) -> None:  # fmt: skip
     """Spark replaces the executors of the lost workers, and the job releases the same bytes, exactly once."""
-    before = lost_tasks(cluster)
-    running = start(on_spark, **flags)
+    before = lost_tasks(spark)
+    running = start(spark.flags, **flags)
     for worker in at_work(running)[:killed]:
         os.kill(worker, signal.SIGKILL)
         time.sleep(0.5)
     outcome = running.finish().ok()
 
-    assert lost_tasks(cluster) > before
+    assert lost_tasks(spark) > before
     assert tree(running.release) == undisturbed(**flags)
     assert len(charges(running.outputs)) == 2
     assert sorted(path.name for path in running.outputs.iterdir()) == ["labeldp_ledger.jsonl", "released"]
     assert "Traceback" not in outcome.err
 
 
-def test_key_not_found(
-    flags: dict[str, Any], start: Any, in_the_job_server: list[str], tmp_path: Path, secret: bytes
-) -> None:
+def test_key_not_found(flags: dict[str, Any], start: Any, spark: Any, tmp_path: Path, secret: bytes) -> None:
     """Workers that do not find the key file end the job with one line, and nothing is released."""
     key = tmp_path / "noise.key"
     key.write_bytes(secret)
     key.chmod(0o600)
-    running = start(in_the_job_server, noise_key_file=key, **flags)
+    running = start([*spark.alone, *(f"--job_port={port}" for port in free_ports(1))], noise_key_file=key, **flags)
     running.wait_until(lambda: bool(children(running.process.pid)), "it started the job server")
     key.unlink()
     outcome = running.finish()
@@ -80,16 +79,16 @@ def test_key_not_found(
     assert list(running.outputs.iterdir()) == []
 
 
-def test_told_to_end(flags: dict[str, Any], start: Any, on_spark: list[str], cluster: Any, at_work: Any) -> None:
+def test_told_to_end(flags: dict[str, Any], start: Any, spark: Any, at_work: Any) -> None:
     """Ctrl-C also ends the job on the cluster: nothing looks finished, and no worker continues to write."""
-    running = start(on_spark, **flags)
+    running = start(spark.flags, **flags)
     workers = at_work(running)
     running.process.send_signal(signal.SIGINT)
     outcome = running.finish()
 
     def left() -> list[Any]:
         # Without an executor, nothing starts another worker.
-        return [*cluster.running_jobs(), *cluster.executors(), *filter(is_worker, workers)]
+        return [*spark.running_jobs(), *spark.executors(), *filter(is_worker, workers)]
 
     assert outcome.code == 1
     assert "interrupted" in outcome.error

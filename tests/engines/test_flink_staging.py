@@ -45,7 +45,7 @@ def replaced(flags: list[str], command: str) -> list[str]:
 
 
 def test_the_package_is_staged(
-    python: Path, workers: str, root: Path, cluster: Any, on_flink: list[str], start: Any, undisturbed: Any, tree: Any,
+    python: Path, workers: str, root: Path, flink: Any, start: Any, undisturbed: Any, tree: Any,
     small_log: Path, tmp_path: Path,
 ) -> None:  # fmt: skip
     probe = subprocess.run(
@@ -55,17 +55,17 @@ def test_the_package_is_staged(
     assert "No module named 'labeldp'" in probe.stderr
 
     flags = {"input": small_log, "input_format": "csv"}
-    running = start([*replaced(on_flink, workers), f"--setup_file={root / 'setup.py'}"], **flags)
-    running.wait_until(lambda: bool(tree(cluster.temporary / "artifacts")), "the package was staged")
+    running = start([*replaced(flink.flags, workers), f"--setup_file={root / 'setup.py'}"], **flags)
+    running.wait_until(lambda: bool(tree(flink.temporary / "artifacts")), "the package was staged")
     running.finish().ok()
 
     assert tree(running.release) == undisturbed(**flags)
     # Beam may keep workers for a later job. SIGKILL ends those of this test; their installed packages must go too.
-    for worker in cluster.workers():
+    for worker in flink.workers():
         with contextlib.suppress(OSError):
             if str(tmp_path) in Path(f"/proc/{worker}/cmdline").read_text():
                 os.kill(worker, signal.SIGKILL)
     until = time.monotonic() + SECONDS_TO_END
-    while list(cluster.temporary.glob("labeldp-worker-*")) and time.monotonic() < until:
+    while list(flink.temporary.glob("labeldp-worker-*")) and time.monotonic() < until:
         time.sleep(0.2)
-    assert list(cluster.temporary.glob("labeldp-worker-*")) == []
+    assert list(flink.temporary.glob("labeldp-worker-*")) == []

@@ -33,12 +33,12 @@ def run_yaml(
     return run
 
 
-def test_rows_to_rows(run_yaml: Callable[..., None], on_flink: list[str], tmp_path: Path) -> None:
+def test_rows_to_rows(run_yaml: Callable[..., None], flink: Any, tmp_path: Path) -> None:
     """The noise depends on a row's id and not on the order of the rows, so the rows equal those of DirectRunner."""
     log = tmp_path / "log.csv"
     log.write_text("id,y\n" + "".join(f"u{i},{i * i % 20}\n" for i in range(ROWS)))
     released = {}
-    for name, runner in {"flink": on_flink, "direct": []}.items():
+    for name, runner in {"flink": flink.flags, "direct": []}.items():
         folder = tmp_path / name
         places = {"output": folder / "rows", "release": folder / "release"}
         run_yaml("label_dp", runner, input=log, id_column="id", **places)

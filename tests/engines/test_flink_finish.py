@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from labeldp.templates.local_processes import children
+
+from tests.engines.local_processes import children
 
 
 @pytest.fixture
@@ -25,13 +26,11 @@ def finish(environment: dict[str, str]) -> Any:
     return run
 
 
-def test_the_command_is_killed(
-    start: Any, on_flink: list[str], cluster: Any, finish: Any, undisturbed: Any, tree: Any, charges: Any
-) -> None:
+def test_the_command_is_killed(start: Any, flink: Any, finish: Any, undisturbed: Any, tree: Any, charges: Any) -> None:
     """Its job server goes on, and so does the job."""
-    cluster.wait_for_task_managers(2)
-    running = start(on_flink)
-    running.wait_until(lambda: len(cluster.running_jobs()) == 1 and running.segments() > 0, "records were written")
+    flink.wait_for_task_managers(2)
+    running = start(flink.flags)
+    running.wait_until(lambda: len(flink.running_jobs()) == 1 and running.segments() > 0, "records were written")
     servers = children(running.process.pid)
     running.process.send_signal(signal.SIGKILL)
     running.process.wait()
@@ -51,11 +50,11 @@ def test_the_command_is_killed(
 
 
 def test_the_command_submits_only(
-    start: Any, on_flink: list[str], cluster: Any, finish: Any, undisturbed: Any, tree: Any, charges: Any
+    start: Any, flink: Any, finish: Any, undisturbed: Any, tree: Any, charges: Any
 ) -> None:
     """Its job server ends with it; the job goes on."""
-    cluster.wait_for_task_managers(2)
-    submitted = start([*on_flink, "--no_wait_until_finish"]).finish().ok()
+    flink.wait_for_task_managers(2)
+    submitted = start([*flink.flags, "--no_wait_until_finish"]).finish().ok()
     assert submitted.out.startswith(f"submitted  {submitted.ran.release}: ")
     done = finish(submitted.ran.release)
     assert done.returncode == 0, done.stderr

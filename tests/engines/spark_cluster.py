@@ -1,40 +1,28 @@
 """A standalone Spark cluster on this machine: master, worker with its executors, and Beam's job server as the driver.
 
-For tests and trials only. Spark listens on free ports of the loopback interface and keeps its files in one folder.
-Beam's job server, and the services that executors open for Python workers while a job runs, listen on all network
-interfaces without authentication: use it only on a trusted network. `make spark` downloads Spark and Beam's runner. The
-command runs until it is interrupted:
-
-    python templates/spark/local_cluster.py --executors 2
+Spark listens on free ports of the loopback interface and keeps its files in one folder. `make spark` downloads it.
 """
 
-from __future__ import annotations
-
-import argparse
 import contextlib
 import json
 import os
 import subprocess
-import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from labeldp.templates.local_processes import LocalProcesses, children, end, is_worker, run_until_interrupted
+from tests.engines.local_processes import (
+    ROOT,
+    LocalProcesses,
+    children,
+    end,
+    is_worker,
+    read_json,
+    worker_flags,
+)  # fmt: skip
 
-SPARK_HOME = Path(__file__).resolve().parents[2] / ".spark"
-SPARK_JAR = SPARK_HOME / "jars" / "spark.jar"
-"""Jar whose class path lists all of Spark and Beam's job server. Also the value for --spark_job_server_jar.
-
-The job server uploads this jar with each job, and none of its class path: `pom.xml` tells why. Executors have it.
-"""
-WORKER = Path(__file__).resolve().parents[1] / "flink" / "worker.py"
-WORKER_FLAGS = [
-    "--environment_type=PROCESS",
-    f"--environment_config={json.dumps({'command': str(WORKER)})}",
-    "--environment_cache_millis=20000",
-]
-"""Beam flags of a job: executors start `worker.py` as Python worker and keep it for the next stage."""
+_HOME = ROOT / ".spark"
+_CACHE_MILLIS = 20000
 SETTINGS = {
     # An executor keeps a dead Python worker for as long as tasks ask for it: by default a task fails four times in a
     # second, and the job with it. So a task is tried again on another executor, and one on which a task has failed is
@@ -78,31 +66,25 @@ appender.stderr.filter.closed.onMismatch = NEUTRAL
 
 
 class SparkCluster(LocalProcesses):
-    """Processes of a standalone cluster. As a context manager, it starts them and ends them all with the block.
+    """Processes of a standalone cluster.
 
     Attributes:
-      jar: Jar of all Java processes.
       master: Process of the master; None until started.
       worker: Process of the worker, which starts executors for each job; None until started.
     """
 
+    # The job server uploads this jar with each job, and none of its class path: `pom.xml` tells why.
+    jar = _HOME / "jars" / "spark.jar"
+    alone = [
+        "--runner=SparkRunner", f"--spark_job_server_jar={jar}", "--spark_master_url=local[2]",
+        f"--environment_cache_millis={_CACHE_MILLIS}",
+    ]  # fmt: skip
+
     def __init__(self, folder: Path, executors: int = 2, environment: Mapping[str, str] = os.environ):
-        """Prepares folders and ports; starts nothing.
-
-        Args:
-          folder: Folder for configuration, logs and temporary files.
-          executors: Executors of a job, each with one core and a Python worker.
-          environment: Environment variables of all processes.
-
-        Raises:
-          FileNotFoundError: If Spark has not been downloaded.
-        """
-        if not SPARK_JAR.is_file():
-            raise FileNotFoundError(f"{SPARK_JAR} is missing: run `make spark`")
-        self.jar = SPARK_JAR
+        """Prepares folders and ports, for jobs of some executors of one core; starts nothing."""
         # Without the first two, Spark's web interfaces would listen on all network interfaces.
         loopback = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_PUBLIC_DNS": "localhost"}
-        home = {"SPARK_HOME": str(SPARK_HOME), "SPARK_SCALA_VERSION": "2.12", "SPARK_LOCAL_DIRS": f"{folder}/tmp"}
+        home = {"SPARK_HOME": str(_HOME), "SPARK_SCALA_VERSION": "2.12", "SPARK_LOCAL_DIRS": f"{folder}/tmp"}
         super().__init__(folder, _JAVA_OPTIONS, {**environment, **loopback, **home}, ports=3)
         self._port, self._web_port, self._worker_port = self.ports
         self._executors = executors
@@ -115,14 +97,9 @@ class SparkCluster(LocalProcesses):
         return f"spark://localhost:{self._port}"
 
     @property
-    def web(self) -> str:
-        """Address of the master's web interface."""
-        return f"http://localhost:{self._web_port}"
-
-    @property
     def flags(self) -> list[str]:
         """Beam flags of a job on this cluster; its Python workers are child processes of the executors."""
-        return ["--runner=PortableRunner", f"--job_endpoint={self.job_endpoint}", *WORKER_FLAGS]
+        return ["--runner=PortableRunner", f"--job_endpoint={self.job_endpoint}", *worker_flags(_CACHE_MILLIS)]
 
     @property
     def java_properties(self) -> list[str]:
@@ -140,11 +117,6 @@ class SparkCluster(LocalProcesses):
         return [logging, *(f"-D{name}={value}" for name, value in settings.items())]
 
     def start(self) -> None:
-        """Starts all processes and waits until they answer.
-
-        Raises:
-          RuntimeError: If a process ends or does not answer; names its log.
-        """
         (self.conf / "log4j2.properties").write_text(_LOGGING)
         listening = ["--host", "localhost", "--port", str(self._port), "--webui-port", str(self._web_port)]
         self.master = self._java("master", "org.apache.spark.deploy.master.Master", *listening)
@@ -159,55 +131,28 @@ class SparkCluster(LocalProcesses):
 
     def start_job_server(self) -> None:
         """Starts Beam's job server, which is the driver of the jobs."""
-        self.popen_job_server(SPARK_JAR, ["-Xmx1g", *self.java_properties], [f"--spark-master-url={self.url}"])
+        self.popen_job_server(["-Xmx1g", *self.java_properties], [f"--spark-master-url={self.url}"])
 
     def state(self) -> Any:
-        """Reads the state of the cluster from the master.
-
-        Returns:
-          The decoded JSON answer.
-        """
-        with urllib.request.urlopen(f"{self.web}/json/", timeout=10) as answer:
-            return json.load(answer)
+        """State of the cluster, as the master tells it."""
+        return read_json(f"http://localhost:{self._web_port}/json/")
 
     def running_jobs(self) -> list[str]:
-        """Lists the jobs that have not ended.
-
-        Returns:
-          Spark's application ids.
-        """
         return [application["id"] for application in self.state()["activeapps"]]
 
     def executors(self) -> list[int]:
-        """Lists the executors.
-
-        Returns:
-          Their process ids.
-        """
+        """Process ids of the executors."""
         return children(self.worker.pid) if self.worker else []
 
     def workers(self) -> list[int]:
-        """Lists the Python workers.
-
-        Returns:
-          Their process ids.
-        """
         return list(filter(is_worker, children(*self.executors())))
 
     def finished_tasks(self, job: str) -> dict[str, int]:
-        """Counts the tasks of a job.
-
-        Args:
-          job: Spark's application id.
-
-        Returns:
-          Number of finished tasks by the name of the executor.
-        """
+        """Number of finished tasks of a job by the name of the executor."""
         logs = (self.logs / "executors" / job).glob("*/stderr")
         return {log.parent.name: log.read_text().count(" - Finished task ") for log in logs}
 
     def stop(self) -> None:
-        """Ends all processes."""
         below = [*self.workers(), *self.executors()]
         end([self.job_server, self.worker, self.master], below)
 
@@ -219,15 +164,4 @@ class SparkCluster(LocalProcesses):
 
     def _java(self, name: str, entry: str, *arguments: str) -> subprocess.Popen[bytes]:
         logging = f"-Dlog4j2.configurationFile={self.conf}/log4j2.properties"
-        return self.popen(name, ["java", "-Xmx256m", logging, "-cp", str(SPARK_JAR), entry, *arguments])
-
-
-def main() -> None:
-    """Runs a cluster until Ctrl-C or SIGTERM."""
-    parser = argparse.ArgumentParser(description="Runs a standalone Spark cluster on this machine until Ctrl-C.")
-    parser.add_argument("--executors", type=int, default=2, metavar="N", help="executors of one core; default 2")
-    run_until_interrupted(parser, lambda args, folder: SparkCluster(folder, args.executors))
-
-
-if __name__ == "__main__":
-    main()
+        return self.popen(name, ["java", "-Xmx256m", logging, "-cp", str(self.jar), entry, *arguments])
