@@ -131,7 +131,9 @@ def read_claimed(path: str, ledger: str | None = None, name: str | None = None) 
     return Claimed(whole, labels, others, days[-1] if days else None)
 
 
-def _of_release(labels: Sequence[Mapping[str, Any]], budget: Mapping[str, Any], runs: list[ChargedRun]) -> dict:
+def _of_release(
+    labels: Sequence[Mapping[str, Any]], budget: Mapping[str, Any], runs: Sequence[ChargedRun]
+) -> dict[str, Any]:
     """Values of statements on the release; `budget` is its manifest as a whole."""
     manifest, unit, delta = labels[0]["manifest"], labels[0]["unit"], budget.get("delta")
     missing, column = manifest.missing, None if unit is None else unit.column
@@ -167,7 +169,7 @@ def _of_release(labels: Sequence[Mapping[str, Any]], budget: Mapping[str, Any], 
         "unbounded": len(unbounded_runs(runs, runs, column)),
         "versions": ", ".join(f"{_code(name)} {_code(version)}" for name, version in manifest.versions.items()),
         "bits": BITS,
-    }  # fmt: skip
+    }
 
 
 def _of_label(part: Any) -> dict[str, Any]:

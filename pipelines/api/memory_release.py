@@ -76,16 +76,10 @@ class MemoryRecords:
 
 @dataclass(frozen=True)
 class MemoryRelease:
-    """Facts of a release: what the ledger and the report have of it.
+    """Facts of a release by a command (privatize, fit or apply), as the ledger and the report have them.
 
-    Attributes:
-      command: Command of the same meaning: privatize, fit or apply.
-      source: Name of the input.
-      binding: Binding of the noise.
-      mechanism: The mechanism, with its prior and center.
-      epsilon: Budget of center, histogram and, if they were released, labels together.
-      counts: Counts of units; None without.
-      features: Number of features; None if it is not known.
+    `epsilon` is the budget of center, histogram and, if they were released, labels together. `counts` of units are None
+    without, and so is the number of features where it is not known.
     """
 
     command: str
@@ -93,19 +87,15 @@ class MemoryRelease:
     binding: NoiseBinding
     mechanism: MechanismFile
     epsilon: float
-    counts: UnitCounts | None = None
-    features: int | None = None
+    counts: UnitCounts | None
+    features: int | None
 
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """Release with its labels, before it is charged.
+    """Release before it is charged: its labels, in a column of the given kind, and a mask of the released records.
 
-    Attributes:
-      release: Facts of the release.
-      kept: Mask of the records that are released, shape (n,), bool.
-      centers: Center of each record, shape (n,) or of classes (n, K), float64; None without a center of features.
-      labels: The released labels, in a column of the given kind; None if no label is released.
+    Centers have the shape (n,), or of classes (n, K); None without a center of features. Labels are None after fit.
     """
 
     release: MemoryRelease
