@@ -235,7 +235,8 @@ def _codes(names: Sequence[str], most: int) -> str:
 
 def _statements(claimed: Claimed) -> dict[str, Any]:
     """States a release: value by field of the form. A list of points may be continued by the deployer."""
-    whole, stated = claimed.whole, {}
+    whole = claimed.whole
+    stated: dict[str, Any] = {}
     for field, form in _FORM.items():
         texts = [
             ("" if mark == "=" else "- ") + text.format_map(values)

@@ -154,13 +154,15 @@ def _drawn(
     secret: bytes,
 ) -> Outcome:
     """Draws the labels, unless the command is fit."""
-    mechanism, binding, coded, labels = release.mechanism, release.binding, None, None
+    mechanism, binding, coded = release.mechanism, release.binding, None
     if mechanism.class_center is not None and features is not None:
         coded = class_probabilities(mechanism.class_center.center, features)
         centers = as_shares(coded)
-    if release.command != "fit" and coded is None:
+    if release.command == "fit":
+        labels = None
+    elif coded is None:
         labels = draw_labels(records, mechanism.randomizer, binding, secret)
-    elif release.command != "fit":
+    else:
         labels = draw_class_labels(records, mechanism.drawing, coded, binding, secret)
     return Outcome(release, records.kept, centers, labels)
 
