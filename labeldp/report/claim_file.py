@@ -71,7 +71,7 @@ class Fact(NamedTuple):
 
 
 FACTS = [
-    Fact(*map(str.strip, text.split("|")), field, needed)
+    Fact(*map(str.strip, text.split("|")), field=field, needed=needed)
     for field, lines in _FORM.items()
     for mark, needed, text in lines
     if mark == "?"

@@ -107,7 +107,7 @@ def read_request(parameters: Mapping[str, Any], given: Given, fits: bool) -> tup
         source = _NAME_WITH_IDS if asked["id_column"] is not None else f"call {os.urandom(16).hex()}"
     if not isinstance(source, str):
         raise ValueError("source must be text")
-    if number is not None and not (isinstance(number, Integral) and not isinstance(number, bool) and number >= 0):
+    if number is not None and not (isinstance(number, Integral) and not isinstance(number, bool) and int(number) >= 0):
         raise ValueError("features must be a whole number of at least 0: features of records are an argument of fit")
     with python_errors(ValueError):
         fields = Fields.of_keywords(asked, "LabelPrivatizer")

@@ -114,13 +114,14 @@ def find_records(before: EarlierRelease, field: str, path: str) -> NamedRecords:
     column, unit = before.first["identity"], before.mechanisms[before.labels[0]].get("unit")
     if field == "ids" and column == _BY_PLACE:
         raise FieldError("{ids}: the records of this release have no ids, only files and rows: name {rows}")
-    if field == "units" and unit is None:
-        raise FieldError("{units}: this release has no privacy units: name {ids} or {rows}")
+    if field == "units":
+        if unit is None:
+            raise FieldError("{units}: this release has no privacy units: name {ids} or {rows}")
+        column = unit["column"]
     lines = read_lines(field, path)
     if field == "rows":
         return find_rows(before.data, before.shards, lines)
-    units = field == "units"
-    return find_values(before.data, before.shards, unit["column"] if units else column, lines, units)
+    return find_values(before.data, before.shards, column, lines, units=field == "units")
 
 
 def check_removal(before: EarlierRelease, found: NamedRecords, date: str, missing_ok: bool, named: str) -> None:
