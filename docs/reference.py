@@ -14,6 +14,8 @@ MODULES = "reference/modules.md"
 """Page that lists all modules."""
 FIELDS = "reference/fields.md"
 """Page of the fields of a release, and of who takes them."""
+LOADED = {"label_privatizer": "LabelPrivatizer, NotFittedError"}
+"""Modules with docstrings of which parts are generated when they are loaded, and what is shown of them."""
 
 
 def packages() -> dict[str, list[Path]]:
@@ -101,6 +103,8 @@ def reference_pages() -> dict[str, str]:
         for path in modules:
             lines += [f"## {path.stem}", "", f"::: {name}.{path.stem}", "    options:"]
             lines += ["      show_root_heading: false", "      show_root_toc_entry: false", ""]
+            if path.stem in LOADED:
+                lines[-1:] = ["      force_inspection: true", f"      members: [{LOADED[path.stem]}]", ""]
         if modules:
             pages[f"reference/{name}.md"] = "\n".join(lines)
     return pages

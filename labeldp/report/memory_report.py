@@ -13,8 +13,7 @@ from typing import Any
 from ..audit.audit_release import audit_path
 from ..mechanisms.analysis.utility import ReleasedFacts
 from ..mechanisms.analysis.verdict import release_warnings
-from ..mechanisms.release.bound_noise import NoiseBinding
-from ..mechanisms.release.unit_bound import UnitCounts
+from ..pipelines.api.memory_release import MemoryRelease
 from ..pipelines.publish.job_result import JobResult
 from ..pipelines.publish.manifest import make_manifest, parse_manifest
 from ..pipelines.spec.machine import check_extra
@@ -25,21 +24,16 @@ from ..transforms.errors import InputError
 
 def write_report(
     path: str,
-    command: str,
-    binding: NoiseBinding,
-    mechanism: MechanismFile,
-    epsilon: float,
+    release: MemoryRelease,
     facts: ReleasedFacts,
     ledger: Sequence[dict[str, Any]],
     name: str,
     id_column: str | None,
-    units: UnitCounts | None = None,
 ) -> None:
     """Audits a release in memory and writes its report as HTML; an existing file is replaced.
 
-    `command` is the one of the same meaning: privatize, fit or apply. `epsilon` is the budget of histogram and labels
-    together. `ledger` has the runs in order. `name` is that of the release, for the title. Without `id_column`, records
-    are identified by source and row. `units` are None without units.
+    `ledger` has the runs in order. `name` is that of the release, for the title. Without `id_column`, records are
+    identified by source and row.
 
     Raises UsageError if the extra `evaluation` is not installed, and InputError if the audit fails, or the file cannot
     be written.
@@ -50,6 +44,7 @@ def write_report(
     from .report_input import ReportInput
     from .report_page import report_page
 
+    binding, mechanism, epsilon = release.binding, release.mechanism, release.epsilon
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, MECHANISM_NAME)
         file.write_text(mechanism.to_text())
@@ -57,8 +52,10 @@ def write_report(
     if audit.problems:
         raise InputError(f"the mechanism fails the audit; no report is written: {'; '.join(audit.problems)}")
     document: dict[str, Any] | None = None
-    if command != "fit":
-        document = _document(JobResult(binding, binding.digest, {}, units=units), mechanism, epsilon, facts, id_column)
+    if release.command != "fit":
+        document = _document(
+            JobResult(binding, binding.digest, {}, units=release.counts), mechanism, epsilon, facts, id_column
+        )
         audit = dataclasses.replace(audit, total_epsilon=epsilon, prior_epsilon=binding.budget.prior)
     manifest = None if document is None else parse_manifest(document)
     unit = unit_summary(mechanism, None if document is None else document.get("unit"))

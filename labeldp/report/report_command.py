@@ -53,8 +53,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _claim(args: argparse.Namespace) -> None:
     """Writes a claim file or a template of facts, or checks a claim file."""
-    from .claim_file import claim_document, claim_problem, claim_text, facts_template
-    from .claim_statements import read_claimed
+    from .claim_file import claim_document, claim_problem, claim_text, facts_template, read_claimed
 
     _check_claim_flags(args)
     _check_ledger(args.ledger)
@@ -70,7 +69,9 @@ def _claim(args: argparse.Namespace) -> None:
         problem = claim_problem(claimed, args.check_claim)
         if problem is not None:
             raise InputError(f"{args.check_claim} does not state {path}: {problem}")
-        ledger = "" if claimed.runs else "; its statement on a ledger was not compared, because there is no ledger"
+        ledger = (
+            "" if claimed.whole["runs"] else "; its statement on a ledger was not compared, because there is no ledger"
+        )
         print(f"claim      {one_line(args.check_claim)} states this release{ledger}")
 
 

@@ -6,8 +6,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .callers import ReleaseWarning
     from .frames import ReleasedFrame, privatize
-    from .label_privatizer import LabelPrivatizer, NotFittedError, ReleaseWarning
+    from .label_privatizer import LabelPrivatizer, NotFittedError
     from .privatize_files import PrivatizeFiles
 
 # Loaded when they are first used: only `PrivatizeFiles` needs Beam.
@@ -15,7 +16,7 @@ _MODULE_OF = {
     "LabelPrivatizer": ".label_privatizer",
     "NotFittedError": ".label_privatizer",
     "PrivatizeFiles": ".privatize_files",
-    "ReleaseWarning": ".label_privatizer",
+    "ReleaseWarning": ".callers",
     "ReleasedFrame": ".frames",
     "privatize": ".frames",
 }

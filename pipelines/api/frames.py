@@ -13,6 +13,7 @@ from ...mechanisms.analysis.verdict import Verdict, Warn
 from ...mechanisms.registry import AUTO
 from ..errors import did_you_mean
 from ..spec.fields import DEFAULT_LOSS, NO_CENTER
+from .callers import warn
 from .feature_frames import (
     DATA_FRAMES,
     FeatureFrame,
@@ -23,8 +24,9 @@ from .feature_frames import (
     read_frame,
     released_frame,
 )
-from .label_privatizer import LabelPrivatizer, warn
-from .memory_release import Given
+from .label_privatizer import LabelPrivatizer
+from .memory_release import Outcome
+from .memory_request import Given
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,9 +146,11 @@ def privatize(frame: Any, *, label: str, epsilon: float, **parameters: Any) -> R
     if left_out is not None:
         warn(left_out)
 
-    def output(drawn: Any, kept: np.ndarray, centers: tuple[str, np.ndarray] | None) -> tuple[Any, Any]:
-        made = released_frame(frame, place, drawn, kept, centers)
-        return made, None if centers is None else centers[1][kept]
+    def output(outcome: Outcome) -> tuple[Any, Any]:
+        centers, name = outcome.centers, outcome.release.mechanism.center_column
+        named = None if centers is None or name is None else (name, centers)
+        made = released_frame(frame, place, outcome.labels, outcome.kept, named)
+        return made, None if centers is None else centers[outcome.kept]
 
     given = Given(frame_column(frame, place), features=columns if linear else None, **companions)
     released, center = privatizer._fit("privatize", given, output)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,67 +22,24 @@ from ...mechanisms.core.budget import remaining_epsilon
 from ...mechanisms.core.randomizer import Randomizer
 from ...mechanisms.noise.keyed_words import Identities, row_identities
 from ...mechanisms.registry import AUTO, mechanism_named
-from ...mechanisms.release.bound_noise import NoiseBinding
+from ...mechanisms.release.bound_noise import NoiseBinding, make_binding
 from ...mechanisms.release.center_passes import center_passes, run_passes
 from ...mechanisms.release.feature_sample import CenterFeatures, FeatureSample, sample_words, smallest
-from ...mechanisms.release.label_column import LabelColumn
+from ...mechanisms.release.label_column import LabelColumn, LabelMeaning
 from ...mechanisms.release.label_draws import LabelSampler
 from ...mechanisms.release.label_records import LabelRecords, LabelSummary, count_labels
 from ...mechanisms.release.prior_release import PriorRelease, public_reason, release_prior, solved
 from ...mechanisms.release.unit_bound import UnitCounts, bounded
 from ...transforms.center.feature_columns import center_columns, feature_columns
-from ..errors import FieldError
-from ..ledger.spent_budget import Caps
-from ..spec.feature_choice import FeatureTable, center_kind, check_center, is_asked_for, with_new_center
-from ..spec.fields import Fields
 from ..spec.label import Label
 from ..spec.mechanism_file import MechanismFile
 from .class_arrays import read_classes
 from .feature_frames import FeatureFrame
 from .label_arrays import LabelArray, column_name, read_identities, read_numbers, read_units
+from .memory_request import Given, MemoryRequest
 
 # Records whose rows of features are in memory at a time.
 _BLOCK = 1 << 16
-
-
-@dataclass(frozen=True)
-class MemoryRequest:
-    """Checked parameters, and the name that stands for the input file in the identities of records."""
-
-    label: Label
-    source: str
-    caps: Caps
-    most_unusable: float
-
-    @property
-    def column(self) -> LabelColumn:
-        """The label column."""
-        return self.label.column
-
-    def check_unusable(self, records: int, unusable: int) -> None:
-        """Checks the number of records without a usable label, which is public.
-
-        `records` is the number of those with one. Raises ValueError if there are no records, no record has a usable
-        label, or too many have none.
-        """
-        if records == 0:
-            raise ValueError("no record has a usable label" if unusable else "there are no records")
-        if unusable > self.most_unusable * (records + unusable):
-            raise ValueError(
-                f"{unusable:,} of {records + unusable:,} records have no usable label (missing, NaN or infinite), more "
-                f"than max_unusable_fraction {self.most_unusable:g}: fix them, leave them out, or raise it"
-            )
-
-
-@dataclass(frozen=True, eq=False)
-class Given:
-    """Columns of a call as the user gives them; None for those that are not given."""
-
-    labels: Any = field(repr=False)
-    center: Any = None
-    features: FeatureFrame | None = None
-    ids: Any = None
-    units: Any = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,23 +74,125 @@ class MemoryRecords:
         return dataclasses.replace(self, released=released)
 
 
-def with_features(fields: Fields, label: Label, features: FeatureFrame | None) -> Label:
-    """Adds a center of features to a label, if one is made; the label as it is if not, or without features.
+@dataclass(frozen=True)
+class MemoryRelease:
+    """Facts of a release by a command (privatize, fit or apply), as the ledger and the report have them.
 
-    Features that are given ask for a center, unless the mechanism is chosen automatically: whether there is one is then
-    decided as for a job. Raises FieldError if a field is wrong.
+    `epsilon` is the budget of center, histogram and, if they were released, labels together. `counts` of units are None
+    without, and so is the number of features where it is not known.
     """
-    check_center(fields)
+
+    command: str
+    source: str
+    binding: NoiseBinding
+    mechanism: MechanismFile
+    epsilon: float
+    counts: UnitCounts | None
+    features: int | None
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """Release before it is charged: its labels, in a column of the given kind, and a mask of the released records.
+
+    Centers have the shape (n,), or of classes (n, K); None without a center of features. Labels are None after fit.
+    """
+
+    release: MemoryRelease
+    kept: np.ndarray
+    centers: np.ndarray | None
+    labels: Any
+
+
+def release_fitted(command: str, request: MemoryRequest, given: Given, secret: bytes) -> Outcome:
+    """Releases center, histogram and mechanism, as the commands fit and privatize; with privatize the labels as well.
+
+    Raises ValueError if an argument is wrong, or the mechanism has no randomizer for the histogram.
+    """
+    column, chosen, features = request.column, request.label.features, given.features
+    records, linear, centers = read_records(request, column, secret, given, chosen is not None), None, None
+    if chosen is not None and features is not None and column.classes is None:
+        linear = fit_center(request.label, features, chosen, records, secret)
+        centers = predicted(linear, features, column.labels)
+        records = records.around(centers)
+    binding, mechanism = solve_release(request, records, secret, linear)
+    if chosen is not None and features is not None and column.classes is not None:
+        center = fit_center(request.label, features, chosen, records, secret, binding)
+        # Without a center, it is the histogram that was released before.
+        if center is not binding:
+            mechanism = MechanismFile.of_release(center, binding)
+    number = _number_of_features(features, column)
+    release = MemoryRelease(
+        command, request.source, binding, mechanism, request.label.budget.epsilon, records.counts, number
+    )
+    return _drawn(release, records, features, centers, secret)
+
+
+def release_applied(mechanism: MechanismFile, request: MemoryRequest, given: Given, secret: bytes) -> Outcome:
+    """Releases labels that a fitted mechanism draws, as the command apply.
+
+    Raises ValueError if an argument is wrong, or does not fit the mechanism.
+    """
+    column, made, features = _fitted_column(mechanism, request), mechanism.made_center, given.features
+    records, centers = read_records(request, column, secret, given, made is not None), None
+    if made is not None:
+        features = _needed(features, made.map, column)
+        if isinstance(made, LinearCenter):
+            centers = predicted(made, features, column.labels)
+            records = records.around(centers)
+    binding = make_binding(records.summary(secret), column, mechanism.budget, secret)
+    epsilon, number = mechanism.total_epsilon(mechanism.labels_budget[0]), _number_of_features(features, column)
+    release = MemoryRelease("apply", request.source, binding, mechanism, epsilon, records.counts, number)
+    return _drawn(release, records, features, centers, secret)
+
+
+def _drawn(
+    release: MemoryRelease,
+    records: MemoryRecords,
+    features: FeatureFrame | None,
+    centers: np.ndarray | None,
+    secret: bytes,
+) -> Outcome:
+    """Draws the labels, unless the command is fit."""
+    mechanism, binding, coded = release.mechanism, release.binding, None
+    if mechanism.class_center is not None and features is not None:
+        coded = class_probabilities(mechanism.class_center.center, features)
+        centers = as_shares(coded)
+    if release.command == "fit":
+        labels = None
+    elif coded is None:
+        labels = draw_labels(records, mechanism.randomizer, binding, secret)
+    else:
+        labels = draw_class_labels(records, mechanism.drawing, coded, binding, secret)
+    return Outcome(release, records.kept, centers, labels)
+
+
+def _fitted_column(mechanism: MechanismFile, request: MemoryRequest) -> LabelColumn:
+    """The label column as the mechanism takes it: with the unit, and the label of missing ones, of its histogram."""
+    asked, fitted = request.column.unit, mechanism.unit
+    if (None if asked is None else asked.request) != (None if fitted is None else fitted.request):
+        raise ValueError("unit_column and max_records_per_unit are not those of fit: fit again")
+    if request.column.missing_label != mechanism.missing_label:
+        raise ValueError("missing_label is not that of fit: fit again")
+    return LabelColumn(
+        request.column.name, mechanism.domain, request.column.id_column, mechanism.rounding,
+        mechanism.center_column, unit=asked,
+        meaning=LabelMeaning(mechanism.classes, mechanism.declared, mechanism.missing),
+    )  # fmt: skip
+
+
+def _needed(features: FeatureFrame | None, row_map: RowMap, column: LabelColumn) -> FeatureFrame:
+    """The features that centers of a fitted mechanism are made of; the label must be none of them."""
     if features is None:
-        if is_asked_for(fields):
-            raise FieldError(
-                "{center} {kind} is made of features: give features=frame with the labels", kind=center_kind(fields)
-            )
-        return label
-    numbers = label.column.classes is None
-    if numbers and fields.center is None and (fields.center_column is not None or label.mechanism.name != AUTO):
-        fields = dataclasses.replace(fields, center=center_kind(fields))
-    return with_new_center(fields, label, FeatureTable(features.batch.schema, features.source))
+        raise ValueError("features are missing: the mechanism is for labels around a center of them")
+    if column.name in row_map.columns:
+        raise ValueError(f"label {column.name!r} is a feature of the center, which is released as it is: fit again")
+    return features
+
+
+def _number_of_features(features: FeatureFrame | None, column: LabelColumn) -> int | None:
+    """Number of columns that are neither label, nor id, nor center; None if it is not known."""
+    return None if features is None else len({*features.names} - {*column.columns})
 
 
 def read_records(

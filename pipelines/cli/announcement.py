@@ -68,13 +68,13 @@ def announce_readers(release: Release, binding: NoiseBinding) -> None:
     files, rows = len(input.parts), binding.records + binding.unusable
     if input.format.name == "parquet" or files >= ENOUGH_FILES or rows < _LARGE_FILE * files:
         return
-    each = "the input file" if files == 1 else "each input file"
+    which = "the input file" if files == 1 else "each input file"
     enough = max(release.output.num_shards, ENOUGH_FILES * files)
     split = input.format.name != "orc" and all(splits(part, input.format.dialect.encoding) for part in input.parts)
     if not (split and reads_parts(release, enough)):
-        LOGGER.info("one worker read %s: of %d files or more, several can be read at a time", each, ENOUGH_FILES)
+        LOGGER.info("one worker read %s: of %d files or more, several can be read at a time", which, ENOUGH_FILES)
     elif not reads_parts(release):
-        LOGGER.info("one worker read the records of %s: with --num_shards %d, several can", each, enough)
+        LOGGER.info("one worker read the records of %s: with --num_shards %d, several can", which, enough)
 
 
 def warn_of_other_label(release: Release) -> None:
@@ -109,16 +109,16 @@ def announce(request: Request, released: Sequence[ReleasedLabel], key: SigningKe
     if several:
         of = "record" if binding.unit is None else "unit"
         print(f"together   epsilon {request.budget.epsilon:g} for all labels of a {of}")
-    for each in released:
+    for column in released:
         if several:
-            print(f"label      {one_line(each.label.name)}: epsilon {each.label.budget.epsilon:.6g}")
-        _announce_label(each)
+            print(f"label      {one_line(column.label.name)}: epsilon {column.label.budget.epsilon:.6g}")
+        _announce_label(column)
     if request.validation is not None:
         article = "an" if request.validation.startswith("i") else "the"
         print(f"validated  against {article} {request.validation}: no anomalies")
-    for each in released:
-        of = f"{one_line(each.label.name)}: " if several else ""
-        for warning in release_warnings(each.facts):
+    for column in released:
+        of = f"{one_line(column.label.name)}: " if several else ""
+        for warning in release_warnings(column.facts):
             LOGGER.warning("warning: %s%s", of, warning.text)
 
 
@@ -136,8 +136,8 @@ def _announce_label(released: ReleasedLabel) -> None:
     if mechanism.classes is not None:
         print(f"classes    {describe_classes(mechanism.classes)}")
     if mechanism.draws_classes:
-        found = ", ".join(f"{part.numbers:,} {part.name}" for part in mechanism.parts[1:]) or "the histogram alone"
-        print(f"center     {one_line(str(mechanism.center_column))}: probabilities of the classes, from {found}")
+        made_of = ", ".join(f"{part.numbers:,} {part.name}" for part in mechanism.parts[1:]) or "the histogram alone"
+        print(f"center     {one_line(str(mechanism.center_column))}: probabilities of the classes, from {made_of}")
         print(f"certified  epsilon {mechanism.center_epsilon!r} for the center, from which classes are drawn")
     else:
         _announce_randomizer(binding, mechanism, facts)

@@ -126,21 +126,16 @@ def _type(kind: pa.DataType) -> str:
 
 def _label(label: Label) -> str:
     column = label.column
+    rest = f"{describe_missing(column)}records are identified by {column.id_column or 'file and row'}"
     if column.classes is not None:
-        identity = f"records are identified by {column.id_column or 'file and row'}"
-        return one_line(
-            f"{column.name}: {len(column.classes)} classes, {describe_classes(column.classes)}; "
-            f"{describe_missing(column)}{identity}"
-        )
+        return one_line(f"{column.name}: {len(column.classes)} classes, {describe_classes(column.classes)}; {rest}")
     ends = f"{column.domain[0]:g} to {column.domain[-1]:g}"
     steps = np.diff(column.labels)
     even = len(steps) > 0 and np.allclose(steps, steps[0], rtol=1e-9)
     spaced = f", {steps[0]:g} apart" if even else ", unevenly spaced" if len(steps) else ""
-    identity = column.id_column or "file and row"
     of = "" if column.declared is None else f" chosen for the {column.declared.labels:,} declared ones"
     return one_line(
-        f"{column.name}: {counted(len(column.domain), 'label')}{of}, {ends}{spaced}; rounding {column.rounding}; "
-        f"{describe_missing(column)}records are identified by {identity}"
+        f"{column.name}: {counted(len(column.domain), 'label')}{of}, {ends}{spaced}; rounding {column.rounding}; {rest}"
     )
 
 
@@ -193,7 +188,10 @@ def _budget(label: Label, records: int | None) -> str:
     for number in _EXAMPLE_RECORDS if records is None else (max(records, 1),):
         split = _split(label, number)
         if records is not None:
-            _check_records(label, split, records)
+            try:
+                check_records(split, records, label.mechanism.name)
+            except RefusedRelease as error:
+                raise UsageError(str(error)) from None
         parts.append(f"{split.prior:.6g} for the histogram + {split.labels:.6g} for the labels of {number:,} records")
         if label.budget.prior_epsilon is not None:
             parts = [f"{split.prior:.6g} for the histogram + {split.labels:.6g} for the labels"]
@@ -209,14 +207,6 @@ def _budget(label: Label, records: int | None) -> str:
         least, most = (float(share) * budget.epsilon for share in (least, most))
         first = f"{least:.4g} to {most:.4g} for the center, which the features decide; without that part, "
     return f"epsilon {label.budget.epsilon:g}{delta}: {first}{'; '.join(parts)}"
-
-
-def _check_records(label: Label, split: BudgetSplit, records: int) -> None:
-    """Refuses what the job would, where it is known without reading records."""
-    try:
-        check_records(split, records, label.mechanism.name)
-    except RefusedRelease as error:
-        raise UsageError(str(error)) from None
 
 
 def _mechanism(label: Label) -> str:
@@ -235,10 +225,11 @@ def _mechanism(label: Label) -> str:
 
 
 def _expected(label: Label, earlier_mechanisms: Sequence[EarlierMechanism], records: int | None) -> str:
-    if _may_have_class_center(label):
+    if label.column.classes is not None and label.features is not None:
         return "unknown: it depends on what the features say of the classes"
     loss = loss_named(label.mechanism.loss)
-    for earlier in earlier_mechanisms:
+    if earlier_mechanisms:
+        earlier = earlier_mechanisms[0]
         value = earlier.randomizer.expected_loss(earlier.prior, loss)
         return f"{loss.name} loss {value:.6g}, as in the earlier release of this request, under its noised histogram"
     labels = label.column.labels
@@ -259,10 +250,6 @@ def _expected(label: Label, earlier_mechanisms: Sequence[EarlierMechanism], reco
     return f"{loss.name} loss {', '.join(texts)}, if all labels were equally frequent{around}"
 
 
-def _may_have_class_center(label: Label) -> bool:
-    return label.column.classes is not None and label.features is not None
-
-
 def _candidates(label: Label) -> Iterator[tuple[str, Mechanism]]:
     """The mechanism with its name; the two extremes of auto."""
     if label.mechanism.name != AUTO:
@@ -276,18 +263,13 @@ def _charged(release: Release, ledger: Ledger) -> str:
     budget, caps = release.budget, release.caps
     window = caps.window
     spent = float(ledger.spent(window=window).epsilon)
+    again, what = "", f"epsilon {budget.epsilon:g}"
     if ledger.has_request(release.name):
         again = "; nothing, if the input has not changed since the release of this request"
-    else:
-        again = ""
-    part = (
-        "the parts of histogram and center"
-        if any(label.features is not None for label in release.labels)
-        else "the part of the histogram"
-    )
-    what = f"{part}, and by apply the rest of epsilon {budget.epsilon:g}," if release.command == "fit" else (
-        f"epsilon {budget.epsilon:g}"
-    )  # fmt: skip
+    if release.command == "fit":
+        centers = any(label.features is not None for label in release.labels)
+        part = "the parts of histogram and center" if centers else "the part of the histogram"
+        what = f"{part}, and by apply the rest of {what},"
     since = "so far" if window is None else f"of the last {window.text}"
     cap = "" if caps.epsilon is None else f", of {caps.epsilon:g} allowed"
     return one_line(f"{what} to {ledger.path}, which has {spent:.6g} {since}{cap}{again}")

@@ -128,7 +128,7 @@ def verify_existing(release: Release) -> RunResult:
             "output, or the ledger of that run"
         )
     key = None if release.sign is None else release.sign.load()
-    with audited_release(target, key) as (path, audit):
+    with audited_release(target, signer_of(key)) as (path, audit):
         if audit.problems:
             raise InputError(f"{target} exists, but its audit fails: {'; '.join(audit.problems)}")
         fit = release.command == "fit"
@@ -147,13 +147,17 @@ def verify_existing(release: Release) -> RunResult:
     )  # fmt: skip
 
 
+def signer_of(key: SigningKey | None) -> Signer | None:
+    """Signer whose key this is; None without one."""
+    return None if key is None else Signer(key.fingerprint)
+
+
 @contextlib.contextmanager
-def audited_release(target: str, key: SigningKey | None = None) -> Iterator[tuple[Path, Audit]]:
+def audited_release(target: str, signer: Signer | None = None) -> Iterator[tuple[Path, Audit]]:
     """The release as local files, of one on an object store its documents, and its audit.
 
-    With a key, the audit checks the signature by it, and so every file of the release.
+    With a signer, the audit checks the signature by it, and so every file of the release.
     """
-    signer = None if key is None else Signer(key.fingerprint)
     if not is_remote(target):
         yield Path(target), audit_path(target, signer=signer)
         return

@@ -36,7 +36,7 @@ from ..spec.label_folders import MANIFEST_NAME
 from ..spec.signing_key import SigningKey
 from ..spec.store_access import check_store, open_stores
 from ..spec.target_checks import noise_key_file, resolve_signing_key
-from .existing_release import RunResult, audited_release, check_result
+from .existing_release import RunResult, audited_release, check_result, signer_of
 from .exit_codes import names_of_flags, run_command
 from .publication import publish_results
 
@@ -151,7 +151,7 @@ def _announce_released(target: str, key: SigningKey | None) -> None:
         raise UsageError(f"{target} is no release, and no run with this output is to be finished: check the path")
     if key is not None and not records:
         raise UsageError(f"--sign: {target} is a mechanism file, which is not signed: leave it out")
-    with audited_release(target, key) as (_, audit):
+    with audited_release(target, signer_of(key)) as (_, audit):
         if audit.problems:
             raise InputError(f"{target} is published, but its audit fails: {'; '.join(audit.problems)}")
     print(f"released   {one_line(target)}: published before; its audit holds")

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import datetime
 import os
-import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
@@ -14,11 +12,10 @@ from pathlib import Path
 
 from labeldp.audit.audit_data import sampled_records
 from labeldp.audit.audit_mechanism import Audit
-from labeldp.audit.audit_release import audit_path
 from labeldp.audit.signature_audit import NoPublicKey, Signer
 from labeldp.audit.weight_runs import rounded_up
 
-from ...transforms.errors import InputError, StageError, StoreError
+from ...transforms.errors import InputError, StageError
 from ...transforms.io.filesystems import FileSystems, exists, is_remote
 from ...transforms.progress_log import LOGGER
 from ...transforms.shards.reduced_shards import select_records
@@ -26,17 +23,15 @@ from ...transforms.stores.object_store import is_store
 from ..errors import UsageError, one_line
 from ..flags.arguments import log_to_stderr
 from ..job.run_pipeline import describe_failure
-from ..publish.named_records import Found
-from ..publish.removal import Before, check_removal, find_records, publish_removal, read_before, remaining_records
+from ..publish.named_records import NamedRecords
+from ..publish.removal import EarlierRelease, check_removal, find_records, publish_removal, read_before
 from ..publish.signals import signals_as_interrupts
 from ..spec.label_folders import CENTER_NAME, MANIFEST_NAME, SIGNATURE_NAME, VALIDATION_NAME
-from ..spec.signing_key import SigningKey
 from ..spec.store_access import check_store, open_stores
 from ..spec.target_checks import check_target, path_of, resolve_signing_key
+from .existing_release import audited_release, signer_of
 from .exit_codes import run_command
-from .store_copies import fetch
 
-_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
 _NAMING = ("ids", "units", "rows")
 
 
@@ -50,16 +45,21 @@ def run(args: argparse.Namespace, store_flags: Sequence[str]) -> int:
         _check_folders(args)
         folder, output = path_of("folder", args.folder).rstrip("/"), path_of("output", args.output).rstrip("/")
         signed = exists(FileSystems.join(folder, SIGNATURE_NAME))
-        key = _signing_key(args.sign, output)
+        key_file = resolve_signing_key(args.sign, output)
+        key = None if key_file is None else key_file.load()
         if signed and key is None:
             LOGGER.warning("%s is signed; without --sign KEY the new release is not", one_line(folder))
-        signer = _signer(args.signer, key if signed else None)
-        digests: dict[str, tuple[int, str]] | None = {} if signer is not None and is_store(folder) else None
-        with signals_as_interrupts(), _documents(args.folder, digests) as local:
-            audit = _audited(args.folder, local, signer, digests)
+        # With a signer the signature is audited too: nothing is signed anew that was changed since.
+        try:
+            signer = signer_of(key if signed else None) if args.signer is None else Signer.read(args.signer)
+        except NoPublicKey as error:
+            raise UsageError(f"--signer {error}") from None
+        with signals_as_interrupts(), audited_release(args.folder, signer) as (local, audit):
+            if audit.problems:
+                raise InputError(f"{args.folder} fails its audit, so nothing is removed: {'; '.join(audit.problems)}")
             before = read_before(folder, local, not args.without_validation)
-            found = find_records(before, args.ids, args.units, args.rows)
-            check_removal(before, found, date, args.missing_ok, field, getattr(args, field))
+            found = find_records(before, field, getattr(args, field))
+            check_removal(before, found, date, args.missing_ok, f"--{field} {getattr(args, field)}")
             samples = list(_sample_lines(before, found))
             publish_removal(before, found, date, output, key)
         _announce(before, found, audit, output, date, samples)
@@ -68,36 +68,19 @@ def run(args: argparse.Namespace, store_flags: Sequence[str]) -> int:
     return run_command("labeldp remove", work, (InputError, StageError), "nothing is published", describe_failure)
 
 
-def _signing_key(path: str | None, output: str) -> SigningKey | None:
-    file = resolve_signing_key(path, output)
-    return None if file is None else file.load()
-
-
-def _signer(named: str | None, key: SigningKey | None) -> Signer | None:
-    """The signer of the release that is read: as `--signer` names it, or the one whose `key` signs the new release."""
-    if named is None:
-        return None if key is None else Signer(key.fingerprint)
-    try:
-        return Signer.read(named)
-    except NoPublicKey as error:
-        raise UsageError(f"--signer {error}") from None
-
-
 def _removed_on(text: str | None) -> str:
     """Date of the removal, YYYY-MM-DD."""
     now = datetime.datetime.now(datetime.timezone.utc)
     if text is None:
         return now.date().isoformat()
     try:
-        date = datetime.date.fromisoformat(text) if _DATE.fullmatch(text) else None
+        date = datetime.datetime.strptime(text, "%Y-%m-%d").date()
     except ValueError:
-        date = None
-    if date is None:
-        raise UsageError(f"--removed_on {text} is no date: write YYYY-MM-DD")
+        raise UsageError(f"--removed_on {text} is no date: write YYYY-MM-DD") from None
     # Where the day begins first.
     if date > (now + datetime.timedelta(hours=14)).date():
         raise UsageError(f"--removed_on {text} lies in the future: name the date of the removal")
-    return text
+    return date.isoformat()
 
 
 def _naming(args: argparse.Namespace) -> str:
@@ -120,38 +103,14 @@ def _check_folders(args: argparse.Namespace) -> None:
             "`labeldp finish` completes a run that was not published"
         )
     check_target("output", args.output)
-    folder, output = (f"{_real(path_of('output', path)).rstrip('/')}/" for path in (args.folder, args.output))
-    if output.startswith(folder):
+    paths = [path_of("output", path) for path in (args.folder, args.output)]
+    # Without links; a URL stays as it is.
+    folder, output = (f"{path if is_remote(path) else os.path.realpath(path)}".rstrip("/") for path in paths)
+    if f"{output}/".startswith(f"{folder}/"):
         raise UsageError(f"--output {args.output} lies inside the release that is read: name another folder")
 
 
-def _real(path: str) -> str:
-    """The path without links; a URL stays as it is."""
-    return path if is_remote(path) else os.path.realpath(path)
-
-
-@contextlib.contextmanager
-def _documents(folder: str, digests: dict[str, tuple[int, str]] | None) -> Iterator[Path]:
-    """The release as local files; of one on an object store its documents, and in `digests` those of all its files."""
-    if not is_store(folder):
-        yield Path(folder)
-        return
-    with tempfile.TemporaryDirectory(prefix="labeldp-") as copies:
-        try:
-            yield fetch(folder, "", False, Path(copies), digests)
-        except StoreError as error:
-            raise InputError(f"{folder} cannot be read: {error.reason}") from None
-
-
-def _audited(folder: str, local: Path, signer: Signer | None, digests: dict[str, tuple[int, str]] | None) -> Audit:
-    """Audits the documents. With a signer, the signature too: nothing is signed anew that was changed since."""
-    audit = audit_path(str(local), signer=signer, files=digests)
-    if audit.problems:
-        raise InputError(f"{folder} fails its audit, so nothing is removed: {'; '.join(audit.problems)}")
-    return audit
-
-
-def _sample_lines(before: Before, found: Found) -> Iterator[str]:
+def _sample_lines(before: EarlierRelease, found: NamedRecords) -> Iterator[str]:
     """Says of each label whether records of the public sample of its center are among those that are removed."""
     if not any(name.endswith(CENTER_NAME) for name in before.others):
         return
@@ -171,10 +130,11 @@ def _sample_lines(before: Before, found: Found) -> Iterator[str]:
                 )
 
 
-def _announce(before: Before, found: Found, audit: Audit, output: str, date: str, samples: Sequence[str]) -> None:
-    shards = len(before.shards)
-    print(f"removed    {found.records} records in {len(found.rows)} of {shards} shards, on {date}; "
-          f"{remaining_records(before, found)} remain")  # fmt: skip
+def _announce(
+    before: EarlierRelease, found: NamedRecords, audit: Audit, output: str, date: str, samples: Sequence[str]
+) -> None:
+    shards, remaining = len(before.shards), sum(before.shards.values()) - found.records
+    print(f"removed    {found.records} records in {len(found.rows)} of {shards} shards, on {date}; {remaining} remain")
     if found.missing:
         LOGGER.warning("%d of %d names are of no record of this release", len(found.missing), found.names)
     print(f"release    {one_line(output)}: all other records, {len(before.others)} further files byte for byte")
@@ -197,22 +157,17 @@ def _announce(before: Before, found: Found, audit: Audit, output: str, date: str
 
 def _known(audit: Audit, validated: bool) -> str:
     """Epsilon of what the new release says of a removed label; `validated` tells that it has statistics of labels."""
+    of = f"of the label of {'a removed record' if audit.unit_column is None else 'the removed records of a unit'}"
     if validated:
         # Statistics of all labels less those of the others are statistics of the removed labels, as released.
         return (
-            f"of the label of {_whose(audit)}, the new release says at most epsilon {audit.total_epsilon!r}, as "
-            f"before: center and histogram still count it, and so does {VALIDATION_NAME}/, as it was released"
+            f"{of}, the new release says at most epsilon {audit.total_epsilon!r}, as before: center and histogram "
+            f"still count it, and so does {VALIDATION_NAME}/, as it was released"
         )
     parts = {"center": audit.center_epsilon, "histogram": audit.prior_epsilon or 0.0}
     spent = {name: audit.records_per_unit * Fraction(epsilon) for name, epsilon in parts.items() if epsilon}
     if not spent:
-        return f"nothing of the label of {_whose(audit)}: neither center nor histogram was made from it"
+        return f"nothing {of}: neither center nor histogram was made from it"
     sums = " + ".join(f"{float(epsilon):g} for the {name}" for name, epsilon in spent.items())
     total = rounded_up(sum(spent.values(), Fraction(0)))
-    return (
-        f"of the label of {_whose(audit)}, the new release says at most epsilon {total!r}: {sums}, which still count it"
-    )
-
-
-def _whose(audit: Audit) -> str:
-    return "a removed record" if audit.unit_column is None else "the removed records of a unit"
+    return f"{of}, the new release says at most epsilon {total!r}: {sums}, which still count it"

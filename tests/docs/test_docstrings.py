@@ -57,7 +57,12 @@ def public(container: Any) -> Iterator[Any]:
 def sections(member: Any) -> dict[str, set[str]]:
     """Maps each kind of section to the names in it (parameters, exceptions), or to a single empty name."""
     found: dict[str, set[str]] = {}
-    for section in member.docstring.parse("google", warnings=False):
+    docstring = member.docstring
+    if any(str(each.value) == "_of_records" for each in getattr(member, "decorators", ())):
+        # The decorator adds a section.
+        owner = getattr(importlib.import_module(member.module.path), member.parent.name)
+        docstring = griffe.Docstring(inspect.getdoc(getattr(owner, member.name)) or "", parent=member)
+    for section in docstring.parse("google", warnings=False):
         names = section.value if isinstance(section.value, list) else []
         found[section.kind.value] = {
             getattr(each, "name", None) or str(getattr(each, "annotation", "")) for each in names

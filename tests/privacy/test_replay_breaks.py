@@ -22,7 +22,7 @@ from labeldp.mechanisms.release import center_passes, label_draws, prior_release
 from labeldp.mechanisms.release.bound_noise import NoiseBinding
 from labeldp.mechanisms.release.center_passes import Moments, Pass
 from labeldp.mechanisms.release.unit_bound import UnitCounts
-from labeldp.pipelines.api import label_privatizer, memory_release
+from labeldp.pipelines.api import memory_release
 
 from tests.privacy.exact_samplers import UnknownSampler, exact_row, largest_log_ratio, noise_fits
 from tests.privacy.noise_recorder import LAPLACE, SUM_ZERO, NoiseRecorder, recorded_noise
@@ -283,13 +283,13 @@ def test_release_that_labels_refuse(monkeypatch: pytest.MonkeyPatch, replay: Cal
 
 
 def test_labels_of_others_depend_on_a_label(monkeypatch: pytest.MonkeyPatch, replay: Callable[..., Any]) -> None:
-    honest = label_privatizer.draw_labels
+    honest = memory_release.draw_labels
 
     def draw_labels(records: Any, *arguments: Any) -> Any:
         drawn = honest(records, *arguments)
         return drawn[::-1] if records.released.values[0] > 1 else drawn
 
-    monkeypatch.setattr(label_privatizer, "draw_labels", draw_labels)
+    monkeypatch.setattr(memory_release, "draw_labels", draw_labels)
     kind = replay("single labels")
     assert not kind.passed
     assert "released weeks depend on labels beyond the draw" in kind.text
@@ -308,12 +308,12 @@ def test_a_label_that_passes_as_it_is(
         def restore(self, values: np.ndarray) -> Any:
             return self.read.restore(np.concatenate([self.read.values[:1], values[1:]]))
 
-    honest = getattr(label_privatizer, function)
+    honest = getattr(memory_release, function)
 
     def drawn(records: Any, *arguments: Any) -> Any:
         return honest(dataclasses.replace(records, labels=Restored(records.labels)), *arguments)
 
-    monkeypatch.setattr(label_privatizer, function, drawn)
+    monkeypatch.setattr(memory_release, function, drawn)
     kind = replay(name)
     assert not kind.passed
     assert "depend on labels beyond the draw" in kind.text

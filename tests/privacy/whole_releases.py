@@ -17,7 +17,7 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from labeldp.pipelines.api.label_privatizer import LabelPrivatizer, ReleaseWarning
+from labeldp.pipelines.api import LabelPrivatizer, ReleaseWarning
 
 # Records with features far from all others, and how far, in standard deviations.
 _OUTLIERS, _FAR = 16, 9.0

@@ -14,8 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from labeldp.report.claim_file import claim_problem
-from labeldp.report.claim_statements import read_claimed
+from labeldp.report.claim_file import claim_problem, read_claimed
 
 from .registry_format import format_problems
 

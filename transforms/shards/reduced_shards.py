@@ -27,13 +27,7 @@ _ROWS = 1 << 14
 
 
 class ShardForm(NamedTuple):
-    """Form in which a shard is written.
-
-    Attributes:
-      format: tfrecord or parquet.
-      compression: none or gzip.
-      schema: Columns of a Parquet shard; None for TFRecords, whose records name theirs.
-    """
+    """Form in which a shard is written: tfrecord or parquet, none or gzip, and the columns of Parquet, else None."""
 
     format: str
     compression: str
@@ -41,29 +35,14 @@ class ShardForm(NamedTuple):
 
 
 class ColumnBatch(NamedTuple):
-    """One column of consecutive records of a shard.
-
-    Attributes:
-      rows: Number of records.
-      values: The column; None if the shard has none of that name, or none was asked for.
-    """
+    """Number of consecutive records of a shard, and their values in a column; None without one, or if not asked for."""
 
     rows: int
     values: pa.Array | None
 
 
 def shard_form(path: str) -> ShardForm:
-    """Reads how a shard is written.
-
-    Args:
-      path: The shard, Parquet or TFRecord.
-
-    Returns:
-      Its format, compression and columns.
-
-    Raises:
-      InputError: If the shard is damaged or cannot be read.
-    """
+    """Reads how a shard, Parquet or TFRecord, is written. Raises InputError if it is damaged or cannot be read."""
     if not path.endswith(".parquet"):
         return ShardForm("tfrecord", "gzip" if path.endswith(".gz") else "none", None)
     with open_input(path) as file:
@@ -72,17 +51,9 @@ def shard_form(path: str) -> ShardForm:
 
 
 def read_column(path: str, name: str | None) -> Iterator[ColumnBatch]:
-    """Reads a column of a shard, or with None only counts its records.
+    """Reads a column of a shard in batches of consecutive records, or with None only counts these.
 
-    Args:
-      path: The shard, Parquet or TFRecord.
-      name: Name of the column.
-
-    Yields:
-      Batches of consecutive records.
-
-    Raises:
-      InputError: If the shard is damaged or cannot be read.
+    Raises InputError if the shard is damaged or cannot be read.
     """
     if path.endswith(".parquet"):
         yield from _parquet_column(path, name)
@@ -108,18 +79,11 @@ def _parquet_column(path: str, name: str | None) -> Iterator[ColumnBatch]:
 
 
 def write_reduced(source: str, target: str, temp: str, dropped: np.ndarray, progress: Progress) -> None:
-    """Writes a shard without some of its records.
+    """Writes a shard without some of its records, or copies a file that loses none.
 
-    Args:
-      source: The shard.
-      target: Path of the new one, with the same file name.
-      temp: Temporary folder of the run, as in `complete_file`.
-      dropped: Rows of the records to leave out, ascending, shape (m,), int64.
-      progress: Counts the records that are written anew.
-
-    Raises:
-      InputError: If the shard is damaged or cannot be read.
-      StageError: If the new one cannot be written.
+    The new one has the same file name; `temp` is the temporary folder of the run, as in `complete_file`, and `dropped`
+    has the rows to leave out, ascending, shape (m,), int64. `progress` counts the records that are written anew. Raises
+    InputError if the shard is damaged or cannot be read, and StageError if the new one cannot be written.
     """
     with named_file("writing", target), complete_file(target, temp) as file:
         if len(dropped):
@@ -130,20 +94,13 @@ def write_reduced(source: str, target: str, temp: str, dropped: np.ndarray, prog
 
 
 def select_records(source: str, target: str, chosen: np.ndarray) -> None:
-    """Writes some records of a shard into a local file of the same name.
+    """Writes some records of a shard, by rows as in `write_reduced`, into a local file of the same name.
 
-    Args:
-      source: The shard.
-      target: Path of the file, in a folder that exists.
-      chosen: Rows of the records, ascending, shape (m,), int64.
-
-    Raises:
-      InputError: If the shard is damaged or cannot be read.
+    Its folder exists. Raises InputError if the shard is damaged or cannot be read.
     """
     records = sum(batch.rows for batch in read_column(source, None))
-    dropped = np.setdiff1d(np.arange(records), chosen)
     with open(target, "wb") as file:
-        _write_kept(source, file, dropped, Progress("selected"))
+        _write_kept(source, file, np.setdiff1d(np.arange(records), chosen), Progress("selected"))
 
 
 def _write_kept(source: str, file: BinaryIO, dropped: np.ndarray, progress: Progress) -> None:

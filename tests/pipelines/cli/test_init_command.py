@@ -50,8 +50,9 @@ def test_it_names_format_and_columns_and_no_value(invoke: Any, logs: dict[str, P
     types = {"age": "int64", "home town": "string", "weeks": "double"}
     for name, type in types.items():
         assert f" {name} ({type})" in text if kind == "parquet" else f" {name}" in text
-    for value in ("41", "8131", "8132"):
-        assert value not in text + outcome.out + outcome.err.replace(str(target), "")
+    # Folders of tests have numbers in their names.
+    shown = (text + outcome.out + outcome.err).replace(str(target), "").replace(str(logs[kind]), "")
+    assert not [value for value in ("41", "8131", "8132") if value in shown]
     # The path of the file is as long as it is.
     assert max(len(line) for line in text.splitlines() if "/" not in line) <= 120
 
@@ -158,7 +159,7 @@ def test_columns_and_marks_are_in_the_job_file(
 
 def test_every_commented_flag_exists() -> None:
     from labeldp.pipelines.cli.commands import command_parser
-    from labeldp.pipelines.cli.job_template import job_template
+    from labeldp.pipelines.cli.init_command import job_template
 
     input = {"input": "log.csv", "input_format": "csv", "csv_dialect": {"delimiter": ";"}}
     lines = job_template("job.yaml", input, [("f", "")], None).splitlines()
