@@ -315,9 +315,10 @@ def warning_problems(release: Members, mechanism: Mapping[str, Any]) -> Iterator
 
     The mechanism file passed its own audit.
     """
-    for key, kind in (("loss", str), ("features", int)):
-        if release.get(key) is not None:
-            release.read(key, kind)
+    if release.get("loss") is not None:
+        release.text("loss")
+    if release.get("features") is not None:
+        release.count("features")
     stated = release.read("warnings", list)
     degrees = dict(_warning_degrees(release, mechanism))
     for name, degree in degrees.items():

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from ...transforms.io.hive_partitions import OutputPartitions, folder_of
 from ...transforms.errors import listed
+from ...transforms.io.hive_partitions import OutputPartitions, folder_of
 from ..errors import FieldError, did_you_mean
 from .fields import Fields, names_of, shown
 from .machine import check_tfrecord
