@@ -56,7 +56,7 @@ FAULTS = {
         "tests/mechanisms/release/test_unit_bound.py",
     ),
     "lease": Fault(
-        "transforms/stores/lease.py",
+        "transforms/stores/object_store.py",
         'if found is None or json.loads(found[0]).get("run") != self.run:\n            raise',
         "if found is None:\n            raise",
         "tests/pipelines/stores/test_object_stores.py tests/pipelines/stores/test_stopped_runs.py",
@@ -99,12 +99,12 @@ FAULTS = {
     ),
     "audit": Fault(
         "labeldp/audit/audit_mechanism.py",
-        "if ratio is not None and not ln_at_most(ratio, certified):",
-        "if ratio is not None and not ln_at_most(ratio, certified + 1):",
+        "not ln_at_most(ratio, mechanism.certified_epsilon):",
+        "not ln_at_most(ratio, mechanism.certified_epsilon + 1):",
         "tests/audit/test_audit_mechanism.py",
     ),
     "auditor of documents": Fault(
-        "labeldp/audit/cell_document.py",
+        "labeldp/audit/documents.py",
         "if not all(type(value) is int and least <= value <= most for value in values):",
         "if not all(isinstance(value, int) and least <= value <= most for value in values):",
         _MALFORMED,
