@@ -292,6 +292,14 @@ def _center_problems(release: Members, mechanism: Mapping[str, Any]) -> Iterator
             yield "release.center.linear.epsilon is not release.center_epsilon"
     if ("cells" in summary) != _has_cells(linear):
         yield "release.center.linear.cells and those of mechanism.json: one is missing"
+    elif linear is not None:
+        expected: dict[str, Any] = {"features": linear.features, "components": len(linear.coefficients) - 1}
+        found = dict(summary)
+        if linear.cells is not None:
+            found |= {f"cells.{key}": value for key, value in stated.members("linear").members("cells").items()}
+            expected |= {"cells.cells": len(linear.cells.sums), "cells.trees": len(linear.cells.leaves)}
+        for key in (key for key, value in expected.items() if found.get(key) != value):
+            yield f"release.center.linear.{key} is not that of mechanism.json"
     if stated.count("missing") > release.count("records"):
         yield "release.center.missing is above release.records"
     ends = stated.members("residuals")
@@ -307,9 +315,10 @@ def warning_problems(release: Members, mechanism: Mapping[str, Any]) -> Iterator
 
     The mechanism file passed its own audit.
     """
-    for key, kind in (("loss", str), ("features", int)):
-        if release.get(key) is not None:
-            release.read(key, kind)
+    if release.get("loss") is not None:
+        release.text("loss")
+    if release.get("features") is not None:
+        release.count("features")
     stated = release.read("warnings", list)
     degrees = dict(_warning_degrees(release, mechanism))
     for name, degree in degrees.items():

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import re
+import sys
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -30,6 +30,7 @@ from ...transforms.io.filesystems import read_text
 from .center_statement import CenterStatement, ClassStatement
 from .prior_file import NoisedCounts, parse_missing_label, parse_prior_release
 
+_NAME = r"[A-Za-z0-9_.+-]{1,64}"
 MECHANISM_NAME = "mechanism.json"
 CENTER_FORMAT = "labeldp-mechanism-2"
 """Format of a mechanism file whose classes are drawn from a center: it has no randomizer, and no prior."""
@@ -334,14 +335,27 @@ def _stated_classes(stated: Any) -> LabelClasses | None:
 
 def _check_stated(randomizer: Randomizer) -> None:
     """Checks values that the integers do not determine, and that are printed and published again."""
-    if not (isinstance(randomizer.mechanism, str) and re.fullmatch(r"[A-Za-z0-9_.+-]{1,64}", randomizer.mechanism)):
+    if not (isinstance(randomizer.mechanism, str) and re.fullmatch(_NAME, randomizer.mechanism)):
         raise ValueError("its mechanism is not a name of 1 to 64 letters, digits and _.+-")
+    if not all(_is_parameter(name, value) for name, value in randomizer.parameters.items()):
+        raise ValueError("its parameters are not numbers, true, false, null or short texts")
     gap = randomizer.gap
-    if gap is not None and (isinstance(gap, bool) or not isinstance(gap, (int, float)) or not 0 <= gap < math.inf):
+    if gap is not None and not (type(gap) in (int, float) and 0 <= gap <= sys.float_info.max):
         raise ValueError("its gap is not a finite number >= 0, or null")
     choice = randomizer.choice
     if choice is not None and not _is_choice(choice):
         raise ValueError("its choice does not name candidates of --mechanism auto and their errors")
+
+
+def _is_parameter(name: str, value: Any) -> bool:
+    if value is None or isinstance(value, bool):
+        plain = True
+    elif isinstance(value, str):
+        plain = re.fullmatch("[ -~]{0,64}", value) is not None
+    else:
+        numbers = value if isinstance(value, list) and value else [value]
+        plain = all(isinstance(each, (int, float)) and abs(each) <= sys.float_info.max for each in numbers)
+    return plain and re.fullmatch(_NAME, name) is not None
 
 
 def _is_choice(choice: Any) -> bool:
@@ -351,7 +365,7 @@ def _is_choice(choice: Any) -> bool:
     if not isinstance(name, str) or not isinstance(errors, dict) or not {name, *errors} <= set(CANDIDATES):
         return False
     numbers = [error for error in errors.values() if error is not None]
-    return all(type(error) in (int, float) and 0 <= error < math.inf for error in numbers)
+    return all(type(error) in (int, float) and 0 <= error <= sys.float_info.max for error in numbers)
 
 
 def center_release_name(file: MechanismFile) -> str | None:

@@ -33,14 +33,6 @@ def leaves(value, path=()):
         yield path
 
 
-def paths(value, path=()):
-    if path:
-        yield path
-    if isinstance(value, dict | list):
-        for key, child in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from paths(child, (*path, key))
-
-
 def name_of(path):
     return ".".join(map(str, path))
 
@@ -96,22 +88,6 @@ def test_a_small_change_of_any_value_is_found(at, changed, path):
         assert audit_mechanism(changed(RESPONSE, path, other)).problems, other
 
 
-@pytest.mark.parametrize("path", list(paths(RESPONSE)), ids=name_of)
-def test_every_member_is_needed_and_typed(changed, path):
-    assert audit_mechanism(changed(RESPONSE, path, ...)).problems
-    numbers = [-1, 10**400, -1.5, math.nan, math.inf]
-    for value in [None, True, False, *numbers, "", "x y", "\n", [], [[]], [None], {"": 0}]:
-        if not (path == ("parameters",) and isinstance(value, dict)) and not (path == ("gap",) and value is None):
-            assert audit_mechanism(changed(RESPONSE, path, value)).problems, value
-
-
-@pytest.mark.parametrize("path", [path for path in paths(RESPONSE) if isinstance(path[-1], int)], ids=name_of)
-def test_every_list_has_its_length(at, path):
-    document = copy.deepcopy(RESPONSE)
-    at(document, path[:-1]).insert(path[-1], copy.deepcopy(at(document, path)))
-    assert audit_mechanism(document).problems
-
-
 @pytest.mark.parametrize(
     ("path", "value", "problem"),
     [
@@ -130,14 +106,11 @@ def test_every_list_has_its_length(at, path):
         (("outputs", 2), 2.5, "certificate.bias is wrong for 3 of 3 labels, first label number 0"),
         (("labels",), [0.0, 2.0, 1.0], "labels is not strictly ascending"),
         (("outputs",), [0.0, 1.0, 1.0], "outputs is not strictly ascending"),
-        (("labels",), [0, 1, 2], "labels is not a non-empty array of finite floats"),
         (("bits",), 64, "bits is not between 1 and 63"),
         (("bits",), 0, "bits is not between 1 and 63"),
-        (("bits",), 8.0, "bits is not an integer"),
         (("certificate", "ratio"), ["2", "0"], "certificate.ratio is not a numerator and a denominator > 0"),
         (("columns", 0), [["128", 1], ["64", 10**30]], "the runs of column 0 do not cover 3 labels"),
         (("columns", 0), [["128", 3], ["64", 0]], "a run of column 0 is not a weight and a length >= 1"),
-        (("columns", 0), [["128", True], ["64", 2]], "a run of column 0 is not a weight and a length >= 1"),
         (("columns", 0), [[128, 1], ["64", 2]], "a weight of column 0 is not a string of 1 to 20"),
     ],
 )
@@ -329,42 +302,23 @@ def test_a_prior_is_a_distribution_with_its_cost():
     [
         ({**PUBLIC, "release": "0f" * 16}, "prior.epsilon is 0, but prior.release names a release"),
         ({**PUBLIC, "release": "0f" * 16, "epsilon": -0.0}, "prior.epsilon is 0, but prior.release names a release"),
-        ({"epsilon": -1.0}, "prior.epsilon is not a finite float >= 0"),
-        ({"epsilon": True}, "prior.epsilon is not a number"),
         ({"release": "PASS"}, "prior.release is not 32 hexadecimal digits"),
         ({"release": "0f" * 16 + "\n"}, "prior.release is not 32 hexadecimal digits"),
-        ({"release": 0}, "prior.release is not 32 hexadecimal digits"),
         *(({name: ...}, f"prior.{name} is missing") for name in ("epsilon", "release", "label", "counts", "records")),
         ({"weights": [0.5, 0.5]}, "prior.weights has 2 entries for 3 labels"),
         ({"weights": [0.5, 0.25, 0.26]}, "prior.weights are not probabilities"),
         ({"weights": [1.5, -0.5, 0.0]}, "prior.weights are not probabilities"),
         ({"weights": [1e308, 1e308, 1e308]}, "prior.weights are not probabilities"),
-        ({"missing_label": "a"}, "prior.missing_label is not a number within the label domain"),
-        ({"missing_label": True}, "prior.missing_label is not a number within the label domain"),
         ({"missing_label": RESPONSE["labels"][-1] + 1}, "prior.missing_label is not a number within the label domain"),
         (
             {"missing_label": RESPONSE["labels"][0], **PUBLIC},
             "prior.epsilon is 0, but prior.missing_label",
         ),
-        ({"weights": [math.inf, 0.0, 0.0]}, "prior.weights is not a non-empty array of finite floats"),
     ],
 )
 def test_each_check_of_a_prior(members, problem):
     [found] = audit_mechanism(with_prior(**members)).problems
     assert found.startswith(problem)
-
-
-@pytest.mark.parametrize("prior", [None, [], 0.25, "x"])
-def test_a_prior_that_is_none_is_refused(prior):
-    assert audit_mechanism(RESPONSE | {"prior": prior, "rounding": "nearest"}).problems == ("prior is not an object",)
-
-
-def test_a_gap_is_a_number_or_null():
-    for gap in (None, 0, 0.0, 1e-9):
-        assert audit_mechanism(RESPONSE | {"gap": gap}).problems == ()
-    for gap in (-1e-9, True, False, "<b>0</b>", math.inf, math.nan, 10**400, [], {}):
-        [problem] = audit_mechanism(RESPONSE | {"gap": gap}).problems
-        assert problem in ("gap is not a finite float >= 0", "gap is not a number")
 
 
 def test_a_choice_is_a_name_and_errors_by_name():

@@ -1,7 +1,6 @@
 """Checks of release.json: against the mechanism file, against itself, and against the data folder."""
 
 import json
-import math
 import os
 import shutil
 from pathlib import Path
@@ -34,7 +33,6 @@ def test_the_adjacency_is_that_of_a_release():
         ("prior_epsilon", 0.26, "release.certified_epsilon is below the sum"),
         ("prior_epsilon", 0.3, "the epsilons of center, prior and randomizer add up"),
         ("prior_epsilon", 0.2, "release.prior_epsilon is not prior.epsilon of mechanism.json"),
-        ("prior_epsilon", -0.1, "release.prior_epsilon is not a finite float >= 0"),
         ("randomizer_epsilon", 0.7500000000000001, "the epsilons of center, prior and randomizer add up"),
         ("randomizer_epsilon", 0.6, "release.randomizer_epsilon is below certificate.epsilon"),
         ("certified_epsilon", 0.9431471805599453, "release.certified_epsilon is below the sum"),
@@ -42,7 +40,6 @@ def test_the_adjacency_is_that_of_a_release():
         ("delta", 0.1, "release.delta is not delta of mechanism.json"),
         ("certified_delta", 0.1, "release.certified_delta is not certificate.delta"),
         ("mechanism_fingerprint", "00", "release.mechanism_fingerprint is not that of mechanism.json"),
-        ("mechanism_fingerprint", None, "release.mechanism_fingerprint is not a string"),
         ("mechanism", "unbiased", "release.mechanism is not that of mechanism.json"),
         ("mechanism", "rr\nPASS", "release.mechanism is not that of mechanism.json"),
         ("parameters", {"bias": 0.1}, "release.parameters are not those of mechanism.json"),
@@ -50,18 +47,11 @@ def test_the_adjacency_is_that_of_a_release():
         ("rounding", "randomized", "release.rounding is not that of mechanism.json"),
         ("domain", {"min": 0.0, "max": 2.0, "labels": 4}, "release.domain is not that of the labels"),
         ("domain", {"min": 0.0, "max": 3.0, "labels": 3}, "release.domain is not that of the labels"),
-        ("domain", {"min": 0.0, "max": 2.0}, "release.domain.labels is missing"),
         ("max_bias", 0.0, "release.max_bias is not certificate.max_bias"),
         ("expected_loss", {"a\nPASS": True}, "release.expected_loss.a\\nPASS is not a finite number"),
         ("input_digest", "x" * 64, "release.input_digest is not 64 hexadecimal digits"),
-        ("versions", {"labeldp": 1}, "release.versions are not text"),
-        ("where", 1, "release.where is not a string"),
-        ("validation", ["none"], "release.validation is not a string"),
         ("records", 6, "release.shards do not add up to release.records"),
-        ("records", 5.0, "release.records is not an integer"),
         ("records", 0, "release.records is 0"),
-        ("records_without_label", -1, "release.records_without_label is not an integer from 0"),
-        ("records_without_label", True, "release.records_without_label is not an integer"),
     ],
 )
 def test_each_check_of_a_release(write, folder, key, value, problem):
@@ -73,27 +63,6 @@ def test_each_check_of_a_release(write, folder, key, value, problem):
 
 # Keys that may be null, and that any text may follow: where a column or a file has that name.
 NULL, TEXT = {"where", "loss", "features"}, {"label", "identity", "where", "loss"}
-
-
-@pytest.mark.parametrize("key", RELEASE)
-def test_every_member_of_a_release_is_needed_and_typed(write, changed, folder, key):
-    for value in (..., None, True, [], {}, "x", math.inf, 10**400):
-        fine = value is None and key in NULL
-        fine |= (value == "x" and key in TEXT) or (value == {} and key == "parameters")
-        write(
-            folder / "release.json", changed(RELEASE, (key,), "NaN" if value is math.inf and key not in TEXT else value)
-        )
-        if not fine and not (value is math.inf and key in TEXT):
-            assert audit_path(str(folder)).problems, value
-
-
-@pytest.mark.parametrize("prior", [..., None, [], {}, {"weights": [1.0, 0.0, 0.0]}, {"epsilon": 0.25}])
-@pytest.mark.parametrize("prior_epsilon", [0, 0.25])
-def test_a_release_has_a_prior(write, changed, folder, prior, prior_epsilon):
-    document = json.loads((folder / "mechanism.json").read_text())
-    write(folder / "mechanism.json", changed(document, ("prior",), prior))
-    write(folder / "release.json", RELEASE | {"prior_epsilon": prior_epsilon})
-    assert any("prior" in line for line in audit_path(str(folder)).problems)
 
 
 def test_missing_labels_are_those_of_the_histogram(write, folder):
@@ -194,11 +163,7 @@ def test_shards_are_files(folder):
 @pytest.mark.parametrize(
     ("shards", "problem"),
     [
-        (..., "release.shards is missing"),
-        (None, "release.shards is not an object"),
         ({}, "release.shards is empty"),
-        ({FIRST: 2, SECOND: "3"}, "release.shards do not add up to release.records"),
-        ({FIRST: True, SECOND: 4}, "release.shards do not add up to release.records"),
         ({FIRST: -1, SECOND: 6}, "release.shards do not add up to release.records"),
         ({FIRST: 5}, "release.shards are not all shards of one set"),
         ({FIRST: 2, "part-00001-of-00002.tfrecord": 3}, "release.shards are not all shards of one set"),

@@ -64,29 +64,3 @@ def test_a_changed_number_is_refused(document: dict[str, Any], path: tuple[Any, 
     place[path[-1]] += change
     with pytest.raises(ValueError, match=r"center|counts|coefficients|trees|cells"):
         read_class_center(changed)
-
-
-@pytest.mark.parametrize(
-    ("path", "value"),
-    [
-        (("linear",), None),
-        (("cells",), []),
-        (("cells", "rows", 0), "?"),
-        (("cells", "rows"), []),
-        (("linear", "rows", 0), "AAAA"),
-        (("cells", "others", 0, "logit"), 1),
-        (("cells", "codes"), "A"),
-        (("counts",), [3000]),
-        (("budget", "counts"), 0.0),
-        (("linear", "records"), 10**30),
-        (("cells", "trees", "columns"), []),
-    ],
-)
-def test_a_value_of_another_kind_is_refused(document: dict[str, Any], path: tuple[Any, ...], value: object):
-    changed = copy.deepcopy(document)
-    place: Any = changed
-    for step in path[:-1]:
-        place = place[step]
-    place[path[-1]] = value
-    with pytest.raises(ValueError, match=r"center|counts|cells|classes|rows|records"):
-        read_class_center(changed)

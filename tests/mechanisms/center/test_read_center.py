@@ -88,58 +88,27 @@ DOCUMENT = center_document(released(5))
 
 # Place in the document, what is put there, and what the message says.
 WRONG: list[tuple[list[Any], Any, str]] = [
-    ([], None, "not an object"),
-    ([], [], "not an object"),
-    ([], {}, "must have the keys"),
-    (["more"], 1, "no others"),
-    (["encoders"], {}, "not a list"),
-    (["encoders", 0], 3, "not an object"),
     (["encoders", 0, "name"], "b", "the same name"),
-    (["encoders", 0, "name"], 7, "text"),
-    (["encoders", 0, "mean"], math.nan, "finite"),
-    (["encoders", 0, "mean"], math.inf, "finite"),
-    (["encoders", 0, "mean"], 10**400, "finite"),
-    (["encoders", 0, "mean"], "0", "number"),
-    (["encoders", 0, "mean"], True, "number"),
     (["encoders", 0, "spread"], 0.0, "between"),
-    (["encoders", 0, "spread"], -1.0, "between"),
     (["encoders", 2, "values", 0], "x", "the same"),
-    (["encoders", 2, "values"], ["x"], "3 shares for 1 values"),
     (["encoders", 2, "shares", 0], 1.5, "between"),
     (["encoders", 2, "shares"], [0.5, 0.5, 0.5], "more than 1"),
     (["encoders", 2, "shares", 0], 1e-3, "spread"),
     (["encoders", 2, "spread"], 0.5, "spread"),
-    (["encoders", 3, "shares"], [], "spread"),
     (["encoders", 3, "shares"], [1e-9] * 5000, "at most"),
-    (["weights"], [], "0 rows of weights for 9"),
-    (["weights", 0], [], "no component"),
-    (["weights", 1], [1], "entries instead of"),
     (["weights", 0], [0] * 49, "at most 48"),
-    (["weights", 0, 0], 1.0, "integer"),
     (["weights", 0, 0], (1 << 26) + 1, "between"),
     (["norm"], 255, "between"),
     (["norm"], (1 << 24) + 1, "between"),
-    (["epsilon"], 0, "epsilon must be between"),
     (["epsilon"], 31, "between"),
-    (["epsilon"], 10**400, "between"),
-    (["gram"], [], "0 rows"),
     (["gram", 0, 0], 0, "diagonal"),
-    (["gram", 1, 1], -1, "diagonal"),
     (["gram", 0, 1], 12345, "inner products"),
     (["gram", 0, 0], 1 << 90, "between"),
-    (["sampled"], 0, "between"),
     (["sampled"], (1 << 14) + 1, "between"),
-    (["signal"], [], "0 entries of signal"),
-    (["signal", 0], 0, "between"),
-    (["signal", 0], math.nan, "finite"),
-    (["records"], 0, "between"),
     (["records"], 1 << 54, "between"),
     (["labels"], 1, "between"),
     (["labels"], (1 << 20) + 1, "between"),
-    (["sums"], [], "0 entries instead of"),
     (["sums", 0], 1 << 129, "between"),
-    (["sums", 0], 0.5, "integer"),
-    (["coefficients"], [], "0 entries instead of"),
     (["coefficients", 1], 1 << 37, "between"),
     (["coefficients", 0], DOCUMENT["coefficients"][0] + 1, "do not follow from its sums"),
     (["sums", 0], DOCUMENT["sums"][0] + 10**6, "do not follow from its sums"),
@@ -163,12 +132,6 @@ def replaced(document: Any, place: list[Any], value: Any) -> Any:
 def test_a_wrong_document_is_refused_with_the_reason(place: list[Any], value: Any, message: str):
     with pytest.raises(ValueError, match=message):
         read_center(replaced(DOCUMENT, place, value))
-
-
-def test_every_key_is_needed():
-    for key in DOCUMENT:
-        with pytest.raises(ValueError, match=r"must have the keys .*" + key):
-            read_center({name: value for name, value in DOCUMENT.items() if name != key})
 
 
 def test_too_many_encoded_features_are_refused():

@@ -36,15 +36,6 @@ def test_apply_names_both_labels(job, invoke, outputs, two_labels):
     assert "was fitted to" not in same.err
 
 
-@pytest.mark.parametrize("label", [3, ["y"], {}])
-def test_a_label_that_is_no_name(job, invoke, outputs, two_labels, label):
-    invoke(job("fit", input=two_labels)).ok()
-    document = json.loads((outputs / "mechanism.json").read_text())
-    document["prior"]["label"] = label
-    (outputs / "mechanism.json").write_text(json.dumps(document))
-    assert "its label is not a name" in invoke(job("apply", input=two_labels)).error
-
-
 def test_lists_of_several_labels(job, invoke, tmp_path):
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"y": [[1.0, 2.0]] * ROWS}), str(path))

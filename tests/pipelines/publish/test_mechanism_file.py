@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from labeldp.mechanisms import Prior, solve
 from labeldp.pipelines.spec.mechanism_file import MechanismFile, read_mechanism_file
-from labeldp.transforms import InputError
 
 
 @pytest.fixture
@@ -22,15 +21,3 @@ def test_it_reads_what_it_wrote(document: dict[str, Any], tmp_path: Path) -> Non
     (tmp_path / "m.json").write_text(json.dumps(document))
     found = read_mechanism_file(str(tmp_path / "m.json"))
     assert json.loads(found.to_text()) == document
-
-
-@pytest.mark.parametrize(
-    "prior",
-    [{"weights": [10**400, 1], "epsilon": 0.0}, {"weights": [[1], 1], "epsilon": 0.0}, {"weights": [1, 1]}, [], None],
-)
-def test_a_prior_that_is_none(document: dict[str, Any], tmp_path: Path, prior: Any) -> None:
-    path = tmp_path / "m.json"
-    path.write_text(json.dumps(document | {"prior": prior}))
-    with pytest.raises(InputError) as caught:
-        read_mechanism_file(str(path))
-    assert str(caught.value).startswith(str(path))

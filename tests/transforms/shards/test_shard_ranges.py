@@ -18,7 +18,8 @@ def sources(sizes: list[int], folder: str = "/logs") -> list[SourceRows]:
 
 def shards_of(files: list[SourceRows], num_shards: int) -> list[np.ndarray]:
     """Shard of each row of each file."""
-    ranges = divide_rows(files, num_shards)
+    # In whatever order the counts of the files arrive.
+    ranges = divide_rows(files[::-1], num_shards)
     found = []
     for file in files:
         shards = np.full(file.rows, -1)
