@@ -6,7 +6,7 @@ It needs numpy at import; opening a release loads the readers of its files. User
 from __future__ import annotations
 
 from .block_weights import block_weights
-from .class_curves import CalibrationBins, GroupEstimates, auc, calibration_bins, normalized_entropy
+from .class_curves import CalibrationBins, GroupEstimates, auc, calibration_bins, group_auc, normalized_entropy
 from .class_estimates import CLASS_METRICS, Shares, shares
 from .class_training import DoubledRows, doubled_rows, invert, soft_rows, start_scores
 from .estimates import METRICS, GroupMeans, compare, estimate, group_means
@@ -36,6 +36,7 @@ __all__ = [
     "early_stopping",
     "estimate",
     "evaluation",
+    "group_auc",
     "group_means",
     "invert",
     "normalized_entropy",

@@ -79,10 +79,9 @@ def auc(
     of_class: Any = None,
     probabilities: Any = None,
     weights: Any = None,
-    groups: Any = None,
     target: str = "records",
     exact: bool = True,
-) -> Estimate | GroupEstimates:
+) -> Estimate:
     """Estimates the area under the ROC or the precision-recall curve on true classes, one class against the others.
 
     Source: the ROC area is the Mann-Whitney statistic (Hanley, McNeil 1982); average precision is that of
@@ -100,16 +99,15 @@ def auc(
         area is the expected one if true classes are drawn from them, and so is its error: what the center does not
         know is in neither.
       weights: Weights of the records, shape (n,), at least 0; None for 1.
-      groups: Public group of each record, shape (n,): the area within each group; None for all records.
       target: `records` or `population`, as for `estimate`.
       exact: As for `estimate`.
 
     Returns:
-      The estimate with its standard error; of groups, arrays of them.
+      The estimate with its standard error.
 
     Raises:
-      ValueError: If an argument is wrong, the channel has no inverse, or without groups the estimated weight of the
-        class or of the others is not above 0.
+      ValueError: If an argument is wrong, the channel has no inverse, or the estimated weight of the class or of the
+        others is not above 0.
     """
     check_choices(target)
     if curve not in _CURVES:
@@ -135,29 +133,55 @@ def auc(
     if not (heavy >= 0).all():
         raise ValueError(f"row {int((heavy < 0).argmax())} of weights is below 0")
 
-    def area(rows: Any) -> Estimate:
-        found = [(sign, _CURVES[curve](indicators[rows], f[rows], heavy[rows])) for sign, f in models]
-        value = sum(sign * one.value for sign, one in found)
-        slopes = np.sum([sign * one.slopes for sign, one in found], axis=0)
-        scores = np.sum([sign * one.scores for sign, one in found], axis=0)
-        size = len(scores)
-        sampled = float(scores @ scores) * size / max(size - 1, 1)
-        noise = float(slopes**2 @ variances[rows])
-        return Estimate(value, math.sqrt(noise if target == "records" and noise > 0 else sampled))
+    areas = [(sign, _CURVES[curve](indicators, f, heavy)) for sign, f in models]
+    slopes, scores = (np.sum([sign * area[part] for sign, area in areas], axis=0) for part in (1, 2))
+    size = len(scores)
+    sampled = float(scores @ scores) * size / max(size - 1, 1)
+    noise = float(slopes**2 @ variances)
+    variance = noise if target == "records" and noise > 0 else sampled
+    return Estimate(sum(sign * area.value for sign, area in areas), math.sqrt(variance))
 
-    if groups is None:
-        return area(slice(None))
-    keys = np.asarray(groups)
-    if keys.shape != shape:
-        raise ValueError(f"groups have shape {keys.shape}, not {shape}")
+
+def group_auc(predictions: Any, z: Any, release: Release | None, groups: Any, **options: Any) -> GroupEstimates:
+    """Estimates the area under a curve within each group of records.
+
+    Args:
+      predictions: As for `auc`.
+      z: As for `auc`.
+      release: As for `auc`.
+      groups: Public group of each record, shape (n,): integers, text or booleans.
+      **options: Keywords of `auc`; `minus`, `probabilities` and `weights` are of all records.
+
+    Returns:
+      Groups, areas with standard errors, and numbers of records. A group whose estimated weight of the class or of the
+      others is not above 0 has NaN.
+
+    Raises:
+      ValueError: If an argument is wrong, or the channel has no inverse.
+    """
+    keys, f = np.asarray(groups), numbers(predictions, "predictions")
+    if keys.shape != f.shape:
+        raise ValueError(f"groups have shape {keys.shape}, not {f.shape}")
     names, records = np.unique(keys, return_counts=True)
+    whole = {name: None if value is None else np.asarray(value) for name, value in _of_records(z, options).items()}
     estimates = []
     for name in names:
+        rows = keys == name
+        given = {key: None if values is None else values[rows] for key, values in whole.items()}
         try:
-            estimates.append(area(keys == name))
-        except ValueError:
+            estimates.append(auc(f[rows], given.pop("z"), release, **{**options, **given}))
+        except _NoArea:
             estimates.append(Estimate(math.nan, math.nan))
-    return GroupEstimates(names, *(np.array(part) for part in zip(*estimates, strict=True)), records)
+    values, errors = (np.array(part) for part in zip(*estimates, strict=True))
+    return GroupEstimates(names, values, errors, records)
+
+
+def _of_records(z: Any, options: dict[str, Any]) -> dict[str, Any]:
+    return {"z": z, **{name: options[name] for name in ("minus", "probabilities", "weights") if name in options}}
+
+
+class _NoArea(ValueError):
+    """Records of one kind are missing."""
 
 
 def _roc(h: np.ndarray, f: np.ndarray, w: np.ndarray) -> _Area:
@@ -201,7 +225,7 @@ _CURVES: dict[str, Callable[[np.ndarray, np.ndarray, np.ndarray], _Area]] = {
 
 def _check_both(of_class: float, of_others: float, pairs: float) -> None:
     if not min(of_class, of_others, pairs) > 0:
-        raise ValueError("the estimated weight of the class or of the others is not above 0: there is no area")
+        raise _NoArea("the estimated weight of the class or of the others is not above 0: there is no area")
 
 
 def normalized_entropy(

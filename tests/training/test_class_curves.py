@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from labeldp.training import Estimate, GroupEstimates, auc, calibration_bins, estimate, normalized_entropy, shares
+from labeldp.training import auc, calibration_bins, estimate, group_auc, normalized_entropy, shares
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 SCORES = {"roc": roc_auc_score, "precision_recall": average_precision_score}
@@ -39,8 +39,7 @@ def test_areas_of_known_classes_are_those_of_scikit_learn(curve, weighted):
     assert error > 0  # Of the sample: no noise is left.
     less = auc(f, None, None, probabilities=known, minus=g, **more).value
     assert less == pytest.approx(value - score(truth, g, sample_weight=more["weights"]))
-    parts = auc(f, None, None, probabilities=known, groups=np.arange(500) % 2, **more)
-    assert isinstance(parts, GroupEstimates)
+    parts = group_auc(f, None, None, np.arange(500) % 2, probabilities=known, **more)
     own = None if more["weights"] is None else weights[1::2]
     assert parts.values[1] == pytest.approx(score(truth[1::2], f[1::2], sample_weight=own))
     assert parts.records.tolist() == [250, 250]
@@ -125,7 +124,6 @@ def test_calibration_bins_are_shares_by_quantiles_of_the_predictions(made_classe
         ({"curve": "lorenz"}, "curve must be one of roc, precision_recall"),
         ({"probabilities": [0.5] * 4}, "either z and release, or probabilities"),
         ({"weights": [1, 1, -1, 1]}, "row 2 of weights is below 0"),
-        ({"groups": [1, 2]}, "groups have shape"),
         ({"minus": [0.1]}, "minus"),
         ({"target": "all"}, "target must be one of"),
         ({"of_class": "7"}, "of_class"),
@@ -139,12 +137,14 @@ def test_wrong_arguments_of_areas_are_named(made_classes: Any, arguments, messag
 
 def test_a_group_without_the_class_has_no_area_and_numbers_have_none(made_classes: Any, made: Any):
     release = made_classes("rr", 2, SHARES)[1]
-    found = auc([0.1, 0.2, 0.3, 0.4], names([0, 0, 0, 1]), release, groups=[1, 1, 2, 2])
-    assert isinstance(found, GroupEstimates)
+    found = group_auc([0.1, 0.2, 0.3, 0.4], names([0, 0, 0, 1]), release, [1, 1, 2, 2])
     assert np.isnan(found.values[0])
     assert np.isfinite(found.values[1])
     with pytest.raises(ValueError, match="not above 0"):
         auc([0.1, 0.2], names([0, 0]), release)
     with pytest.raises(ValueError, match="numbers, without classes"):
         auc([0.1], [1.0], made("unbiased", 1)[1])
-    assert isinstance(auc([0.1, 0.2, 0.3, 0.4], names([0, 1, 0, 1]), release), Estimate)
+    with pytest.raises(ValueError, match="groups have shape"):
+        group_auc([0.1, 0.2, 0.3, 0.4], names([0, 1, 0, 1]), release, [1, 2])
+    with pytest.raises(ValueError, match="curve must be"):
+        group_auc([0.1, 0.2], names([0, 1]), release, [1, 1], curve="lorenz")
