@@ -134,7 +134,8 @@ def auc(
         raise ValueError(f"row {int((heavy < 0).argmax())} of weights is below 0")
 
     areas = [(sign, _CURVES[curve](indicators, f, heavy)) for sign, f in models]
-    slopes, scores = (np.sum([sign * area[part] for sign, area in areas], axis=0) for part in (1, 2))
+    slopes = sum((sign * area.slopes for sign, area in areas), np.zeros(shape))
+    scores = sum((sign * area.scores for sign, area in areas), np.zeros(shape))
     size = len(scores)
     sampled = float(scores @ scores) * size / max(size - 1, 1)
     noise = float(slopes**2 @ variances)
@@ -167,9 +168,9 @@ def group_auc(predictions: Any, z: Any, release: Release | None, groups: Any, **
     estimates = []
     for name in names:
         rows = keys == name
-        given = {key: None if values is None else values[rows] for key, values in whole.items()}
+        given: dict[str, Any] = {key: None if values is None else values[rows] for key, values in whole.items()}
         try:
-            estimates.append(auc(f[rows], given.pop("z"), release, **{**options, **given}))
+            estimates.append(auc(f[rows], given.pop("z"), release, **(options | given)))
         except _NoArea:
             estimates.append(Estimate(math.nan, math.nan))
     values, errors = (np.array(part) for part in zip(*estimates, strict=True))
