@@ -7,7 +7,7 @@ DEMO_OUTPUT ?= demo_output
 unexport PYTHONDONTWRITEBYTECODE
 PRISM := github.com/apache/beam/sdks/v2/go/cmd/prism@v2.77.0
 
-.PHONY: setup browser postgres demo test test-all privacy-test fuzz docs flink prism flink-test spark spark-test bench results lock sbom wheel workflows clean
+.PHONY: setup browser postgres demo test test-all privacy-test fuzz docs flink prism flink-test spark spark-test bench results lock sbom wheel test-python workflows clean
 
 setup: .venv/ready
 
@@ -164,6 +164,12 @@ wheel: setup
 	rm -rf build/dist
 	$(BIN)/python -m build --no-isolation --wheel --outdir build/dist .
 	$(BIN)/uv tool run -q abi3audit==0.0.26 --strict build/dist/*.whl
+
+# The wheel, the demo and the unit lane on another Python: `make test-python PYTHON=python3.12`, or Python 3.13 in a folder
+# of Debian 13, which only root can make.
+test-python:
+	$(MAKE) setup PYTHON=python3.11
+	.ci/other_python $(if $(filter command line,$(origin PYTHON)),$(PYTHON))
 
 # The workflows and the citation of a public home.
 workflows: setup
