@@ -260,7 +260,7 @@ CLASS_RUNS = {
     "conversions": 2, "housing": 3, "housing_recipients": 3, "digits": 3, "cut": 3, "weeks": 3
 }  # fmt: skip
 """Data sets of class_results.py, with the digits of their losses."""
-CLASS_RELEASES = ("center, probabilities", "randomized response", "LP-2ST")
+CLASS_RELEASES = ("default", "center, probabilities", "randomized response", "LP-2ST")
 
 
 def classes() -> str:
