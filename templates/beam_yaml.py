@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import apache_beam as beam
@@ -47,7 +47,7 @@ from ..transforms.units.bounds_by_id import BoundUnitsById
 _ARGUMENTS = (
     "label", "id_column", "epsilon", "noise_key_file", "label_min", "label_max", "label_step", "label_values",
     "label_classes", "other_class", "prior_epsilon", "delta", "mechanism", "loss", "rounding",
-    "center_column", "center", "center_features", "unit_column", "max_records_per_unit",
+    "center_column", "center", "center_features", "leave_out", "unit_column", "max_records_per_unit",
 )  # fmt: skip
 _NEEDED = ("label", "id_column", "epsilon", "noise_key_file")
 
@@ -94,7 +94,9 @@ class LabelDP(beam.PTransform):
             made = make_label(fields)
         except FieldError as error:
             raise ValueError(error.text(as_parameter)) from None
-        self._column = made.column
+        self._column, self._left_out = made.column, names_of(fields.leave_out)
+        for name in {*made.column.private, made.column.center} & {*self._left_out}:
+            raise ValueError(f"leave_out: {name!r} is released, as the label or its center")
         self._epsilon = made.budget.epsilon
         self._key = NoiseKeyFile(str(fields.noise_key_file))
         budget, name = made.record_budget, made.mechanism.name
@@ -109,7 +111,7 @@ class LabelDP(beam.PTransform):
         needed = [name for name in self._column.columns if features is None or name != center]
         unit = self._column.unit
         needed += [] if unit is None else [unit.column]
-        fields = row_fields(rows, *needed, *(() if features is None else features.columns))
+        fields = row_fields(rows, *needed, *(() if features is None else features.columns), *self._left_out)
         label, classes = self._column.name, self._column.classes
         to_batches = RowsToBatches(id_column, {} if classes is None else {label: classes})
         batches: Any = rows | "Batch" >> to_batches | "Checkpoint" >> beam.Reshuffle()
@@ -133,7 +135,7 @@ class LabelDP(beam.PTransform):
         randomizer: Any = prior | "SolveRandomizer" >> self._solve
         privatized = _privatize(batches, randomizer, prior, self._column, self._key)
         release: Any = randomizer | "Release" >> beam.ParDo(
-            _DescribeRelease(self._column, self._epsilon),
+            _DescribeRelease(self._column, self._epsilon, self._left_out),
             AsSingleton(prior),
             AsSingleton(privatized["digest"]),
             AsSingleton(privatized["mechanism"]),
@@ -144,6 +146,9 @@ class LabelDP(beam.PTransform):
         released = privatized["batches"] | "ReleaseIfOfTheMechanism" >> beam.Map(
             _of_release, AsSingleton(fingerprint)
         ).with_output_types(LabelledBatch)
+        if self._left_out:
+            released |= "LeaveOut" >> beam.Map(LabelledBatch.without, self._left_out).with_output_types(LabelledBatch)
+            fields = {name: kind for name, kind in fields.items() if name not in self._left_out}
         return {"rows": released | "Rows" >> BatchesToRows(fields, label, classes is not None), "release": release}
 
 
@@ -161,6 +166,8 @@ def _center_features(fields: Fields) -> CenterFeatures | None:
         raise ValueError("a center that the job makes needs center: cells or linear, and center_features")
     if {fields.label, id_column} & {*names}:
         raise ValueError("center_features must name neither the label nor the id_column")
+    if {*names} & {*names_of(fields.leave_out)}:
+        raise ValueError("center_features and leave_out name the same field: centers are released")
     assert id_column is not None
     return CenterFeatures(names, id_column, center == CELL_CENTER)
 
@@ -209,16 +216,17 @@ def _of_release(batch: LabelledBatch, fingerprint: str) -> LabelledBatch:
 
 
 class _DescribeRelease(beam.DoFn):
-    def __init__(self, column: LabelColumn, epsilon: float):
+    def __init__(self, column: LabelColumn, epsilon: float, left_out: Sequence[str]):
         self._column = column
         self._epsilon = epsilon
+        self._left_out = {"left_out": list(left_out)} if left_out else {}
 
     def process(
         self, randomizer: Randomizer, prior: PriorRelease, digest: int, drawn_by: str, units: UnitCounts | None
     ) -> Iterator[ReleaseDocuments]:
         require_digest(digest)
         mechanism = MechanismFile.of_release(randomizer, prior)
-        details = {"label": self._column.name, "identity": self._column.id_column, "where": None}
+        details = {"label": self._column.name, "identity": self._column.id_column, "where": None, **self._left_out}
         result = JobResult(prior, digest, {}, frozenset([drawn_by]), units)
         result.check_same_mechanism(randomizer.fingerprint.hex())
         document = make_manifest(result, mechanism, self._epsilon, details)

@@ -181,6 +181,21 @@ class LabelledBatch:
             encoded=None if self.encoded is None else self.encoded.slice(start, stop),
         )
 
+    def without(self, names: Sequence[str]) -> LabelledBatch:
+        """Drops columns, from records as they stand in their file as well. Labels of those must have been replaced.
+
+        Args:
+          names: Names of columns, which need not be there.
+
+        Returns:
+          A batch of the same records.
+        """
+        if not names:
+            return self
+        kept = [name for name in self.batch.schema.names if name not in names]
+        encoded = None if self.encoded is None else self.encoded.without(names)
+        return dataclasses.replace(self, batch=self.batch.select(kept), encoded=encoded)
+
     def carry(self, names: Sequence[str], values: Sequence[Any]) -> LabelledBatch:
         """Adds values for later stages.
 

@@ -36,9 +36,11 @@ _MOST_COMPARED = 8  # columns by which an order of records is checked
 def truth_input(fields: Fields, files: ReleaseFiles) -> InputSpec:
     """Finds the files of true labels, with the filter of the release; `fields` have their pattern as the input.
 
-    Raises UsageError if a flag is wrong, there is no file, or it is a shard of the release.
+    Raises UsageError if a flag is wrong or missing, there is no file, or it is a shard of the release.
     """
     where = files.manifest.where if fields.where is None else fields.where
+    if fields.where is None and where is not None and where.partition("=")[0] in files.manifest.left_out:
+        raise UsageError(f"the release left out {where.partition('=')[0]!r}, by which it was filtered: give --where")
     found = input_spec(dataclasses.replace(fields, label=files.label, where=where))
     if any(files.data in Path(part.path).resolve().parents for part in found.parts):
         raise UsageError("--truth names shards of the release: name the files that were released, with true labels")

@@ -89,14 +89,16 @@ def _reader(
 ) -> ShardReader:
     """Reader of labels, units and centers, and of the features that they are predicted from."""
     drawn, center = CLASS_CENTER in mechanism, mechanism.get(CLASS_CENTER, mechanism.get("center", {}))
+    unit, left_out = mechanism.get("unit", {}).get("column"), tuple(release.get("left_out", ()))
     return ShardReader(
         release["label"],
         center.get("column"),
         () if predictions is None else predictions.numbers,
         () if predictions is None else predictions.categories,
-        mechanism.get("unit", {}).get("column"),
+        None if unit in left_out else unit,
         ClassLabels(mechanism["classes"]["values"]) if "classes" in mechanism else None,
         len(mechanism["classes"]["values"]) if drawn else 0,
+        left_out,
     )
 
 
@@ -121,7 +123,7 @@ class _Records:
         self._predictions = _predictions(mechanism, release["shards"])
         self._reader = _reader(release, mechanism, self._predictions)
         self._classes = self._reader.classes
-        self._units = UnitRecords(mechanism["unit"]["max_records"]) if "unit" in mechanism else None
+        self._units = None if self._reader.unit is None else UnitRecords(mechanism["unit"]["max_records"])
         values = np.array(range(self._reader.drawn) if self._reader.drawn else mechanism["outputs"], np.float64)
         centered = "center" in mechanism
         self._outputs = CenteredOutputs(values, read_center(mechanism).domain) if centered else Outputs(values)
@@ -227,6 +229,13 @@ class _Records:
             yield from self._draws.lines(self._made_from_these)
         if self._units is not None:
             yield self._units.line()
+        elif "unit" in self._mechanism:
+            yield (
+                f"units        not counted: {printable(self._mechanism['unit']['column'])} is left out of the release, "
+                "so the bound on the records of a unit rests on the job"
+            )
+        if self._reader.absent:
+            yield f"left out     {', '.join(map(printable, self._reader.absent))}: in no record"
         if "dead_letters" in self._release:
             letters = self._release["dead_letters"]
             files = "1 file" if len(letters) == 1 else f"{len(letters)} files"

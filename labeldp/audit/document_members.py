@@ -106,14 +106,15 @@ _RELEASE = {
     },
     "records": int, "records_without_label": int, "input_digest": str,
     "expected_loss": dict.fromkeys(("squared", "absolute", "poisson", "zero_one"), _NUMBER), "max_bias": float,
-    "label": str, "identity": str, "table": _TABLE, "where": _TEXT, "loss": _TEXT, "features": (int, NoneType),
-    "warnings": [str], "choice": _CHOICE, "validation": str, **_SHARDS, "data": str,
+    "label": str, "identity": str, "table": _TABLE, "where": _TEXT, "left_out": [str], "loss": _TEXT,
+    "features": (int, NoneType), "warnings": [str], "choice": _CHOICE, "validation": str, **_SHARDS, "data": str,
 }  # fmt: skip
 _LABELS = {
     "format": str, "adjacency": str, **_BUDGET,
     "labels": [{"label": str, "folder": str, **_BUDGET, "mechanism": str, "mechanism_fingerprint": str}],
     "unit": {"column": str, "max_records": int, "over_limit": str},
-    "identity": str, "table": _TABLE, "where": _TEXT, "records": int, "records_without_label": int, **_SHARDS,
+    "identity": str, "table": _TABLE, "where": _TEXT, "left_out": [str], "records": int,
+    "records_without_label": int, **_SHARDS,
 }  # fmt: skip
 
 _OF_RANDOMIZER = {
@@ -134,7 +135,7 @@ _MAY_LACK = {
     "unit": {"epsilon", "delta"},
     "release": {
         "unit", "center_epsilon", "classes", "declared_grid", "missing_label", "center", "class_center", "max_bias",
-        "table", "choice", "validation", "removals", "dead_letters", "data",
+        "table", "left_out", "choice", "validation", "removals", "dead_letters", "data",
     },
     "expected_loss": {"squared", "absolute", "poisson", "zero_one"},
     "output": {"row_group", "columns"},

@@ -72,7 +72,10 @@ LABELS_UNIT_ADJACENCY = (
     "features, units, the number of records and which records have all labels are public"
 )
 
-_SHARED = ("identity", "table", "where", "records", "records_without_label", "output", "shards", "removals", "versions")
+_SHARED = (
+    "identity", "table", "where", "left_out", "records", "records_without_label", "output", "shards", "removals",
+    "versions",
+)  # fmt: skip
 _OF_LABEL = ("epsilon", "certified_epsilon", "delta", "certified_delta", "mechanism", "mechanism_fingerprint")
 
 
@@ -197,6 +200,7 @@ def statement_problems(release: Members, mechanism: Mapping[str, Any], audit: Au
         yield from _loss_problems(release, mechanism)
     release.text("label")
     release.text("identity")
+    yield from _left_out_problems(release, mechanism)
     for key in ("where", "validation"):
         if release.get(key) is not None:
             release.text(key)
@@ -204,6 +208,21 @@ def statement_problems(release: Members, mechanism: Mapping[str, Any], audit: Au
         raise RefusedDocument("release.input_digest is not 64 hexadecimal digits")
     if not all(isinstance(version, str) for version in release.members("versions").values()):
         raise RefusedDocument("release.versions are not text")
+
+
+def _left_out_problems(release: Members, mechanism: Mapping[str, Any]) -> Iterator[str]:
+    """Checks the columns that are in no file of the release: recipients need none of them."""
+    if "left_out" not in release:
+        return
+    names = release.read("left_out", list)
+    if not names or not all(isinstance(name, str) for name in names) or len({*names}) < len(names):
+        raise RefusedDocument("release.left_out is not a list of distinct names")
+    # Units are counted by the job; that their column is named says nothing of its values.
+    needed = _public_columns(mechanism) - {mechanism.get("unit", {}).get("column")} | {release.text("label")}
+    yield from (f"release.left_out has {printable(name)}, which the release needs" for name in names if name in needed)
+    column, _, value = (release.get("where") or "").partition("=")
+    if column in names and value != "...":
+        yield "release.where states a value of a column of release.left_out"
 
 
 def _adjacency_problems(release: Members, mechanism: Mapping[str, Any]) -> Iterator[str]:

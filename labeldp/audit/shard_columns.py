@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -68,6 +68,7 @@ class ShardReader:
       unit: Column of privacy units; None if there are none.
       classes: Finds the places of labels that are classes; None for numbers.
       drawn: Number of classes whose probabilities the center column holds; 0 if it has numbers.
+      absent: Names of columns that no record may have.
     """
 
     label: str
@@ -77,14 +78,22 @@ class ShardReader:
     unit: str | None = None
     classes: ClassLabels | None = None
     drawn: int = 0
+    absent: Sequence[str] = ()
 
     def read(self, path: Path, folders: Mapping[str, str | None] = _NO_FOLDERS) -> Iterator[Batch]:
         """Reads consecutive records of a shard: Parquet, TFRecord, or TFRecord with gzip.
 
         `folders` are the columns that all its records have from the names of its folders, with their value; None if
-        missing. Raises RefusedDocument if the file is damaged, or a column has values of the wrong type.
+        missing. Raises RefusedDocument if the file is damaged, or a column has values of the wrong type, or is to be
+        absent.
         """
+        self._check_absent(folders)
         return self._parquet(path, folders) if path.suffix == ".parquet" else self._tfrecords(path, folders)
+
+    def _check_absent(self, names: Iterable[str]) -> None:
+        for name in names:
+            if name in self.absent:
+                raise RefusedDocument(f"has the column {printable(name)}, which release.left_out says is left out")
 
     def _tfrecords(self, path: Path, folders: Mapping[str, str | None]) -> Iterator[Batch]:
         first = 0
@@ -113,11 +122,11 @@ class ShardReader:
         self, records: Records, first: int, names: list[bytes]
     ) -> tuple[np.ndarray, dict[bytes, Feature], np.ndarray | None]:
         """Labels or places of classes, further features, and probabilities of the records of a TFRecord file."""
-        label = self.label.encode()
+        label, absent = self.label.encode(), [name.encode(errors="surrogatepass") for name in self.absent]
         if self.classes is None:
-            return *read_features(records, label, first, names), None
+            return *read_features(records, label, first, names, absent), None
         others = [self.center.encode()] if self.drawn and self.center is not None else []
-        (labels, *lists), columns = read_messages(records, label, first, names, others)
+        (labels, *lists), columns = read_messages(records, label, first, names, others, absent)
         drawn = probabilities_of_messages(lists[0], self.drawn) if lists else None
         return self.classes.of_messages(labels), columns, drawn
 
@@ -128,6 +137,7 @@ class ShardReader:
             with path.open("rb") as file:
                 parquet = pq.ParquetFile(file, pre_buffer=False, page_checksum_verification=True)
                 known = parquet.schema_arrow.names
+                self._check_absent(known)
                 if not folders.keys().isdisjoint(known):
                     raise RefusedDocument("has a column of the name of its folder")
                 for name, kind in ((self.label, "label"), (center, "center")):

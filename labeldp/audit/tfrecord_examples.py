@@ -221,21 +221,26 @@ class Feature:
 
 
 def read_features(
-    records: Records, label: bytes, first: int, names: Sequence[bytes]
+    records: Records, label: bytes, first: int, names: Sequence[bytes], absent: Sequence[bytes] = ()
 ) -> tuple[np.ndarray, dict[bytes, Feature]]:
     """Reads the label of every record, shape (n,), float32, and further features, by name.
 
     A feature with no value or several has none. `first` is the number of the first record in its file, for messages.
     Raises RefusedDocument, with the number of the record, if a record is not a tf.Example, has no single float as its
-    label, or has bytes that no reader sees.
+    label, has bytes that no reader sees, or a feature that is to be `absent`.
     """
-    spans, features = _read(records, label, first, names, [label], numeric=True)
+    spans, features = _read(records, label, first, names, [label], True, absent)
     floats = np.ndarray((max(len(records.content) - 3, 0),), "<f4", records.content, strides=(1,))
     return floats[spans[label][0]], features
 
 
 def read_messages(
-    records: Records, label: bytes, first: int, names: Sequence[bytes], others: Sequence[bytes] = ()
+    records: Records,
+    label: bytes,
+    first: int,
+    names: Sequence[bytes],
+    others: Sequence[bytes] = (),
+    absent: Sequence[bytes] = (),
 ) -> tuple[list[list[bytes]], dict[bytes, Feature]]:
     """Reads the encoded Features of the label and of others of every record, and further features, by name.
 
@@ -243,7 +248,7 @@ def read_messages(
     which may hold anything.
     """
     wanted = [label, *others]
-    spans, features = _read(records, label, first, names, wanted, numeric=False)
+    spans, features = _read(records, label, first, names, wanted, False, absent)
     messages = []
     for name in wanted:
         ends = zip(*(offsets.tolist() for offsets in spans[name]), strict=True)
@@ -252,7 +257,13 @@ def read_messages(
 
 
 def _read(
-    records: Records, label: bytes, first: int, names: Sequence[bytes], wanted: Sequence[bytes], numeric: bool
+    records: Records,
+    label: bytes,
+    first: int,
+    names: Sequence[bytes],
+    wanted: Sequence[bytes],
+    numeric: bool,
+    absent: Sequence[bytes],
 ) -> tuple[dict[bytes, tuple[np.ndarray, np.ndarray]], dict[bytes, Feature]]:
     """Offsets of the label's number, or of wanted Features, in each record and those after them, and further features.
 
@@ -285,14 +296,14 @@ def _read(
     for of_one_length in np.split(order, np.searchsorted(group[order], np.arange(1, len(distinct)))):
         rows = of_one_length
         while rows.size:
-            parsed = _parse(records, int(rows[0]), label, first, numeric)
+            parsed = _parse(records, int(rows[0]), label, first, numeric, absent)
             fixed = np.flatnonzero(~parsed.values)
             same = (octets[starts[rows][:, None] + fixed] == octets[starts[rows[0]] + fixed]).all(axis=1)
             keep(parsed, rows[same])
             rare, rows = _RARE * same.sum() < rows.size, rows[~same]
             if rare:
                 for row in rows.tolist():
-                    keep(_parse(records, row, label, first, numeric), np.array([row]))
+                    keep(_parse(records, row, label, first, numeric, absent), np.array([row]))
                 break
     return ends, features
 
@@ -323,7 +334,7 @@ class _Parsed:
     features: dict[bytes, tuple[int | None, list[tuple[int, int]]]] = field(default_factory=dict)
 
 
-def _parse(records: Records, row: int, label: bytes, first: int, numeric: bool) -> _Parsed:
+def _parse(records: Records, row: int, label: bytes, first: int, numeric: bool, absent: Sequence[bytes]) -> _Parsed:
     start, length = int(records.starts[row]), int(records.lengths[row])
     parser = _Parser(records.content[start : start + length])
     try:
@@ -332,6 +343,8 @@ def _parse(records: Records, row: int, label: bytes, first: int, numeric: bool) 
         raise RefusedDocument(f"record {first + row} is not a tf.Example") from None
     if parser.hidden:
         raise RefusedDocument(f"record {first + row} has bytes that readers of tf.Examples do not see")
+    if any(name in features for name in absent):
+        raise RefusedDocument(f"record {first + row} has a feature that release.left_out says is left out")
     if not numeric:
         return _Parsed(parser.values, parser.messages, features)
     kind, items = features.get(label, (None, []))

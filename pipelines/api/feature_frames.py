@@ -253,6 +253,17 @@ def released_frame(
     return table
 
 
+def without_columns(frame: Any, names: Sequence[str]) -> Any:
+    """Drops columns from one of `DATA_FRAMES`."""
+    if not names:
+        return frame
+    kept = [place for place, (name, _) in enumerate(_columns(frame, "frame")) if name not in names]
+    if is_of(frame, "pandas", "DataFrame"):
+        # A view would keep the others.
+        return frame.iloc[:, kept].copy()
+    return frame[:, kept] if is_of(frame, "polars", "DataFrame") else frame.select(kept)
+
+
 def _rows(centers: np.ndarray) -> Any:
     """Centers as values of a column."""
     return centers if centers.ndim == 1 else centers.tolist()

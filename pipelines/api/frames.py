@@ -23,6 +23,7 @@ from .feature_frames import (
     public_frame,
     read_frame,
     released_frame,
+    without_columns,
 )
 from .label_privatizer import LabelPrivatizer
 from .memory_release import Outcome
@@ -115,8 +116,8 @@ def privatize(frame: Any, *, label: str, epsilon: float, **parameters: Any) -> R
       epsilon: Privacy budget of the release: of center, histogram and labels together.
       **parameters: Further parameters of `LabelPrivatizer`, `label_min`, `label_max` and `label_step` among them.
         `id_column` and `unit_column` name columns of the frame, and so does `center_column` unless it is the new column
-        of a linear center. As on the command line, a mechanism other than "auto" has a linear center only if `center`
-        or `center_features` ask for one.
+        of a linear center. Those of `leave_out` are not released. As on the command line, a mechanism other than
+        "auto" has a linear center only if `center` or `center_features` ask for one.
 
     Returns:
       The released frame with the facts of the release.
@@ -140,8 +141,12 @@ def privatize(frame: Any, *, label: str, epsilon: float, **parameters: Any) -> R
         for argument, parameter in arguments.items()
         if getattr(privatizer, parameter) is not None
     }
+    left = named_features(privatizer.leave_out)
+    for name in left:
+        if columns.names[_place(columns, "leave_out", name)] in {label, privatizer.center_column}:
+            raise ValueError(f"leave_out: {name!r} is released, as the label or its center")
     if privatizer.features is None:
-        no_features = {label, privatizer.id_column, None if linear else privatizer.center_column}
+        no_features = {label, privatizer.id_column, None if linear else privatizer.center_column, *left}
         privatizer.set_params(features=len({*columns.names} - no_features))
     if left_out is not None:
         warn(left_out)
@@ -150,7 +155,7 @@ def privatize(frame: Any, *, label: str, epsilon: float, **parameters: Any) -> R
         centers, name = outcome.centers, outcome.release.mechanism.center_column
         named = None if centers is None or name is None else (name, centers)
         made = released_frame(frame, place, outcome.labels, outcome.kept, named)
-        return made, None if centers is None else centers[outcome.kept]
+        return without_columns(made, left), None if centers is None else centers[outcome.kept]
 
     given = Given(frame_column(frame, place), features=columns if linear else None, **companions)
     released, center = privatizer._fit("privatize", given, output)

@@ -58,6 +58,16 @@ def _first_columns(texts: Sequence[str]) -> str:
     return ", ".join(texts[:_COLUMNS_SHOWN]) + (", ..." if len(texts) > _COLUMNS_SHOWN else "")
 
 
+def warn_of_identifiers(release: Release) -> None:
+    """Warns if the columns of units or ids are released: few recipients need them, and they link records to persons."""
+    names = release.identifiers
+    if names:
+        LOGGER.warning(
+            "warning: %s %s released with the labels: unless recipients need it, add --leave_out %s",
+            one_line(" and ".join(names)), "is" if len(names) == 1 else "are", one_line(",".join(names)),
+        )  # fmt: skip
+
+
 def announce_readers(release: Release, binding: NoiseBinding) -> None:
     """Logs what lets several workers read large files of rows, where one read each of a few.
 

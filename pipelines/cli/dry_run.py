@@ -28,7 +28,7 @@ from ..publish.release_steps import earlier_of_release
 from ..spec.fields import LINEAR_CENTER, MODELS_OF_LOG
 from ..spec.label import Label
 from ..spec.release import Release
-from .announcement import counted, describe_classes, describe_features, describe_missing
+from .announcement import counted, describe_classes, describe_features, describe_missing, warn_of_identifiers
 
 _EXAMPLE_RECORDS = (10_000, 1_000_000)
 """Numbers of records to show the split for, where the number is not known without reading records."""
@@ -49,6 +49,7 @@ def print_dry_run(release: Release, schema: pa.Schema) -> None:
     ledger = Ledger(release.ledger)
     check_caps(ledger, release.name, release.budget, release.caps, release.unit)
     records = _records(release)
+    warn_of_identifiers(release)
     for label in release.labels:
         _warn_of_spaces(label)
     labels = [
@@ -114,6 +115,8 @@ def _columns(release: Release, schema: pa.Schema) -> str:
     texts = [f"{field.name} ({roles.get(field.name, _type(field.type))})" for field in shown]
     more = f" and {counted(len(others) - _MOST_COLUMNS, 'other')}" if len(others) > _MOST_COLUMNS else ""
     left = f"; left out: the pandas index {listed(release.input.left_out)}" if release.input.left_out else ""
+    if release.output.left_out:
+        left += f"; not released: {', '.join(release.output.left_out)}"
     return one_line(", ".join(texts) + more + left) if texts else "none: the files have no record"
 
 

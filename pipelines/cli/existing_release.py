@@ -137,6 +137,8 @@ def verify_existing(release: Release) -> RunResult:
         if ",".join(file.drawn_by for file in files) != of_output[-1].get("mechanism_fingerprint"):
             raise InputError(f"{target} exists, but its mechanism is not the one that the ledger has: name another")
         manifests = [None if fit else read_manifest(str(place.with_name(MANIFEST_NAME))) for place in places]
+        if any(manifest is not None and manifest.left_out != release.output.left_out for manifest in manifests):
+            raise InputError(f"{target} exists, but was released with another --leave_out: name another output")
         facts = [manifest_facts(file, manifest) for file, manifest in zip(files, manifests, strict=True)]
     certified = sum((Fraction(file.total_epsilon(file.labels_certified[0])) for file in files), Fraction(0))
     budget, first = release.budget, manifests[0]

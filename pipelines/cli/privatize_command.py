@@ -31,7 +31,7 @@ from ..spec.make_release import make_release
 from ..spec.release import Release
 from ..spec.store_access import open_stores
 from ..spec.written_files import RESULT, check_written
-from .announcement import announce_features, announce_readers, counted, warn_of_other_label
+from .announcement import announce_features, announce_readers, counted, warn_of_identifiers, warn_of_other_label
 from .dry_run import print_dry_run
 from .existing_release import RunResult, check_result, is_released, verify_existing
 from .exit_codes import names_of_flags, run_command
@@ -137,6 +137,7 @@ def _release(release: Release, options: PipelineOptions, wait: bool) -> tuple[Ru
         domains = " and ".join(counted(len(label.column.domain), "label") for label in release.labels)
         LOGGER.info("%s: %s, %s", release.command, counted(len(release.input.paths), "input file"), domains)
         warn_of_other_label(release)
+        warn_of_identifiers(release)
         for label in release.labels:
             announce_features(label)
         check_values(release, options)

@@ -194,6 +194,7 @@ def _output_flags(parser: CommandParser, command: str) -> None:
         field_flags(add, "validate", action="store", nargs=None, help="TFDV schema that the features must match")
     else:
         field_flags(add, "output_format", "num_shards", "partition_output", "compression", "validate", "sign")
+    field_flags(add, "leave_out")
 
 
 def runner_group(parser: CommandParser) -> None:

@@ -81,7 +81,7 @@ class InputReads:
         needed = list(dict.fromkeys([*columns, *centers])) if encoded else None
         return self.read(
             "Records", release.labels[0].column, needed, [*carried, ranges], encoded=encoded,
-            folders=output.partitions.names, split=reads_parts(release),
+            folders=(*output.partitions.names, *output.left_out), split=reads_parts(release),
             shards=ranges if _parts_are_shards(release) else None,
         )  # fmt: skip
 

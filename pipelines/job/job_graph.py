@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,6 +15,8 @@ from apache_beam.pvalue import PCollection
 from ...mechanisms.release.prior_release import EarlierMechanism
 from ...transforms.batches import Carried
 from ...transforms.io.filesystems import make_directory, write_text
+from ...transforms.io.hive_partitions import without_values
+from ...transforms.privatize_labels import DeadLetter
 from ...transforms.shards.dead_letter_writer import LetterFile, WriteDeadLetters
 from ...transforms.shards.shard_formats import WriteParquet, WriteTFRecords
 from ...transforms.shards.shard_ranges import CountRows, DivideRows
@@ -85,12 +88,19 @@ def _privatize(
     writer = {"tfrecord": WriteTFRecords, "parquet": WriteParquet}[output.format]
     data = FileSystems.join(staging.release, DATA_NAME)
     shards: Any = records | "Write" >> writer(
-        data, temp, output.num_shards, output.compression, output.partitions, ranges
+        data, temp, output.num_shards, output.compression, output.partitions, ranges, output.left_out
     )
-    letters: Any = drawn[0].dead_letters | "WriteDeadLetters" >> WriteDeadLetters(
-        staging.release, unusable, staging.work
-    )
+    left: Any = drawn[0].dead_letters
+    hidden = {partition.name for partition in reads.release.input.parts[0].partitions} & {*output.left_out}
+    if hidden:
+        # They are files of the output, and name folders of the input.
+        left |= "HideFolders" >> beam.Map(_hide_folders, frozenset(hidden)).with_output_types(DeadLetter)
+    letters: Any = left | "WriteDeadLetters" >> WriteDeadLetters(staging.release, unusable, staging.work)
     return [each.digest for each in drawn], shards, letters
+
+
+def _hide_folders(letter: DeadLetter, names: frozenset[str]) -> DeadLetter:
+    return dataclasses.replace(letter, source=without_values(letter.source, names))
 
 
 def _needed(labels: Sequence[CenteredLabel] | Sequence[FittedLabel]) -> tuple[list[str], list[Carried]]:

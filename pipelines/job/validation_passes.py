@@ -62,7 +62,8 @@ _ANOMALIES_SHOWN = 5
 def check_features(release: Release, options: PipelineOptions, work: str) -> None:
     """Validates the features and writes their statistics and schema into the folder of temporary files.
 
-    The release asks for validation. Private columns are not read, and features of TFRecords have single precision.
+    The release asks for validation. Private columns are not read, those that are left out not looked at; features of
+    TFRecords have single precision.
     Raises InputError, which names the features, if they do not match the schema, where one was given.
     """
     assert release.validation is not None
@@ -75,7 +76,7 @@ def check_features(release: Release, options: PipelineOptions, work: str) -> Non
             input.source, input.format, where=input.where, label_column=labels[0], other_labels=labels[1:]
         )
         found = batches | "ValidateFeatures" >> ValidateExamples(
-            labels, schema, single_precision=release.output.format == "tfrecord"
+            (*labels, *release.output.left_out), schema, single_precision=release.output.format == "tfrecord"
         )
         _ = found | "WriteValidation" >> beam.Map(_write, folder, FEATURE_STATISTICS_NAME)
 

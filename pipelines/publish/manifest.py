@@ -232,7 +232,7 @@ class Manifest:
 
     Attributes:
       label: Name of the label column.
-      where: Filter on the records, NAME=VALUE; None for all records.
+      where: Filter on the records, NAME=VALUE, or NAME=... where its column is left out; None for all records.
       identity: Id column, or "file and row".
       adjacency: Definition of neighboring datasets.
       mechanism: Mechanism name; None for classes that are drawn from a center, which have no prior, either.
@@ -259,6 +259,7 @@ class Manifest:
       features: Number of feature columns: neither label, nor id, nor center; None if unknown.
       removed: Number of records that were removed since; histogram, center and warnings are about these, too.
       missing: Number or class that missing labels counted as; None where such records were left out.
+      left_out: Columns of the input that are in no file of the release.
     """
 
     label: str
@@ -289,6 +290,7 @@ class Manifest:
     features: int | None = None
     removed: int = 0
     missing: float | str | None = None
+    left_out: tuple[str, ...] = ()
 
 
 def read_manifest(path: str) -> Manifest:
@@ -347,6 +349,7 @@ def parse_manifest(document: Any) -> Manifest:
         features=_or_none(document, "features", _count),
         removed=removed,
         missing=_missing_label(document),
+        left_out=_names(document, "left_out") if "left_out" in document else (),
     )
 
 
@@ -442,7 +445,17 @@ def labels_manifest(documents: Sequence[dict[str, Any]], folders: Sequence[str],
         round_up(sum((Fraction(document[key]) for document in documents), Fraction(0)))
         for key in ("certified_epsilon", "delta", "certified_delta")
     )
-    shared = ("identity", "table", "where", "records", "records_without_label", "output", "shards", "versions")
+    shared = (
+        "identity",
+        "table",
+        "where",
+        "left_out",
+        "records",
+        "records_without_label",
+        "output",
+        "shards",
+        "versions",
+    )
     return {
         "format": LABELS_FORMAT,
         "adjacency": LABELS_ADJACENCY if unit is None else LABELS_UNIT_ADJACENCY,

@@ -143,6 +143,7 @@ def _manifest(request: Request, released: ReleasedLabel, output: dict[str, Any])
         "identity": label.id_column or "file and row",
         **({} if request.table is None else {"table": request.table}),
         "where": request.where,
+        **({"left_out": list(request.left_out)} if request.left_out else {}),
         "loss": facts.loss,
         "features": facts.features,
         "warnings": [warning.name for warning in release_warnings(facts)],

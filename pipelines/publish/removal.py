@@ -118,6 +118,12 @@ def find_records(before: EarlierRelease, field: str, path: str) -> NamedRecords:
         if unit is None:
             raise FieldError("{units}: this release has no privacy units: name {ids} or {rows}")
         column = unit["column"]
+    if field != "rows" and column in before.manifest.get("left_out", ()):
+        raise FieldError(
+            f"{{{field}}}: the column {{column}} was left out of this release, so its records cannot be found by it: "
+            "name {rows}. Shards have the records of the log in its order, without those that were not released",
+            column=column,
+        )
     lines = read_lines(field, path)
     if field == "rows":
         return find_rows(before.data, before.shards, lines)

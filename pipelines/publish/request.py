@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -18,6 +19,7 @@ from apache_beam.io.filesystems import FileSystems
 from ...mechanisms.release.unit_bound import UnitBound
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import absolute, read_text, write_text
+from ...transforms.io.input_format import Equals
 from ...transforms.noise_key_file import NoiseKeyFile
 from ..ledger.ledger import is_database
 from ..ledger.spent_budget import Caps, Window
@@ -74,6 +76,7 @@ class Request:
       caps: Caps on what the ledger may add up to.
       ledger: Path or URL of the ledger.
       key: Reference to the secret key.
+      left_out: Columns of the input that are in no file of the output.
       signed: Whether the release is to be signed. The signing key is not named: who publishes the release names it.
     """
 
@@ -95,6 +98,7 @@ class Request:
     ledger: str = field(repr=False)
     key: NoiseKeyFile
     signed: bool
+    left_out: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, release: Release) -> Request:
@@ -107,9 +111,10 @@ class Request:
             release.command, release.name, tuple(map(RequestedLabel.of, release.labels)),
             tuple(dict.fromkeys(columns)), absolute(output.target), output.target, output.format,
             output.partitions.columns, None if table is None else table.statement,
-            None if where is None else f"{where.column}={where.value}", schema,
+            _filter(where, output.left_out), schema,
             release.fitted is not None,
             release.unit, release.caps, release.ledger, release.key, release.sign is not None,
+            output.left_out,
         )  # fmt: skip
 
     @property
@@ -144,8 +149,16 @@ class Request:
             unit=None if unit is None else UnitBound(**unit),
             caps=Caps(**caps, window=None if window is None else Window.parse(window["text"])),
             key=NoiseKeyFile(**document.pop("key")),
+            left_out=tuple(document.pop("left_out", ())),
             **document,
         )
+
+
+def _filter(where: Equals | None, left_out: Sequence[str]) -> str | None:
+    """The filter as the manifest states it: without its value, that of all records, if its column is left out."""
+    if where is None:
+        return None
+    return f"{where.column}=..." if where.column in left_out else f"{where.column}={where.value}"
 
 
 def _without_password(ledger: str) -> str:

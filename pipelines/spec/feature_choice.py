@@ -173,11 +173,17 @@ def _feature_names(fields: Fields, column: LabelColumn, table: FeatureTable) -> 
     schema = table.schema
     if fields.center_features is None:
         left_out = {*column.private, column.id_column, column.unit and column.unit.column, table.where}
+        left_out |= {*names_of(fields.leave_out)}
         return tuple(field.name for field in schema if is_feature(field.type) and field.name not in left_out)
     named = names_of(fields.center_features)
     for name in named:
         if name in column.private:
             raise FieldError("{center_features} must not name the label: centers are released as they are")
+        if name in names_of(fields.leave_out):
+            raise FieldError(
+                "{center_features} and {leave_out} name {name!r}: centers are released, and say what they are made of",
+                name=name,
+            )
         if name not in schema.names:
             raise FieldError(
                 "{center_features}: {file} has no column {name!r}{seen}; it has: {names}{meant}",

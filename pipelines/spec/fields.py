@@ -233,6 +233,12 @@ class LabelFields:
     center_features: Names | None = option(
         None, "NAME,...", "features of {center}: numbers, and texts as categories; default: all of them"
     )
+    leave_out: Names | None = option(
+        None, "NAME,...",
+        "columns that are not released, neither in the shards nor in the center or the statistics: such as that of the "
+        "unit, the id or {where}, or features that are private themselves; not the label",
+        memory="names of columns of the features that are not released, in neither frame nor center",
+    )  # fmt: skip
     unit_column: str | None = option(
         None, "NAME",
         "public column of integers or text that names the unit of each record, such as a user; records without a unit "

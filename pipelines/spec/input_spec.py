@@ -33,7 +33,7 @@ from .release import InputSpec
 from .table_input import check_no_table, check_not_ordered, table_spec, union_columns
 
 _COLUMNS = (
-    "label", "id_column", "unit_column", "center_column", "center_features", "where",
+    "label", "id_column", "unit_column", "center_column", "center_features", "where", "leave_out",
 )  # fmt: skip
 """Fields that name columns of the input."""
 
@@ -227,13 +227,16 @@ def check_columns(named: Mapping[str, str | None], input: InputSpec, schema: pa.
             LOGGER.warning("warning: %s", problem.text(as_flag))
 
 
-def check_twins(label: str, input: InputSpec, schema: pa.Schema) -> None:
-    """Refuses a column that differs from the label by case or white space only: it may be a copy, and looks like it."""
+def check_twins(label: str, input: InputSpec, schema: pa.Schema, left_out: Sequence[str] = ()) -> None:
+    """Refuses a column that differs from the label by case or white space only: it may be a copy, and looks like it.
+
+    Columns that are left out of the release are not released.
+    """
     for name in schema.names:
-        if name != label and _folded(name) == _folded(label):
+        if name != label and name not in left_out and _folded(name) == _folded(label):
             raise FieldError(
                 "{label} {name!r}: {path} also has a column {other!r}, which would be released as it is: drop or "
-                "rename it", name=label, path=input.paths[0], other=name,
+                "rename it, or give {leave_out}", name=label, path=input.paths[0], other=name,
             )  # fmt: skip
 
 
@@ -254,23 +257,27 @@ def _missing(name: str, input: InputSpec, names: list[str]) -> str:
     return f"there is no column {name!r} in {where}; it has: {listed(names)}{did_you_mean(name, names)}"
 
 
-def unsure_columns(schema: pa.Schema, input: InputSpec, labels: Sequence[str], output_format: str) -> tuple[str, ...]:
+def unsure_columns(
+    schema: pa.Schema, input: InputSpec, labels: Sequence[str], output_format: str, left_out: Sequence[str] = ()
+) -> tuple[str, ...]:
     """Names the columns of which only the values tell whether the output can hold them.
 
     These are timestamps of the type INT96, and for TFRecords integers that may be beyond int64; not private columns,
-    which are replaced. Raises FieldError, which names the column, if the output can hold no value of it.
+    which are replaced, nor columns that are left out of the output. Raises FieldError, which names the column, if the
+    output can hold no value of it.
     """
     names = []
     if output_format == "tfrecord" != input.format.name:
         # Imports the extra `tfrecord`.
         from ...transforms.tfrecord.example_encoder import kind_of, may_not_fit, not_held
 
-        for field in schema:
+        held = [field for field in schema if field.name not in left_out]
+        for field in held:
             if field.name not in labels and kind_of(value_type(field.type)) is None:
                 raise FieldError(
                     "{output_format} tfrecord: {reason}", reason=one_line(not_held(field.name, field.type))
                 )
-        names = [field.name for field in schema if may_not_fit(field.type)]
+        names = [field.name for field in held if may_not_fit(field.type)]
     if input.format.name == "parquet":
         # Of a table, by the names in the file: column by column of the tables that have such times.
         names += [name for name in int96_columns(input.paths[0]) if name in schema.names]

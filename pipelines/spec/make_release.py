@@ -30,7 +30,7 @@ from .label import Label, fitted_label, make_label
 from .limits import read_caps, read_unusable_fraction
 from .machine import check_extra
 from .mechanism_file import read_mechanism_file
-from .output_spec import output_format, output_spec
+from .output_spec import check_left_out, output_format, output_spec
 from .release import InputSpec, Release, ValidationSpec
 from .several_labels import fields_of_labels
 from .target_checks import check_target, resolve_ledger, resolve_noise_key, resolve_signing_key
@@ -68,15 +68,17 @@ def make_release(command: str, fields: Fields, new_key: bool = False, may_exist:
     examples = command != "fit" and output_format(fields) == "tfrecord"
     for part, label in zip(parts, labels, strict=True):
         check_columns(_named_columns(part, label), input, schema)
-        check_twins(label.name, input, schema)
+        check_twins(label.name, input, schema, names_of(fields.leave_out))
         _check_classes(label.column, input, schema, examples)
     output = output_spec(fields, target, input)
     sign = resolve_signing_key(fields.sign, target, fields.noise_key_mode)
-    unsure = () if command == "fit" else unsure_columns(schema, input, names, output.format)
+    unsure = () if command == "fit" else unsure_columns(schema, input, names, output.format, output.left_out)
+    labels = [with_center(part, label, input, schema) for part, label in zip(parts, labels, strict=True)]
+    check_left_out(fields, labels, input, schema)
     return Release(
         command=command,
         input=input,
-        labels=tuple(with_center(part, label, input, schema) for part, label in zip(parts, labels, strict=True)),
+        labels=tuple(labels),
         threshold=threshold,
         caps=caps,
         output=output,
@@ -165,7 +167,7 @@ def _validation(fields: Fields, labels: Sequence[str]) -> ValidationSpec | None:
     with field_errors("{validate} {problem}", InputError):
         text = read_text(fields.validate)
     with field_errors("{validate} {path}: {problem}", path=fields.validate):
-        return ValidationSpec(without_features(text, labels))
+        return ValidationSpec(without_features(text, (*labels, *names_of(fields.leave_out))))
 
 
 def _target(command: str, fields: Fields, may_exist: bool) -> str:

@@ -6,11 +6,15 @@ Functions raise FieldError if a field is wrong.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+
+import pyarrow as pa
 
 from ...transforms.errors import listed
 from ...transforms.io.hive_partitions import OutputPartitions, folder_of
 from ..errors import FieldError, did_you_mean
 from .fields import Fields, names_of, shown
+from .label import Label
 from .machine import check_tfrecord
 from .release import InputSpec, OutputSpec
 from .table_input import output_table
@@ -37,7 +41,45 @@ def output_spec(fields: Fields, target: str, input: InputSpec) -> OutputSpec:
     files = Counter(folder_of(path, columns) for path in input.paths)
     num_shards = fields.num_shards or max(files.values())
     partitions = OutputPartitions(columns, tuple(sorted(files)))
-    return OutputSpec(target, format, num_shards, fields.compression, partitions, output_table(fields, format))
+    table, left_out = output_table(fields, format), tuple(dict.fromkeys(names_of(fields.leave_out)))
+    return OutputSpec(target, format, num_shards, fields.compression, partitions, table, left_out)
+
+
+def check_left_out(fields: Fields, labels: Sequence[Label], input: InputSpec, schema: pa.Schema) -> None:
+    """Checks the columns of `leave_out`: they are in the input, and the output can do without them.
+
+    A name that the input does not have may be misspelled, and the column meant would be released.
+    """
+    for name in names_of(fields.leave_out):
+        if any(name == label.name for label in labels):
+            raise FieldError("{leave_out} {name}: the label is what is released, privatized", name=name)
+        if any(name in _of_center(label) for label in labels):
+            raise FieldError(
+                "{leave_out} {name}: labels are released around a center that is this column, or made of it: leave it "
+                "out of the center as well, or keep it",
+                name=name,
+            )
+        if name in names_of(fields.partition_output):
+            raise FieldError("{leave_out} {name}: {partition_output} writes it into the names of folders", name=name)
+        if schema.names and name not in schema.names:
+            records = "the first records of " if input.format.name == "tfrecord" else ""
+            raise FieldError(
+                "{leave_out}: there is no column {name!r} in {records}{path}; it has: {names}{meant}",
+                name=name,
+                records=records,
+                path=input.paths[0],
+                names=listed(schema.names),
+                meant=did_you_mean(name, schema.names),
+            )
+
+
+def _of_center(label: Label) -> tuple[str, ...]:
+    """Columns of the input that recipients need to compute or to use the center of a label."""
+    column, fitted = label.column, label.mechanism.fitted
+    made = None if fitted is None else fitted.made_center
+    used = () if made is None else tuple(made.map.columns)
+    used += () if label.features is None else tuple(label.features.names)
+    return used if column.center is None else (*used, column.center)
 
 
 def _partition_columns(fields: Fields, input: InputSpec) -> tuple[tuple[str, bool], ...]:

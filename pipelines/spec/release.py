@@ -97,6 +97,7 @@ class OutputSpec:
       compression: Compression of the shards: none or gzip.
       partitions: Folders of the shards, by partition columns of the input.
       table: Table to which the shards are added; None for none.
+      left_out: Columns of the input that are in no file of the output, `leave_out`.
     """
 
     target: str
@@ -105,6 +106,7 @@ class OutputSpec:
     compression: str
     partitions: OutputPartitions = ONE_FOLDER
     table: TableUrl | None = None
+    left_out: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -163,6 +165,14 @@ class Release:
         return self.labels[0].column.unit
 
     @property
+    def identifiers(self) -> tuple[str, ...]:
+        """Columns of units and ids that are released."""
+        column = self.labels[0].column
+        names = (None if column.unit is None else column.unit.column, column.id_column)
+        given = dict.fromkeys(name for name in names if name is not None)
+        return () if self.command == "fit" else tuple(name for name in given if name not in self.output.left_out)
+
+    @property
     def fitted(self) -> MechanismFile | None:
         """Mechanism file of `apply`, which takes one label."""
         return self.labels[0].mechanism.fitted
@@ -176,7 +186,9 @@ class Release:
     def name(self) -> str:
         """Name of the request in the ledger, made without looking at a record; 32 hexadecimal digits.
 
-        Names are equal for requests that give the same release over unchanged input.
+        Names are equal for requests that release the same labels over unchanged input. `leave_out` has no part in it,
+        nor in the noise: over the same labels the same outputs are drawn, whatever public columns stand beside them, so
+        a second release with others says nothing new of a label. A column that a center is made of is bound by that.
         """
         names = [_label_request(self, label) for label in self.labels]
         return names[0] if len(names) == 1 else request_hash(names)

@@ -8,7 +8,7 @@ are public, so a partition column is a feature and never a label. Shards can be 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from urllib.parse import unquote_to_bytes
@@ -143,6 +143,15 @@ def find_partitions(paths: Sequence[str], root: str = "") -> list[tuple[Partitio
         )
         for folders in found
     ]
+
+
+def without_values(path: str, names: Collection[str]) -> str:
+    """The path with dots for the values of partitions of these names."""
+    *folders, file = path.split("/")
+    parts = [folder.partition("=") for folder in folders]
+    hidden = [(key, "=", "...") if equals and _decoded(key, path) in names else (key, equals, text)
+              for key, equals, text in parts]  # fmt: skip
+    return "/".join([*map("".join, hidden), file])
 
 
 def _folders(path: str) -> list[tuple[str, str | None]]:

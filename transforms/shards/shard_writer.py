@@ -14,7 +14,7 @@ import dataclasses
 import os
 import uuid
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Protocol
 
@@ -174,6 +174,7 @@ class WriteShards(beam.PTransform):
     compression: str = "none"
     partitions: OutputPartitions = ONE_FOLDER
     rows: PCollection[SourceRows] | Carried[ShardRanges] | None = None
+    left_out: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         """Checks the options. Raises ValueError if there is no shard, or the compression is unknown."""
@@ -194,7 +195,10 @@ class WriteShards(beam.PTransform):
         # A parent that exists now is gone when the job has ended.
         parents = is_remote(self.temp_directory) or not exists(FileSystems.split(self.temp_directory)[0])
         written = batches | "WriteSegments" >> beam.ParDo(
-            _WriteSegments(self.temp_directory, self.num_shards, layout, self.partitions, parents), as_argument(ranges)
+            _WriteSegments(
+                self.temp_directory, self.num_shards, layout, self.partitions, parents, tuple(self.left_out)
+            ),
+            as_argument(ranges),
         ).with_output_types(tuple[int, Segment])
         schemas: Any = (
             written
@@ -237,6 +241,7 @@ class _WriteSegments(beam.DoFn):
     _layout: Layout
     _partitions: OutputPartitions = ONE_FOLDER
     _parents: bool = True
+    _left_out: tuple[str, ...] = ()
 
     def start_bundle(self) -> None:
         make_directory(self._temp, self._parents)
@@ -271,7 +276,7 @@ class _WriteSegments(beam.DoFn):
         if not self._continues(batch, ranges, folder):
             yield from self._close_all()
         self._next = after
-        kept = dataclasses.replace(batch, batch=self._partitions.drop(batch.batch))
+        kept = dataclasses.replace(batch, batch=self._partitions.drop(batch.batch)).without(self._left_out)
         if self._cuts is None:
             parts = self._blocks(kept)
             most = _MAX_OPEN_UPLOADS if is_remote(self._temp) else _MAX_OPEN_SEGMENTS

@@ -7,7 +7,7 @@ frame, and the frame's checksum; the writer then copies the frames to its file.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,7 +22,7 @@ from .framing import (
     overwrite_words,
     restarted_footers,
 )
-from .wire import FEATURES_TAG, FOOTER_SIZE, HEADER_SIZE
+from .wire import FEATURES_TAG, FOOTER_SIZE, HEADER_SIZE, drop_entries
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,11 +95,22 @@ class EncodedRecords:
         """
         return _appended(self, example, np.repeat(np.frombuffer(example[-4:], "<f4"), len(self.frames)))
 
+    def without(self, names: Sequence[str]) -> EncodedRecords:
+        """Drops features from the records, which stay canonical. Raises ValueError if a label was not replaced."""
+        self._check_replaced()
+        data, bounds = self.packed()
+        ends = np.empty(len(bounds), np.int64)
+        kept = drop_entries(data, np.ascontiguousarray(bounds), tuple(name.encode() for name in names), ends)
+        return EncodedRecords(binary_array(pa.py_buffer(kept), ends), {})
+
     def framed(self) -> pa.Buffer:
         """Frames of all records, as they stand in a TFRecord file. Raises ValueError if a label was not replaced."""
+        self._check_replaced()
+        return pa.py_buffer(self.packed()[0])
+
+    def _check_replaced(self) -> None:
         if self.label_offsets:
             raise ValueError("the labels of these records have not been replaced")
-        return pa.py_buffer(self.packed()[0])
 
 
 def binary_array(data: pa.Buffer, offsets: np.ndarray) -> pa.Array:

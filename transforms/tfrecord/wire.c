@@ -956,6 +956,109 @@ release:
     return result;
 }
 
+/* A name that is dropped. */
+typedef struct {
+    char *octets;
+    Py_ssize_t size;
+} Name;
+
+/* Copies a frame without the entries of some names. Returns the bytes that it takes, -1 if its record is not canonical.
+ * It never becomes longer. */
+static int64_t copy_kept(const uint8_t *octets, int64_t start, int64_t stop, const Name *names, Py_ssize_t count,
+                         uint8_t *made) {
+    int64_t at = start + HEADER_SIZE, end = stop - FOOTER_SIZE, begin = end, entry, name, name_stop;
+    if (end > at && (read_field(octets, at, end, &begin, &entry) != ITEMS || entry != end))
+        return -1;
+    /* Room for tag and length as they were. */
+    uint8_t *record = made + HEADER_SIZE, *first = record + (begin - at), *next = first;
+    for (at = begin; at < end; at = entry) {
+        int64_t key;
+        if (read_field(octets, at, end, &key, &entry) != ITEMS || read_field(octets, key, entry, &name, &name_stop) != ITEMS)
+            return -1;
+        int dropped = 0;
+        for (Py_ssize_t i = 0; i < count && !dropped; i++)
+            dropped = names[i].size == name_stop - name && !memcmp(names[i].octets, octets + name, (size_t)names[i].size);
+        if (!dropped) {
+            memcpy(next, octets + at, (size_t)(entry - at));
+            next += entry - at;
+        }
+    }
+    uint64_t kept = (uint64_t)(next - first), size = 0;
+    if (kept) {
+        record[size++] = ITEMS;
+        uint64_t rest = kept;
+        for (; rest >= 0x80; rest >>= 7)
+            record[size++] = (uint8_t)(rest | 0x80);
+        record[size++] = (uint8_t)rest;
+        /* A shorter length: the entries move up. */
+        memmove(record + size, first, kept);
+        size += kept;
+    }
+    memcpy(made, &size, 8);
+    uint32_t check = masked(crc32c(made, 8));
+    memcpy(made + 8, &check, 4);
+    check = masked(crc32c(record, size));
+    memcpy(record + size, &check, 4);
+    return HEADER_SIZE + (int64_t)size + FOOTER_SIZE;
+}
+
+static PyObject *drop_entries(PyObject *self, PyObject *arguments) {
+    Py_buffer content;
+    PyObject *bounds_object, *names_object, *ends_object, *result = NULL;
+    Numbers bounds = {0}, ends = {0};
+    uint8_t *made = NULL;
+    int64_t size = 0;
+    int good = 1;
+    (void)self;
+    if (!PyArg_ParseTuple(arguments, "y*OO!O", &content, &bounds_object, &PyTuple_Type, &names_object, &ends_object))
+        return NULL;
+    Py_ssize_t count = PyTuple_Size(names_object);
+    Name *names = calloc((size_t)count + 1, sizeof(Name));
+    if (names == NULL) {
+        PyErr_NoMemory();
+        goto release;
+    }
+    for (Py_ssize_t i = 0; i < count; i++)
+        if (PyBytes_AsStringAndSize(PyTuple_GetItem(names_object, i), &names[i].octets, &names[i].size) < 0)
+            goto release;
+    if (take_numbers(bounds_object, 0, &bounds) < 0 || take_numbers(ends_object, 1, &ends) < 0)
+        goto release;
+    if (bounds.length != ends.length || !bounds.length) {
+        PyErr_SetString(PyExc_ValueError, "arrays differ in length, or are empty");
+        goto release;
+    }
+    const uint8_t *octets = content.buf;
+    for (Py_ssize_t i = 0; good && i < bounds.length; i++) {
+        int64_t start = i ? bounds.items[i - 1] + HEADER_SIZE + FOOTER_SIZE : 0;
+        good = start >= 0 && bounds.items[i] >= start && bounds.items[i] <= content.len;
+    }
+    made = malloc((size_t)content.len + 1);
+    if (made == NULL) {
+        PyErr_NoMemory();
+        goto release;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    ends.items[0] = 0;
+    for (Py_ssize_t i = 0; good && i + 1 < bounds.length; i++) {
+        int64_t taken = copy_kept(octets, bounds.items[i], bounds.items[i + 1], names, count, made + size);
+        good = taken >= 0;
+        size += good ? taken : 0;
+        ends.items[i + 1] = size;
+    }
+    Py_END_ALLOW_THREADS
+    if (good)
+        result = PyBytes_FromStringAndSize((const char *)made, (Py_ssize_t)size);
+    else
+        PyErr_SetString(PyExc_ValueError, "the frames do not hold canonical records");
+release:
+    free(names);
+    free(made);
+    PyBuffer_Release(&ends.buffer);
+    PyBuffer_Release(&bounds.buffer);
+    PyBuffer_Release(&content);
+    return result;
+}
+
 /* Values at places of the content, and an array for the results. */
 typedef struct {
     Py_buffer content;
@@ -1063,6 +1166,7 @@ static PyMethodDef METHODS[] = {
     {"write_footers", write_footers, METH_VARARGS, "See wire_reference.write_footers."},
     {"shift_checksums", shift_checksums, METH_VARARGS, "See wire_reference.shift_checksums."},
     {"walk_examples", walk_examples, METH_VARARGS, "See wire_reference.walk_examples."},
+    {"drop_entries", drop_entries, METH_VARARGS, "See wire_reference.drop_entries."},
     {"read_varints", read_varints, METH_VARARGS, "See wire_reference.read_varints."},
     {"join_texts", join_texts, METH_VARARGS, "See wire_reference.join_texts."},
     {NULL, NULL, 0, NULL},

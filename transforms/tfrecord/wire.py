@@ -26,6 +26,7 @@ COMPILED: bool = _functions is not wire_reference
 """Whether the functions are compiled."""
 
 crc32c = _functions.crc32c
+drop_entries = _functions.drop_entries
 follow_frames = _functions.follow_frames
 frame = _functions.frame
 hash_texts = _functions.hash_texts

@@ -216,6 +216,48 @@ def walk_examples(
     return np.array(entries, np.int64).tobytes()
 
 
+def drop_entries(
+    content: bytes | memoryview | np.ndarray, bounds: np.ndarray, names: tuple[bytes, ...], ends: np.ndarray
+) -> bytes:
+    """Copies n frames of canonical records without the map entries of some names; none has an entry of a name twice.
+
+    `bounds` are the offsets of the frames in `content`, then the end of the last one, shape (n + 1,), int64; `ends`
+    receives those of the copies. All other bytes of map entries stay, in their order. Raises ValueError if a frame is
+    not within the content, or its map entries are not well formed.
+    """
+    octets, places = bytes(content), bounds.tolist()
+    least = [place + HEADER_SIZE + FOOTER_SIZE for place in places[:-1]]
+    if len(ends) != len(places) or not places:
+        raise ValueError("arrays differ in length, or are empty")
+    if any(place < low for place, low in zip(places, [0, *least], strict=True)) or max(places) > len(octets):
+        raise ValueError("the frames do not hold canonical records")
+    try:
+        records = [
+            _without(octets, start + HEADER_SIZE, stop - FOOTER_SIZE, names)
+            for start, stop in itertools.pairwise(places)
+        ]
+    except _NotCanonicalError:
+        raise ValueError("the frames do not hold canonical records") from None
+    ends[:] = [0, *itertools.accumulate(HEADER_SIZE + len(record) + FOOTER_SIZE for record in records)]
+    return frame(records)
+
+
+def _without(octets: bytes, at: int, stop: int, names: tuple[bytes, ...]) -> bytes:
+    kept = b""
+    if at < stop:
+        at, end = _field(octets, at, stop, FEATURES_TAG)
+        _require(end == stop)
+    while at < stop:
+        begin, end = _field(octets, at, stop, _ENTRY)
+        name, name_stop = _field(octets, begin, end, _KEY)
+        kept += b"" if octets[name:name_stop] in names else octets[at:end]
+        at = end
+    size, length = len(kept), b""
+    while size >= 0x80:
+        length, size = length + bytes([size & 0x7F | 0x80]), size >> 7
+    return bytes([FEATURES_TAG]) + length + bytes([size]) + kept if kept else b""
+
+
 def read_varints(
     content: bytes | memoryview | np.ndarray, starts: np.ndarray, stops: np.ndarray, numbers: np.ndarray
 ) -> None:

@@ -48,6 +48,7 @@ CLASSES = ("classes", "response")
 NUMBERS, ALL = ("numbers", "column", "cells"), tuple(BASES)
 PUBLIC = "what it selects is public, and so is which records have a usable label"
 OUTPUT = "it says where and how results are written, not what noise is of"
+LABELS = "the same labels are released, beside fewer public columns: the same outputs say nothing new of them"
 KEY = "it says where the key is, and who reads it; the key itself is that of all noise"
 LIMIT = "it stops a job, and changes no release"
 PART = "the mechanism is a part of the key of words; the histogram is that of the same labels for any of them"
@@ -154,6 +155,11 @@ CHANGES: dict[str, list[Change]] = {
         Change({"center_features": "f"}, dict.fromkeys(("digest", "histogram"), AROUND), ("classes",)),
     ],
     "output": [Change({"output": "elsewhere"}, OUTPUT)],
+    "leave_out": [
+        # One that a center would be made of by default changes its features, as `center_features` does.
+        Change({"leave_out": "k,person"}, LABELS, NUMBERS),
+        Change({"leave_out": "id,user"}, LABELS, ALL, {"unit_column": "user", "max_records_per_unit": 2}),
+    ],
     "output_table": [],
     "sign": [],
     "output_format": [Change({"output_format": "tfrecord"}, OUTPUT)],

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,6 +20,27 @@ pytest.importorskip("google_crc32c")
 
 TIMEOUT_SECONDS = 120
 RECORDS = st.lists(st.binary(max_size=40), max_size=8)
+
+
+def encoded(features: dict[str, Any]) -> bytes:
+    """A canonical tf.Example."""
+    from labeldp.transforms.tfrecord.example_encoder import encode_examples
+
+    if not features:
+        return b""
+    return encode_examples(pa.RecordBatch.from_pydict({name: [value] for name, value in features.items()}))[0]
+
+
+def without_wide_integers(features: dict[str, Any]) -> dict[str, Any]:
+    return {name: value % 2**63 if isinstance(value, int) else value for name, value in features.items()}
+
+
+def unframed(content: bytes) -> list[bytes]:
+    starts = np.zeros(9, np.int64)
+    count, end, _ = wire.skim_frames(content, starts)
+    assert end == len(content)
+    ends = [*starts[:count].tolist(), end]
+    return [content[start + 12 : stop - 4] for start, stop in itertools.pairwise(ends)]
 
 
 def followed(functions, content: bytes, position: int, stop: int, most: int) -> tuple[int, bool, list[int]]:
@@ -201,6 +223,47 @@ def test_values_need_arrays_of_their_length():
             functions.join_texts(b"text", number, number, number)
         with pytest.raises(ValueError, match="beyond the content"):
             functions.read_varints(bytes(11), number, number + 11, number)
+
+
+NAMES = ["a", "user", "é", "", "a" * 130]
+FEATURES = st.dictionaries(st.sampled_from(NAMES), st.binary(max_size=150) | st.integers() | st.floats(width=32))
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    st.lists(FEATURES.map(without_wide_integers), max_size=4),
+    st.lists(st.sampled_from(NAMES), max_size=3),
+    st.binary(max_size=5),
+)
+def test_entries_are_dropped_alike_and_records_without_them_are_encoded_so(examples, names, before):
+    records = [encoded(features) for features in examples]
+    content = before + wire.frame(records) + before
+    bounds = np.cumsum([len(before), *(len(record) + 16 for record in records)])
+    results = []
+    for functions in (wire, wire_reference):
+        ends = np.ones(len(bounds), np.int64)
+        made = functions.drop_entries(content, bounds, tuple(name.encode() for name in names), ends)
+        assert ends.tolist() == [0, *itertools.accumulate(len(one) + 16 for one in unframed(made))]
+        results.append(made)
+    kept = [{name: value for name, value in features.items() if name not in names} for features in examples]
+    assert results == 2 * [wire.frame([encoded(features) for features in kept])]
+
+
+@pytest.mark.parametrize("cut", range(1, 32))
+def test_no_entry_is_dropped_from_frames_that_are_none(cut):
+    """A record that is cut, or bounds that do not ascend, are refused by both, and nothing outside is read."""
+    whole = wire.frame([encoded({"a": b"text", "user": 7})])
+    for content, bounds in (
+        (whole[: len(whole) - cut], [0, len(whole) - cut]),
+        (whole, [0, len(whole) + cut]),
+        (whole, [-cut, len(whole)]),
+        (whole, [len(whole), cut]),
+    ):
+        for functions in (wire, wire_reference):
+            with pytest.raises(ValueError, match="canonical"):
+                functions.drop_entries(content, np.array(bounds), (b"user",), np.zeros(2, np.int64))
+    with pytest.raises(ValueError, match=r"int64|buffer"):
+        wire.drop_entries(whole, np.zeros(2), (b"user",), np.zeros(2, np.int64))
 
 
 @pytest.mark.parametrize("counts", [[1], [1, 2, 3], [0, -1], [1 << 33, 0], [0, -1 << 63]])

@@ -1,0 +1,254 @@
+"""`--leave_out`: columns that the job uses and that no file of the release has, in any format."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from labeldp.pipelines.ledger.ledger import Ledger
+
+pytest.importorskip("google_crc32c")
+
+ROWS = 700
+LEFT_OUT = "user,rec,kind,place,extra"
+MARKS = (b"usr~", b"rec~", b"knd~", b"plc~", b"ext~")
+UNIT = {"unit_column": "user", "max_records_per_unit": 2}
+USES = {"id_column": "rec", **UNIT, "where": "kind=knd~a", "max_unusable_fraction": 0.1}
+CENTER = {"mechanism": "debiased_rr", "center": "linear", "center_features": "f"}
+
+
+def columns_of(first: int) -> dict[str, list[Any]]:
+    numbers = range(first, first + ROWS)
+    return {
+        "user": [f"usr~{i % 300}" for i in numbers],
+        "f": [float(i % 7) for i in numbers],
+        "kind": ["knd~b" if i % 5 == 0 else "knd~a" for i in numbers],
+        # One without a usable label becomes a dead letter.
+        "y": [None if i == 3 else float(i % 4) for i in numbers],
+        "extra": [None if i % 3 else f"ext~{i}" for i in numbers],
+        "rec": [f"rec~{i}" for i in numbers],
+    }
+
+
+def tfrecords(columns: dict[str, list[Any]]) -> bytes:
+    """Records with keys in turns in canonical order and not, one of them with a feature without a value."""
+    from labeldp.transforms.tfrecord.example_encoder import encode_examples
+    from labeldp.transforms.tfrecord.wire import frame
+
+    def record(row: dict[str, Any]) -> bytes:
+        given = {name: value for name, value in row.items() if value is not None}
+        return encode_examples(pa.RecordBatch.from_pydict({name: [value] for name, value in given.items()}))[0]
+
+    rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+    records = [record(row) for row in rows]
+    # A field that no reader knows: this record is decoded and encoded again.
+    records[5] += b"\x12\x00"
+    return frame(records)
+
+
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Glob of two files by format, in folders place=plc~N."""
+    root = tmp_path_factory.mktemp("log")
+    for place in range(2):
+        columns = columns_of(place * ROWS)
+        for format in ("csv", "parquet", "tfrecord"):
+            path = root / format / f"place=plc~{place}" / "log"
+            path.parent.mkdir(parents=True)
+            if format == "parquet":
+                pq.write_table(pa.table(columns), str(path))
+            elif format == "csv":
+                rows = zip(*columns.values(), strict=True)
+                texts = [["" if value is None else str(value) for value in row] for row in rows]
+                path.write_text("".join(",".join(row) + "\n" for row in [[*columns], *texts]))
+            else:
+                path.write_bytes(tfrecords(columns))
+    return {format: f"{root}/{format}/*/log" for format in ("csv", "parquet", "tfrecord")}
+
+
+def contents(release: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(release)): path.read_bytes() for path in sorted(release.rglob("*")) if path.is_file()}
+
+
+def rows_of(release: Path) -> list[dict[str, Any]]:
+    """The records of a release, as plain values."""
+    from labeldp.transforms.io.input_format import Format, file_parts
+    from labeldp.transforms.readers.file_reader import FileReader
+
+    paths, rows = sorted(map(str, (release / "data").iterdir())), []
+    format = Format("parquet" if paths[0].endswith(".parquet") else "tfrecord", partitions=False)
+    for part in file_parts(paths, format):
+        for batch in FileReader(format).read(part):
+            rows += batch.batch.to_pylist()
+    return rows
+
+
+@pytest.mark.parametrize("center", [{}, CENTER], ids=["labels", "center"])
+@pytest.mark.parametrize(
+    ("format", "output_format"),
+    [
+        ("csv", "parquet"),
+        ("csv", "tfrecord"),
+        ("parquet", "parquet"),
+        ("parquet", "tfrecord"),
+        ("tfrecord", "tfrecord"),
+        ("tfrecord", "parquet"),
+    ],
+)
+def test_no_file_has_a_value_and_labels_are_those_of_the_whole_release(
+    format: str, output_format: str, center: dict[str, Any], logs: Any, job: Any, invoke: Any, outputs: Path
+) -> None:
+    flags = {"input": logs[format], "input_format": format, "output_format": output_format, "num_shards": 2}
+    flags |= {**USES, **center, "label_max": 3, "epsilon": 4}
+    whole = invoke(job(**flags, output=outputs / "whole")).ok()
+    assert "warning: user and rec are released with the labels: unless recipients need it, add" in whole.err
+    planned = invoke([*job(**flags, leave_out=LEFT_OUT), "--dry_run"]).ok()
+    assert "; not released: user, rec, kind, place, extra" in planned.out
+    assert "are released" not in planned.err
+    left = invoke(job(**flags, leave_out=LEFT_OUT)).ok()
+    assert "are released" not in left.err
+    invoke(job(**flags, leave_out=LEFT_OUT, output=outputs / "again", direct_num_workers=3)).ok()
+    # The labels were released before: they cost nothing again.
+    assert Ledger(str(outputs / "labeldp_ledger.jsonl")).spent().epsilon == 4
+
+    files = contents(outputs / "released")
+    assert all(any(mark in content for content in contents(outputs / "whole").values()) for mark in MARKS)
+    assert not [name for name, content in files.items() for mark in MARKS if mark in content]
+    assert files == contents(outputs / "again")
+    names = {"f", "y", *(["y_center"] if center else [])}
+    kept = [{name: value for name, value in row.items() if name in names} for row in rows_of(outputs / "whole")]
+    assert rows_of(outputs / "released") == kept
+    manifest, before = (json.loads((outputs / name / "release.json").read_text()) for name in ("released", "whole"))
+    assert manifest["left_out"] == LEFT_OUT.split(",")
+    assert manifest["features"] == 1
+    assert manifest["where"] == "kind=..."
+    changed = {"left_out", "features", "where", "output", "warnings"}
+    assert {key: value for key, value in manifest.items() if key not in changed} == {
+        key: value for key, value in before.items() if key not in changed
+    }
+    audited = invoke(["audit", str(outputs / "released"), "--data"]).ok().out
+    assert "units        not counted: user is left out of the release" in audited
+    assert "left out     user, rec, kind, place, extra: in no record" in audited
+    assert "not counted" not in invoke(["audit", str(outputs / "whole"), "--data"]).ok().out
+
+
+@pytest.mark.parametrize("output_format", ["parquet", "tfrecord"])
+def test_the_audit_finds_a_column_that_is_said_to_be_left_out(
+    output_format: str, logs: Any, job: Any, invoke: Any, outputs: Path
+) -> None:
+    flags = {"input": logs["tfrecord"], "input_format": "tfrecord", "output_format": output_format}
+    flags |= {**USES, "label_max": 3}
+    invoke(job(**flags)).ok()
+    path = outputs / "released" / "release.json"
+    manifest = json.loads(path.read_text())
+    for members, problem in (
+        ({"left_out": ["extra"]}, "that release.left_out says is left out" if output_format == "tfrecord" else "extra"),
+        ({"left_out": ["place"]}, "release.left_out says is left out"),
+        ({"left_out": ["kind"]}, "release.where states a value of a column of release.left_out"),
+        ({"left_out": ["y"]}, "release.left_out has y, which the release needs"),
+        ({"left_out": ["f", "f"]}, "release.left_out is not a list of distinct names"),
+        ({"left_out": []}, "release.left_out is not a list of distinct names"),
+    ):
+        path.write_text(json.dumps(manifest | members))
+        audited = invoke(["audit", str(outputs / "released"), "--data"])
+        assert audited.code == 1
+        assert problem in audited.out + audited.err
+
+
+def test_a_center_and_the_statistics_know_nothing_of_it(logs: Any, job: Any, invoke: Any, outputs: Path) -> None:
+    pytest.importorskip("tensorflow_metadata")
+    flags = {"input": logs["parquet"], "input_format": "parquet", "label_max": 8, "for": "models", "epsilon": 4}
+    flags |= {**USES, "leave_out": LEFT_OUT}
+    invoke([*job(**flags), "--validate"]).ok()
+    files = contents(outputs / "released")
+    assert json.loads(files["release.json"])["center"]["linear"]["features"] == ["f"]
+    assert b'name: "f"' in files["validation/schema.pbtxt"]
+    assert not [file for file, content in files.items() for mark in MARKS if mark in content]
+    # The manifest states the names, and dead letters those of folders.
+    named = [file for file, content in files.items() for name in (b"extra", b"place") if name in content]
+    assert {*named} == {"release.json", "dead_letters.jsonl"}
+
+
+MISTAKES = [
+    ({"leave_out": "usr"}, "--leave_out: there is no column 'usr' in ", "; did you mean user?"),
+    ({"leave_out": "y"}, "--leave_out y: the label is what is released", ""),
+    ({"leave_out": "f", "center_column": "f", "mechanism": "rr"}, "--leave_out f: labels are released around", ""),
+    ({"leave_out": "f", **CENTER}, "--center_features and --leave_out name 'f'", ""),
+    ({"leave_out": "place", "partition_output": "place"}, "--leave_out place: --partition_output writes it", ""),
+]
+
+
+@pytest.mark.parametrize("format", ["csv", "tfrecord"])
+@pytest.mark.parametrize(("flags", "problem", "meant"), MISTAKES)
+def test_mistakes(
+    format: str, flags: Any, problem: str, meant: str, logs: Any, job: Any, invoke: Any, outputs: Path
+) -> None:
+    outcome = invoke(job(input=logs[format], input_format=format, **flags))
+    assert outcome.code == 2
+    assert problem in outcome.error
+    assert outcome.error.endswith(meant)
+    assert not [*outputs.iterdir()]
+
+
+def test_a_mechanism_file_whose_center_needs_it_is_refused(logs: Any, job: Any, invoke: Any, outputs: Path) -> None:
+    flags = {"input": logs["parquet"], "input_format": "parquet", "max_unusable_fraction": 0.1}
+    invoke(job("fit", **flags, **CENTER, label_max=8, epsilon=8)).ok()
+    outcome = invoke(job("apply", **flags, leave_out="f"))
+    assert outcome.code == 2
+    assert "--leave_out f: labels are released around a center that is this column, or made of it" in outcome.error
+    invoke(job("apply", **flags, leave_out="user")).ok()
+
+
+def test_an_existing_release_with_the_column_is_not_verified(logs: Any, job: Any, invoke: Any, outputs: Path) -> None:
+    flags = {"input": logs["csv"], "max_unusable_fraction": 0.1}
+    invoke(job(**flags)).ok()
+    outcome = invoke(job(**flags, leave_out="user", if_exists="verify"))
+    assert outcome.code == 1
+    assert "was released with another --leave_out: name another output" in outcome.error
+    shutil.rmtree(outputs / "released")
+    invoke(job(**flags, leave_out="user")).ok()
+    invoke(job(**flags, leave_out="user", if_exists="verify")).ok()
+
+
+def test_records_are_removed_by_their_rows(logs: Any, job: Any, invoke: Any, outputs: Path, tmp_path: Path) -> None:
+    flags = {"input": logs["tfrecord"], "input_format": "tfrecord", **USES, "leave_out": LEFT_OUT}
+    invoke(job(**flags, output_format="tfrecord")).ok()
+    names, reduced = tmp_path / "names.txt", str(outputs / "reduced")
+    names.write_text("rec~7\n")
+    for flag, column in (("ids", "rec"), ("units", "user")):
+        outcome = invoke(["remove", str(outputs / "released"), f"--{flag}", str(names), "--output", reduced])
+        assert outcome.code == 2
+        assert f"--{flag}: the column {column} was left out of this release" in outcome.error
+        assert "name --rows" in outcome.error
+    names.write_text("part-00000-of-00002.tfrecord,4\n")
+    invoke(["remove", str(outputs / "released"), "--rows", str(names), "--output", reduced]).ok()
+    invoke(["audit", reduced, "--data"]).ok()
+    assert json.loads((outputs / "reduced" / "release.json").read_text())["left_out"] == LEFT_OUT.split(",")
+
+
+def test_several_labels_say_it_once_each(job: Any, invoke: Any, outputs: Path, write_csv: Any, tmp_path: Path) -> None:
+    log = write_csv(tmp_path / "log.csv", [f"{i},{i % 5},{i % 3},usr~{i}" for i in range(900)], "f,y,z,user")
+    invoke(job(input=log, label="y,z", leave_out="user")).ok()
+    for path in ("release.json", "labels/y/release.json", "labels/z/release.json"):
+        assert json.loads((outputs / "released" / path).read_text())["left_out"] == ["user"]
+    invoke(["audit", str(outputs / "released"), "--data"]).ok()
+    invoke(["report", str(outputs / "released" / "labels" / "y"), "--output", str(tmp_path / "report.html")]).ok()
+
+
+def test_the_label_of_another_spelling_can_stay_home(job: Any, invoke: Any, write_csv: Any, tmp_path: Path) -> None:
+    log = write_csv(tmp_path / "log.csv", [f"{i},{i % 5},{i % 5}" for i in range(900)], "f,y,Y")
+    assert "drop or rename it, or give --leave_out" in invoke(job(input=log)).error
+    invoke(job(input=log, leave_out="Y")).ok()
+
+
+def test_a_column_that_the_output_cannot_hold_is_left_out(job: Any, invoke: Any, outputs: Path, tmp_path: Path) -> None:
+    path = tmp_path / "log.parquet"
+    nested = [{"a": 1}] * 900
+    pq.write_table(pa.table({"f": range(900), "y": np.arange(900) % 5.0, "nested": nested}), str(path))
+    flags = {"input": path, "input_format": "parquet", "output_format": "tfrecord"}
+    assert "nested" in invoke(job(**flags)).error
+    invoke(job(**flags, leave_out="nested")).ok()
