@@ -164,16 +164,19 @@ def test_a_fine_grid_becomes_that_of_the_command(key_file: Path, tmp_path: Path)
             label_max=20,
             label_step=0.001,
             mechanism="rr_on_bins",
+            leave_out=["guess"],
         )
-        text = found["release"] | "Text" >> beam.Map(lambda row: json.dumps(row._asdict()))
-        _ = text | "Write" >> beam.io.WriteToText(str(tmp_path / "release"))
-        _ = found["rows"] | "Rows" >> beam.Map(str)
+        for name, collection in found.items():
+            text = collection | f"Text {name}" >> beam.Map(lambda row: json.dumps(row._asdict()))
+            _ = text | f"Write {name}" >> beam.io.WriteToText(str(tmp_path / name))
+    assert all(row.keys() == {"id", "y"} for row in json_lines(tmp_path, "rows"))
     (release,) = json_lines(tmp_path, "release")
     (tmp_path / "mechanism.json").write_text(release["mechanism"])
     manifest, mechanism = json.loads(release["manifest"]), json.loads(release["mechanism"])
     assert manifest["domain"] == {"min": 0.0, "max": 20.0, "labels": 501}
     assert manifest["declared_grid"] == mechanism["declared_grid"] == {"labels": 20_001, "epsilon": 4.0}
     assert manifest["rounding"] == "randomized"
+    assert manifest["left_out"] == ["guess"]
 
 
 # Solved in milliseconds in the second case; auto solves for hundreds of mechanisms.
@@ -309,9 +312,11 @@ def _touch(_: Any, path: str) -> None:
         ({"mechanism": "rr:bias=1"}, "no parameter 'bias'"),
         ({"center": "linear"}, "needs center: cells or linear, and center_features"),
         ({"center_features": ["x"]}, "needs center: cells or linear, and center_features"),
+        ({"leave_out": "id,y"}, "leave_out: 'y' is released, as the label or its center"),
         ({"where": "x=1"}, "LabelDP has no parameter 'where'; it has: label, id_column, "),
         ({"noise_key_file": None}, "noise_key_file is missing"),
         ({"center": "linear", "center_features": ["x", "y"]}, "must name neither the label nor the id_column"),
+        ({"center": "linear", "center_features": ["x"], "leave_out": "x"}, "and leave_out name the same field"),
     ],
 )
 def test_what_makes_no_sense_is_refused_before_the_job_runs(arguments: dict[str, Any], said: str) -> None:

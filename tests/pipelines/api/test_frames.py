@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from labeldp import LabelPrivatizer, ReleasedFrame, ReleaseWarning
 from labeldp.pipelines.api import frames, memory_release
+from labeldp.pipelines.api.feature_frames import read_frame
 
 pytestmark = pytest.mark.filterwarnings("ignore::labeldp.ReleaseWarning")
 ROWS = 20_000
@@ -131,6 +132,39 @@ def companions(parameters: dict[str, Any]) -> dict[str, Any]:
 
 def bytes_of(column: Any) -> bytes:
     return np.asarray(column, np.float64).tobytes()
+
+
+@pytest.mark.parametrize(
+    "kind", [pd.DataFrame, pl.from_pandas, pa.Table.from_pandas, pa.RecordBatch.from_pandas], ids=str
+)
+def test_columns_that_stay_home_are_used_and_in_no_frame(standard: Any, kind: Any) -> None:
+    parameters = {**REQUEST, "mechanism": "rr", "unit_column": "user", "max_records_per_unit": 3, "id_column": "id"}
+    whole = release(kind(LOG[:3000]), **standard, **parameters)
+    left = release(kind(LOG[:3000]), **standard, **parameters, leave_out=["user", "id", "note"])
+    names = [read_frame(one.frame).names for one in (whole, left)]
+    assert [name for name in names[0] if name not in ("user", "id", "note")] == names[1]
+    assert bytes_of(left.frame["weeks"]) == bytes_of(whole.frame["weeks"])
+
+
+@pytest.mark.parametrize(
+    ("parameters", "problem"),
+    [
+        ({"leave_out": "users"}, r"^leave_out: frame has no column 'users'; did you mean user\?"),
+        ({"leave_out": "weeks"}, "^leave_out: 'weeks' is released, as the label or its center"),
+        ({"leave_out": "age", "center_features": "age"}, "^center_features and leave_out name 'age'"),
+    ],
+)
+def test_columns_that_cannot_stay_home(standard: Any, parameters: Any, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        release(LOG[:3000], **standard, **REQUEST, **parameters)
+
+
+def test_no_center_is_made_of_columns_that_stay_home(standard: Any) -> None:
+    left = release(LOG[:3000], **standard, **REQUEST, center="linear", center_column="c", mechanism="rr",
+                   leave_out="note,town")  # fmt: skip
+    features = left.privatizer.get_params()["features"]
+    assert features == len(LOG.columns) - 3
+    left.predict_center(LOG[:9].drop(columns=["note", "town"]))
 
 
 # The release of the command.
