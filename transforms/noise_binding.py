@@ -41,7 +41,7 @@ class Threshold:
       fraction: Largest tolerated fraction of all records, in [0, 1].
     """
 
-    fraction: float = 0.001
+    fraction: float = 0.5
 
     def __post_init__(self) -> None:
         """Raises ValueError for a fraction outside [0, 1]."""
