@@ -23,6 +23,7 @@ from ..mechanisms.release.label_column import LabelColumn
 from ..mechanisms.release.label_records import LabelSummary
 from .batches import LabelledBatch, record_identities
 from .errors import InputError, redact_errors
+from .job_metrics import PASSES
 from .label_summary import SummarizeLabels
 from .noise_key_file import NoiseKeyFile
 
@@ -127,6 +128,7 @@ class _Bind(beam.DoFn):
     @redact_errors("binding the noise")
     def process(self, summary: LabelSummary, unique_ids: int = 0) -> Iterator[NoiseBinding]:
         check_summary(summary, self._column, self._threshold)
+        PASSES.inc()
         yield make_binding(summary, self._column, self._budget, self._key.load())
 
 

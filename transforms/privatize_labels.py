@@ -26,6 +26,7 @@ from .batches import Carried, LabelledBatch, as_argument, as_side_input, replace
 from .center.feature_columns import center_columns
 from .center.fit_center import check_features
 from .errors import CHANGED_INPUT, OTHER_MECHANISM, InputError, redact_errors
+from .job_metrics import PASSES, RECORDS_LEFT_OUT
 from .label_summary import UsableRecords, usable_records
 from .noise_key_file import NoiseKeyFile
 from .progress_log import Progress
@@ -242,6 +243,9 @@ class _Randomize(beam.DoFn):
         randomizer, binding = batch.resolve(randomizer), batch.resolve(binding)
         records = usable_records(batch, self._column)
         yield from dead_letters(records)
+        # The first of several labels leaves out the records that lack any of them.
+        if batch.mechanism is None:
+            RECORDS_LEFT_OUT.inc(len(records.unusable) + batch.left_out)
         mechanisms: frozenset[str] = frozenset()
         if len(records.labels):
             mechanisms = frozenset([drawn_by(randomizer)])
@@ -292,5 +296,6 @@ class CompareDigests(beam.DoFn):
         mechanism = drawn_by(randomizer)
         if drawn.mechanisms - {mechanism}:
             raise InputError(OTHER_MECHANISM)
+        PASSES.inc()
         yield digest
         yield TaggedOutput(MECHANISM, mechanism)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +15,7 @@ from ..mechanisms.core.randomizer import Randomizer
 from ..mechanisms.registry import AUTO, mechanism_named
 from ..mechanisms.release.prior_release import EarlierMechanism, PriorRelease, public_reason, solved
 from .errors import InputError
+from .job_metrics import SOLVE_MILLISECONDS
 from .progress_log import LOGGER
 
 
@@ -63,10 +65,12 @@ class _Solve(beam.DoFn):
     def process(self, release: PriorRelease) -> Iterator[Randomizer]:
         # The lines are the same for an earlier mechanism: the log does not tell whether the input is unchanged.
         LOGGER.info("solving %s", self._mechanism)
+        started = time.monotonic()
         randomizer = self._earlier_randomizer(release) or self._solve(release)
         # The number of outputs is not logged: it depends on the noised histogram, which is charged, and may be shown,
         # only once the job has succeeded.
         LOGGER.info("solved %s", self._mechanism)
+        SOLVE_MILLISECONDS.update(round(1000 * (time.monotonic() - started)))
         yield randomizer
 
     def _earlier_randomizer(self, release: PriorRelease) -> Randomizer | None:

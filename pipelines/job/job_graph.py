@@ -85,7 +85,7 @@ def _privatize(
     writer = {"tfrecord": WriteTFRecords, "parquet": WriteParquet}[output.format]
     data = FileSystems.join(staging.release, DATA_NAME)
     shards: Any = records | "Write" >> writer(
-        data, temp, output.num_shards, output.compression, output.partitions, ranges
+        data, temp, output.num_shards, output.compression, output.partitions, ranges, reads.release.private
     )
     letters: Any = drawn[0].dead_letters | "WriteDeadLetters" >> WriteDeadLetters(
         staging.release, unusable, staging.work

@@ -49,6 +49,7 @@ class WriteTFRecords(WriteShards):
         shards. By default all shards are in `directory` itself.
       rows: Rows of the sources, from `CountRows` over an earlier pass that read the same records, or what `DivideRows`
         makes of them for these shards, carried by the batches; None if unknown.
+      labels: Private columns, without which the metric `bytes_written` counts; None counts encoded records only.
     """
 
     def _layout(self) -> Layout:
@@ -127,6 +128,7 @@ class WriteParquet(WriteShards):
         shards. By default all shards are in `directory` itself.
       rows: Rows of the sources, from `CountRows` over an earlier pass that read the same records, or what `DivideRows`
         makes of them for these shards, carried by the batches; None if unknown.
+      labels: Private columns, without which the metric `bytes_written` counts; None counts encoded records only.
     """
 
     def _layout(self) -> Layout:
