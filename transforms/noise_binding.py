@@ -26,6 +26,7 @@ from .errors import InputError, redact_errors
 from .job_metrics import PASSES
 from .label_summary import SummarizeLabels
 from .noise_key_file import NoiseKeyFile
+from .shown_transform import ShownTransform
 
 ID_GROUPS = 1 << 12
 """Default number of groups of ids; with ten billion ids, each has about 2.4 million, some 160 MB."""
@@ -85,7 +86,7 @@ class Threshold:
 
 
 @dataclass
-class BindNoise(beam.PTransform):
+class BindNoise(ShownTransform):
     """Binds noise to an input without releasing its histogram, for an already fitted mechanism.
 
     Takes a PCollection of LabelledBatch and returns exactly one NoiseBinding. With the budget, domain and input of a
@@ -158,7 +159,7 @@ def after_unique_ids(batches: PCollection[LabelledBatch], column: LabelColumn, g
 
 
 @dataclass
-class CountUniqueIds(beam.PTransform):
+class CountUniqueIds(ShownTransform):
     """Counts records and fails if two have the same id.
 
     Takes a PCollection of LabelledBatch with the id column and returns one integer, the number of ids. It shuffles

@@ -20,10 +20,11 @@ from .label_summary import SummarizeLabels
 from .noise_binding import ID_GROUPS, Threshold, after_unique_ids, check_summary
 from .noise_key_file import NoiseKeyFile
 from .progress_log import LOGGER
+from .shown_transform import ShownTransform
 
 
 @dataclass
-class NoisyPrior(beam.PTransform):
+class NoisyPrior(ShownTransform):
     """Releases the label distribution under label DP: counts labels, adds noise and estimates the distribution.
 
     With a center column, it releases the distribution of the residuals, labels minus centers, in cells.

@@ -30,6 +30,7 @@ from .job_metrics import PASSES, RECORDS_LEFT_OUT
 from .label_summary import UsableRecords, usable_records
 from .noise_key_file import NoiseKeyFile
 from .progress_log import Progress
+from .shown_transform import ShownTransform
 from .units.bounds_by_id import BoundUnitsById
 
 BATCHES = "batches"
@@ -83,7 +84,7 @@ class PrivatizedLabels(NamedTuple):
 
 
 @dataclass
-class PrivatizeLabels(beam.PTransform):
+class PrivatizeLabels(ShownTransform):
     """Replaces each label by a draw from the randomizer.
 
     Takes a PCollection of LabelledBatch and returns `PrivatizedLabels`: the same rows in the same order with the label

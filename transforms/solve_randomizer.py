@@ -17,10 +17,11 @@ from ..mechanisms.release.prior_release import EarlierMechanism, PriorRelease, p
 from .errors import InputError
 from .job_metrics import SOLVE_MILLISECONDS
 from .progress_log import LOGGER
+from .shown_transform import ShownTransform
 
 
 @dataclass
-class SolveRandomizer(beam.PTransform):
+class SolveRandomizer(ShownTransform):
     """Solves for the randomizer of each PriorRelease, at the epsilon that the prior left for the labels.
 
     With a center, the randomizer is for the residuals of a range, which is chosen for it; its labels are that range.

@@ -29,6 +29,7 @@ from ..io.hive_partitions import Partition, check_no_clash
 from ..io.input_format import BATCH_ROWS, ENOUGH_FILES, Equals, FilePart, Format, file_parts
 from ..job_metrics import RECORDS_READ
 from ..missing_labels import filled, with_columns, with_fields
+from ..shown_transform import ShownTransform
 from ..tfrecord.encoded_batches import EncodedRecords
 from .arrow_files import without_columns
 from .orc_reader import ORCReader, orc_schema
@@ -46,7 +47,7 @@ _Run = tuple[FilePart, ...]
 
 
 @dataclass
-class ReadRecordBatches(beam.PTransform):
+class ReadRecordBatches(ShownTransform):
     """Reads files into a PCollection of LabelledBatch.
 
     Takes a pipeline. Gives batches of 16,384 records, fewer where features are large, each with its file and row

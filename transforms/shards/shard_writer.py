@@ -31,6 +31,7 @@ from ..errors import StageError, named_file, redact_errors
 from ..io.filesystems import complete_file, create, exists, is_remote, join_files, make_directory, move_files, open_file
 from ..io.hive_partitions import ONE_FOLDER, OutputPartitions
 from ..job_metrics import BYTES_WRITTEN, RECORDS_WRITTEN, SEGMENTS, public_bytes
+from ..shown_transform import ShownTransform
 from ..stores.object_store import is_store
 from .shard_ranges import DivideRows, RowCuts, ShardRanges, SourceRows
 
@@ -156,7 +157,7 @@ class Segment:
 
 
 @dataclass
-class WriteShards(beam.PTransform):
+class WriteShards(ShownTransform):
     """Writes shards in one file format, which a subclass chooses.
 
     Takes a PCollection of LabelledBatch; gives a ShardFile for each shard, also for those without records. The same

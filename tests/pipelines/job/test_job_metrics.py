@@ -50,10 +50,8 @@ def count(tmp_path: Path, outputs: Path, job: Any, invoke: Any, monkeypatch: pyt
         write_log(path, log)
         results.clear()
         format = "tfrecord" if kind == "tfrecord" else "parquet"
-        invoke(
-            job(input=path, input_format=kind, output_format=format, output=outputs / f"r{len(list(outputs.iterdir()))}",
-                **flags)
-        ).ok()  # fmt: skip
+        files = {"input_format": kind, "output_format": format, "output": outputs / f"r{len(list(outputs.iterdir()))}"}
+        invoke(job(input=path, **files, **flags)).ok()
         found: dict[str, int] = {}
         for result in results:
             for each in result.metrics().query()["counters"]:
