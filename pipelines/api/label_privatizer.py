@@ -22,6 +22,7 @@ from ...mechanisms.core.randomizer import Randomizer
 from ...mechanisms.registry import AUTO
 from ...mechanisms.release.label_column import LabelColumn
 from ...transforms.errors import InputError
+from ...transforms.progress_bar import progress_bar
 from ..errors import as_parameter
 from ..ledger.ledger import Ledger, without_password
 from ..publish.manifest import released_facts
@@ -242,7 +243,8 @@ class LabelPrivatizer(LabelFields, _Fitted):
         mechanism = self._latest().mechanism
         given = Given.of(labels, y, features, center, ids, units)
         request, secret = read_request(self.get_params(), given, fits=False)
-        outcome = release_applied(mechanism, request, given, secret)
+        with progress_bar():
+            outcome = release_applied(mechanism, request, given, secret)
         self._publish(request, outcome)
         return outcome.labels
 
@@ -379,7 +381,8 @@ class LabelPrivatizer(LabelFields, _Fitted):
             if left_out is not None:
                 warn(left_out)
         request, secret = read_request(self.get_params(), given, fits=True)
-        outcome = release_fitted(command, request, given, secret)
+        with progress_bar():
+            outcome = release_fitted(command, request, given, secret)
         made = outcome.labels if output is None else output(outcome)
         self._publish(request, outcome)
         return made

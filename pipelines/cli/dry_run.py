@@ -53,7 +53,7 @@ def print_dry_run(release: Release, schema: pa.Schema) -> None:
     """
     ledger = Ledger(release.ledger)
     check_caps(ledger, release.name, release.budget, release.caps, release.unit)
-    records = _records(release)
+    records = known_records(release)
     for label in release.labels:
         _warn_of_spaces(label)
     labels = [
@@ -88,7 +88,7 @@ def _created(key: str) -> str:
     return "" if is_remote(key) or os.path.lexists(key) else ", which the job creates"
 
 
-def _records(release: Release) -> int | None:
+def known_records(release: Release) -> int | None:
     """Number of records, if the footers of the files tell it."""
     paths = release.input.paths
     rows_of = {"parquet": parquet_schema, "orc": orc_schema}.get(release.input.format.name)
