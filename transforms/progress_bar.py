@@ -37,7 +37,9 @@ class _Display:
     """Shows the work that advanced last, at most twice a second: by a bar of tqdm, or in lines without it."""
 
     def __init__(self, total: int | None):
-        self.total, self._works, self._lock, self._bar = total, {}, threading.Lock(), None
+        self.total, self._lock = total, threading.Lock()
+        self._works: dict[str, _Work] = {}
+        self._bar: Any = None
         self._next = time.monotonic() + _SECONDS_BEFORE
 
     def advance(self, doing: str, done: int, total: int | None, unit: str) -> None:
@@ -60,9 +62,9 @@ class _Display:
             return _SECONDS_BETWEEN_LINES
         if self._bar is None:
             self._bar = tqdm(leave=False, file=sys.stderr, dynamic_ncols=True, delay=1)
-        bar: Any = self._bar
+        bar = self._bar
         bar.desc, bar.unit, bar.n, bar.total = f"labeldp: {doing}: ", f" {unit}", work.done, work.total
-        bar.start_t = bar._time() - (time.monotonic() - work.started)
+        bar.start_t = time.time() - (time.monotonic() - work.started)
         bar.refresh()
         return _SECONDS_BETWEEN
 

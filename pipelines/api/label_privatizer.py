@@ -354,7 +354,9 @@ class LabelPrivatizer(LabelFields, _Fitted):
         # A wing, by name; it needs jinja2, which an extra installs.
         reports: Any = importlib.import_module("labeldp.report.memory_report")
         with python_errors(InputError):
-            name = self.source or f"{release.binding.column}, released in memory"
+            name = f"{release.binding.records:,} labels of {release.binding.column}"
+            name = f"{name} in memory" if self.source is None else f"{self.source}: {name}"
+            name = f"for {name}" if release.command == "fit" else name
             runs = Ledger(ledger_place(self.ledger)).runs()
             reports.write_report(os.fspath(path), release, self._facts(release), runs, name, self.id_column)
 
