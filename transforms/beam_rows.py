@@ -19,6 +19,7 @@ from .arrow_values import plain_schema
 from .batches import LabelledBatch
 from .class_values import coded_classes
 from .errors import InputError, redact_errors
+from .shown_transform import ShownTransform
 
 _MOST_ROWS = 1 << 13
 """Largest number of rows in a batch."""
@@ -51,7 +52,7 @@ def row_fields(rows: PCollection[Any], *needed: str) -> dict[str, Any]:
 
 
 @dataclass
-class RowsToBatches(beam.PTransform):
+class RowsToBatches(ShownTransform):
     """Converts rows to record batches: a PCollection of rows with a schema to one of LabelledBatch, window by window.
 
     The input may be bounded or unbounded. Rows have no order and no place in a file, so only an id column identifies
@@ -94,7 +95,7 @@ class _ToArrow(beam.DoFn):
 
 
 @dataclass
-class BatchesToRows(beam.PTransform):
+class BatchesToRows(ShownTransform):
     """Converts privatized batches to rows: a PCollection of LabelledBatch to one of rows with a schema.
 
     Attributes:

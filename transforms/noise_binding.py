@@ -23,8 +23,10 @@ from ..mechanisms.release.label_column import LabelColumn
 from ..mechanisms.release.label_records import LabelSummary
 from .batches import LabelledBatch, record_identities
 from .errors import InputError, redact_errors
+from .job_metrics import PASSES
 from .label_summary import SummarizeLabels
 from .noise_key_file import NoiseKeyFile
+from .shown_transform import ShownTransform
 
 ID_GROUPS = 1 << 12
 """Default number of groups of ids; with ten billion ids, each has about 2.4 million, some 160 MB."""
@@ -41,7 +43,7 @@ class Threshold:
       fraction: Largest tolerated fraction of all records, in [0, 1].
     """
 
-    fraction: float = 0.001
+    fraction: float = 0.5
 
     def __post_init__(self) -> None:
         """Raises ValueError for a fraction outside [0, 1]."""
@@ -84,7 +86,7 @@ class Threshold:
 
 
 @dataclass
-class BindNoise(beam.PTransform):
+class BindNoise(ShownTransform):
     """Binds noise to an input without releasing its histogram, for an already fitted mechanism.
 
     Takes a PCollection of LabelledBatch and returns exactly one NoiseBinding. With the budget, domain and input of a
@@ -127,6 +129,7 @@ class _Bind(beam.DoFn):
     @redact_errors("binding the noise")
     def process(self, summary: LabelSummary, unique_ids: int = 0) -> Iterator[NoiseBinding]:
         check_summary(summary, self._column, self._threshold)
+        PASSES.inc()
         yield make_binding(summary, self._column, self._budget, self._key.load())
 
 
@@ -156,7 +159,7 @@ def after_unique_ids(batches: PCollection[LabelledBatch], column: LabelColumn, g
 
 
 @dataclass
-class CountUniqueIds(beam.PTransform):
+class CountUniqueIds(ShownTransform):
     """Counts records and fails if two have the same id.
 
     Takes a PCollection of LabelledBatch with the id column and returns one integer, the number of ids. It shuffles

@@ -15,14 +15,16 @@ from ..mechanisms.release.label_records import LabelSummary
 from ..mechanisms.release.prior_release import PriorRelease, RefusedRelease, release_prior
 from .batches import LabelledBatch
 from .errors import InputError, redact_errors
+from .job_metrics import PASSES
 from .label_summary import SummarizeLabels
 from .noise_binding import ID_GROUPS, Threshold, after_unique_ids, check_summary
 from .noise_key_file import NoiseKeyFile
 from .progress_log import LOGGER
+from .shown_transform import ShownTransform
 
 
 @dataclass
-class NoisyPrior(beam.PTransform):
+class NoisyPrior(ShownTransform):
     """Releases the label distribution under label DP: counts labels, adds noise and estimates the distribution.
 
     With a center column, it releases the distribution of the residuals, labels minus centers, in cells.
@@ -92,5 +94,6 @@ class _AddNoise(beam.DoFn):
         except RefusedRelease as error:
             raise InputError(str(error)) from None
         labels, records = f"{len(self._column.domain):,}", f"{summary.records:,}"
+        PASSES.inc()
         LOGGER.info("released the prior of %s labels over %s records", labels, records)
         yield release

@@ -26,9 +26,11 @@ from .batches import Carried, LabelledBatch, as_argument, as_side_input, replace
 from .center.feature_columns import center_columns
 from .center.fit_center import check_features
 from .errors import CHANGED_INPUT, OTHER_MECHANISM, InputError, redact_errors
+from .job_metrics import PASSES, RECORDS_LEFT_OUT
 from .label_summary import UsableRecords, usable_records
 from .noise_key_file import NoiseKeyFile
 from .progress_log import Progress
+from .shown_transform import ShownTransform
 from .units.bounds_by_id import BoundUnitsById
 
 BATCHES = "batches"
@@ -82,7 +84,7 @@ class PrivatizedLabels(NamedTuple):
 
 
 @dataclass
-class PrivatizeLabels(beam.PTransform):
+class PrivatizeLabels(ShownTransform):
     """Replaces each label by a draw from the randomizer.
 
     Takes a PCollection of LabelledBatch and returns `PrivatizedLabels`: the same rows in the same order with the label
@@ -242,6 +244,9 @@ class _Randomize(beam.DoFn):
         randomizer, binding = batch.resolve(randomizer), batch.resolve(binding)
         records = usable_records(batch, self._column)
         yield from dead_letters(records)
+        # The first of several labels leaves out the records that lack any of them.
+        if batch.mechanism is None:
+            RECORDS_LEFT_OUT.inc(len(records.unusable) + batch.left_out)
         mechanisms: frozenset[str] = frozenset()
         if len(records.labels):
             mechanisms = frozenset([drawn_by(randomizer)])
@@ -292,5 +297,6 @@ class CompareDigests(beam.DoFn):
         mechanism = drawn_by(randomizer)
         if drawn.mechanisms - {mechanism}:
             raise InputError(OTHER_MECHANISM)
+        PASSES.inc()
         yield digest
         yield TaggedOutput(MECHANISM, mechanism)

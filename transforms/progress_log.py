@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 
+from .progress_bar import advance
+
 LOGGER = logging.getLogger("labeldp")
 
 _RECORDS_BETWEEN_LINES = 1_000_000
@@ -24,7 +26,8 @@ class Progress:
         self._lock = threading.Lock()
 
     def add(self, records: int) -> None:
-        """Adds records, >= 0, and logs the multiples of a million that were reached."""
+        """Adds records, >= 0, and logs the multiples of a million that were reached; a terminal shows all."""
+        advance(self._doing, records)
         with self._lock:
             before = self._records // _RECORDS_BETWEEN_LINES
             self._records += records

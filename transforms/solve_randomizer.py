@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,11 +15,13 @@ from ..mechanisms.core.randomizer import Randomizer
 from ..mechanisms.registry import AUTO, mechanism_named
 from ..mechanisms.release.prior_release import EarlierMechanism, PriorRelease, public_reason, solved
 from .errors import InputError
+from .job_metrics import SOLVE_MILLISECONDS
 from .progress_log import LOGGER
+from .shown_transform import ShownTransform
 
 
 @dataclass
-class SolveRandomizer(beam.PTransform):
+class SolveRandomizer(ShownTransform):
     """Solves for the randomizer of each PriorRelease, at the epsilon that the prior left for the labels.
 
     With a center, the randomizer is for the residuals of a range, which is chosen for it; its labels are that range.
@@ -63,10 +66,12 @@ class _Solve(beam.DoFn):
     def process(self, release: PriorRelease) -> Iterator[Randomizer]:
         # The lines are the same for an earlier mechanism: the log does not tell whether the input is unchanged.
         LOGGER.info("solving %s", self._mechanism)
+        started = time.monotonic()
         randomizer = self._earlier_randomizer(release) or self._solve(release)
         # The number of outputs is not logged: it depends on the noised histogram, which is charged, and may be shown,
         # only once the job has succeeded.
         LOGGER.info("solved %s", self._mechanism)
+        SOLVE_MILLISECONDS.update(round(1000 * (time.monotonic() - started)))
         yield randomizer
 
     def _earlier_randomizer(self, release: PriorRelease) -> Randomizer | None:

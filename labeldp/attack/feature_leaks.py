@@ -25,6 +25,7 @@ from scipy.stats import rankdata
 
 from ..mechanisms.center.feature_rows import Categories, Columns
 from ..pipelines.spec.machine import one_thread_for_fits
+from ..transforms.progress_bar import advance
 from .label_beliefs import (
     FOLDS,
     Beliefs,
@@ -112,6 +113,7 @@ def _find_leaks(
     features, found = _measure(together, truth, guessed, scales, predictions), {}
     for number, (name, column) in enumerate(columns.items(), start=1):
         progress(f"column {number} of {len(columns)}")
+        advance("tried", 1, len(columns), "columns")
         forms = []
         for form in _forms(column):
             numbers = None if isinstance(form, Categories) else np.asarray(form)

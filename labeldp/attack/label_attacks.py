@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import math
 import os
-import sys
 from collections.abc import Iterator
 
 import numpy as np
@@ -16,13 +15,15 @@ import numpy as np
 from ..mechanisms.center.class_model import mechanism_name
 from ..pipelines.cli.exit_codes import FAILURE, SUCCESS, run_command
 from ..pipelines.errors import UsageError, one_line
-from ..pipelines.flags.arguments import local_copy
+from ..pipelines.flags.arguments import local_copy, log_to_stderr
 from ..pipelines.job.run_pipeline import describe_failure
 from ..pipelines.spec.fields import Fields, names_of
 from ..pipelines.spec.input_spec import input_spec
 from ..pipelines.spec.label_domain import GRID, label_classes, label_domain
 from ..pipelines.spec.machine import check_extra, check_tfrecord
 from ..transforms.errors import InputError
+from ..transforms.progress_bar import progress_bar
+from ..transforms.progress_log import LOGGER
 from .feature_leaks import CERTAIN, NEARLY_THE_LABEL, Leaks, Prediction, find_leaks, label_quantiles
 from .label_beliefs import FOLDS, LEAST_RECORDS, GuessedLabels
 from .reconstruction import LEAST_GROUP, QUANTILES, GroupAdvantage, Reconstruction, most_affected, reconstruct
@@ -47,12 +48,14 @@ def run_label_attack(args: argparse.Namespace) -> int:
     Returns the exit code: 0 if it passes, 1 if not or if records cannot be used, 2 for bad usage.
     """
     passed = True
+    log_to_stderr()
 
     def work() -> None:
         nonlocal passed
         check_extra("--truth" if args.truth else "--features", "evaluation", "sklearn")
         _check_numbers(args)
-        lines, problems = _attack_release(args) if args.truth else _attack_features(args)
+        with progress_bar():
+            lines, problems = _attack_release(args) if args.truth else _attack_features(args)
         print("\n".join([_WARNING, *lines, f"FAIL: {'; '.join(problems)}" if problems else "PASS"]))
         passed = not problems
 
@@ -83,7 +86,7 @@ def _check_numbers(args: argparse.Namespace) -> None:
 
 
 def _progress(line: str) -> None:
-    print(f"labeldp: {line}", file=sys.stderr, flush=True)
+    LOGGER.info("%s", line)
 
 
 def _check_records(records: int) -> None:

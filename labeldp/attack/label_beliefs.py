@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import rankdata
 
+from ..transforms.progress_bar import advance
 from .record_features import FeatureMatrix
 
 FOLDS = 5
@@ -182,6 +183,7 @@ def cross_fitted(
         few = len(np.unique(truth[fitted])) <= _FEW_NUMBERS
         fit = _fit_classes if guessed.classes or few else _fit_numbers
         models.append(fit(features, truth, len(guessed.labels), (fitted, held_out), seed))
+        advance("learned", 1, FOLDS, "folds")
     return Beliefs(folds, tuple(models))
 
 

@@ -26,6 +26,7 @@ from ..transforms.arrow_values import is_list
 from ..transforms.batches import LabelledBatch, center_values, label_values
 from ..transforms.errors import InputError
 from ..transforms.io.input_format import Format, file_parts
+from ..transforms.progress_bar import advance
 from ..transforms.readers.file_reader import FileReader
 from .claims import Claim, read_claim
 from .record_features import column_names, read_columns
@@ -216,7 +217,9 @@ def _batches(files: ReleaseFiles) -> Iterator[LabelledBatch]:
     format = Format("parquet" if parquet else "tfrecord", root=str(files.data), classes=known)
     reader = FileReader(format)
     for part in file_parts(paths, format):
-        yield from reader.read(part)
+        for batch in reader.read(part):
+            advance("read", batch.batch.num_rows, files.manifest.records)
+            yield batch
 
 
 def _chosen(batches: Iterator[LabelledBatch], rows: np.ndarray) -> Iterator[LabelledBatch]:

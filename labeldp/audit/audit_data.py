@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
@@ -43,13 +43,17 @@ _NUMBER = re.compile(
 
 
 def audit_data(
-    data: Path, release: dict[str, Any], mechanism: dict[str, Any]
+    data: Path,
+    release: dict[str, Any],
+    mechanism: dict[str, Any],
+    counted: Callable[[int, int], object] = lambda records, total: None,
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Reads all shards of a release in a folder, and gives lines of problems, without any label, or of the report.
 
-    The manifest and the mechanism file passed their audits. Each step takes what the one before has passed.
+    `counted` is called with the number of records of each batch that was read, and of all. The manifest and the
+    mechanism file passed their audits. Each step takes what the one before has passed.
     """
-    records, files = _Records(data, release, mechanism), _Files(data, release)
+    records, files = _Records(data, release, mechanism, counted), _Files(data, release)
     for step in (records.problems, records.draw_problems, files.problems):
         problems = tuple(step())
         if problems:
@@ -118,8 +122,14 @@ class _Misses:
 class _Records:
     """Checks of the records of a release. Those of draws are of classes by a center, or of outputs by a mechanism."""
 
-    def __init__(self, data: Path, release: dict[str, Any], mechanism: dict[str, Any]):
-        self._data, self._release, self._mechanism = data, release, mechanism
+    def __init__(
+        self,
+        data: Path,
+        release: dict[str, Any],
+        mechanism: dict[str, Any],
+        counted: Callable[[int, int], object],
+    ):
+        self._data, self._release, self._mechanism, self._counted = data, release, mechanism, counted
         self._predictions = _predictions(mechanism, release["shards"])
         self._reader = _reader(release, mechanism, self._predictions)
         self._classes = self._reader.classes
@@ -161,6 +171,7 @@ class _Records:
             if self._predictions is not None:
                 centers.add(self._predictions.wrong(batch.features, batch.centers, batch.labels), records)
             records += len(batch.labels)
+            self._counted(len(batch.labels), self._release["records"])
         drawn = self._reader.drawn
         if labels.count:
             around = "" if self._reader.center is None or drawn else " around the record's center"

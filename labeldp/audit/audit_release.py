@@ -45,17 +45,19 @@ def audit_path(
     signer: Signer | None = None,
     files: Mapping[str, Digest] | None = None,
     read: Callable[[str], None] | None = None,
+    counted: Callable[[int, int], object] = lambda records, total: None,
 ) -> Audit:
     """Audits a mechanism file, a release.json with the mechanism.json beside it, or a folder with both.
 
     With `data`, the shards of the release are read as well, if nothing else is wrong; this needs numpy and pyarrow.
     With a `signer`, the signature of the release is checked, and every file of it; `files` and `read` are those of
-    `signature_report`. Everything wrong with the files is in the `problems` of the audit. Raises FileNotFoundError if
-    the path does not exist, and NoRecords if `data` is true, or there is a signer, and the file is a mechanism file.
+    `signature_report`, and `counted` is that of `audit_data`. Everything wrong with the files is in the `problems` of
+    the audit. Raises FileNotFoundError if the path does not exist, and NoRecords if `data` is true, or there is a
+    signer, and the file is a mechanism file.
     """
     if not os.path.exists(path):
         raise FileNotFoundError(path)
-    audit = _audit_path(path, data, signer is not None)
+    audit = _audit_path(path, data, signer is not None, counted)
     folder = _signed_folder(Path(path), signer is not None)
     try:
         if signer is not None:
@@ -77,15 +79,15 @@ def _signed_folder(path: Path, whole: bool) -> Path:
     return folder
 
 
-def _audit_path(path: str, data: bool, signed: bool) -> Audit:
+def _audit_path(path: str, data: bool, signed: bool, counted: Callable[[int, int], object]) -> Audit:
     """Audits what `audit_path` does, without the signature."""
     try:
         target = Path(path)
         if target.is_dir():
-            return _audit_release(target, load_document(target / "release.json"), data)
+            return _audit_release(target, load_document(target / "release.json"), data, counted)
         document = load_document(target)
         if document.get("format") in (RELEASE_FORMAT, CENTER_RELEASE_FORMAT, LABELS_FORMAT):
-            return _audit_release(target.parent, document, data)
+            return _audit_release(target.parent, document, data, counted)
         if data or signed:
             raise NoRecords
         return audit_mechanism(document)
@@ -97,11 +99,11 @@ def _audit_path(path: str, data: bool, signed: bool) -> Audit:
         return Audit((f"a file or folder of the release cannot be read: {error.strerror}",))
 
 
-def _audit_release(folder: Path, manifest: dict[str, Any], data: bool) -> Audit:
+def _audit_release(folder: Path, manifest: dict[str, Any], data: bool, counted: Callable[[int, int], object]) -> Audit:
     """Audits the mechanism.json of the folder, this manifest and, if wanted, the records; of several labels, each."""
     check_plain(folder)
     if manifest.get("format") == LABELS_FORMAT:
-        return _audit_labels(folder, manifest, data)
+        return _audit_labels(folder, manifest, data, counted)
     mechanism = load_document(folder / "mechanism.json")
     audit = audit_document(mechanism)
     expected = CENTER_RELEASE_FORMAT if audit.drawn_from_center else RELEASE_FORMAT
@@ -117,7 +119,7 @@ def _audit_release(folder: Path, manifest: dict[str, Any], data: bool) -> Audit:
     elif data:
         from .audit_data import audit_data
 
-        problems, lines = audit_data(shards, manifest, mechanism)
+        problems, lines = audit_data(shards, manifest, mechanism, counted)
     # The last of all checks: what the members say is known by now.
     forms = (CENTER_MECHANISM, CENTER_RELEASE) if audit.drawn_from_center else (MECHANISM, RELEASE)
     problems = problems or (
@@ -158,13 +160,13 @@ def _document_problems(
         yield from warning_problems(release, mechanism)
 
 
-def _audit_labels(folder: Path, manifest: dict[str, Any], data: bool) -> Audit:
+def _audit_labels(folder: Path, manifest: dict[str, Any], data: bool, counted: Callable[[int, int], object]) -> Audit:
     """Audits the release of each label, and this manifest of all."""
     folders = label_folders(folder, manifest)
     for path in folders.values():
         if not path.is_dir():
             raise RefusedDocument(f"labels/{printable(path.name)} is missing")
-    parts = tuple((label, audit_path(str(path), data)) for label, path in folders.items())
+    parts = tuple((label, audit_path(str(path), data, counted=counted)) for label, path in folders.items())
     problems = tuple(f"label {printable(label)}: {problem}" for label, part in parts for problem in part.problems)
     problems = problems or (
         *whole_problems(Members(manifest, "release"), folder, folders),

@@ -19,6 +19,7 @@ from ..pipelines.spec.machine import check_extra, check_file
 from ..pipelines.spec.written_files import NEW, write_file
 from ..transforms.errors import InputError
 from ..transforms.io.filesystems import is_remote
+from ..transforms.progress_bar import advance, progress_bar
 from .report_input import read_report_input
 
 _CLAIM_FLAGS = ("claim", "claim_facts", "claim_template", "check_claim")
@@ -44,8 +45,11 @@ def run(args: argparse.Namespace) -> int:
             pages = {args.output: args.path}
         for output in pages:
             _check_output(output)
-        for output, path in pages.items():
-            _write_page(args, path, output)
+        with progress_bar():
+            for output, path in pages.items():
+                _write_page(args, path, output)
+                advance("wrote", 1, len(pages), "pages")
+        for output in pages:
             print(f"report     {one_line(output)}")
 
     return run_command("labeldp report", work, (InputError,))

@@ -23,6 +23,7 @@ from ..mechanisms.release.bound_noise import NoiseBinding
 from ..mechanisms.release.label_column import LabelColumn
 from ..mechanisms.release.prior_release import PriorRelease
 from ..mechanisms.release.unit_bound import UnitCounts
+from ..pipelines.cli.announcement import unusable_share
 from ..pipelines.cli.exit_codes import names_of_flags, run_command
 from ..pipelines.errors import FieldError, one_line
 from ..pipelines.flags.arguments import log_to_stderr
@@ -243,7 +244,8 @@ def _document(
 def _announce(request: DomainRequest, result: JobResult, proposal: DomainProposal | None, reason: str) -> None:
     binding = result.binding
     print(f"released   {one_line(request.target)}")
-    print(f"records    {binding.records:,}; {binding.unusable:,} without a usable label left out")
+    share = unusable_share(binding.unusable, binding.records + binding.unusable)
+    print(f"records    {binding.records:,}; {binding.unusable:,}{share} without a usable label left out")
     unit = result.binding.unit
     whom = "" if unit is None else f", for all labels of a unit of {one_line(unit.column)}"
     cells = len(request.column.domain)

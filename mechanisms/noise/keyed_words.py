@@ -52,8 +52,8 @@ class Identities:
     def __len__(self) -> int:
         return len(self.blocks)
 
-    def keep(self, mask: np.ndarray) -> Identities:
-        """Selects the records of a mask, shape (n,), bool."""
+    def keep(self, mask: np.ndarray | slice) -> Identities:
+        """Selects the records of a mask, shape (n,), bool, or of a slice."""
         return Identities(self.space, self.blocks[mask])
 
 

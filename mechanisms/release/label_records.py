@@ -39,8 +39,8 @@ class LabelRecords:
     def __len__(self) -> int:
         return len(self.values)
 
-    def keep(self, mask: np.ndarray) -> LabelRecords:
-        """Selects records of a mask, shape (n,), bool; the numbers of others and of missing centers stay."""
+    def keep(self, mask: np.ndarray | slice) -> LabelRecords:
+        """Selects records of a mask, (n,) bool, or a slice; the numbers of others and of missing centers stay."""
         return dataclasses.replace(
             self,
             values=self.values[mask],

@@ -22,6 +22,7 @@ from ...mechanisms.core.randomizer import Randomizer
 from ...mechanisms.registry import AUTO
 from ...mechanisms.release.label_column import LabelColumn
 from ...transforms.errors import InputError
+from ...transforms.progress_bar import progress_bar
 from ..errors import as_parameter
 from ..ledger.ledger import Ledger, without_password
 from ..publish.manifest import released_facts
@@ -242,7 +243,8 @@ class LabelPrivatizer(LabelFields, _Fitted):
         mechanism = self._latest().mechanism
         given = Given.of(labels, y, features, center, ids, units)
         request, secret = read_request(self.get_params(), given, fits=False)
-        outcome = release_applied(mechanism, request, given, secret)
+        with progress_bar():
+            outcome = release_applied(mechanism, request, given, secret)
         self._publish(request, outcome)
         return outcome.labels
 
@@ -352,7 +354,9 @@ class LabelPrivatizer(LabelFields, _Fitted):
         # A wing, by name; it needs jinja2, which an extra installs.
         reports: Any = importlib.import_module("labeldp.report.memory_report")
         with python_errors(InputError):
-            name = self.source or f"{release.binding.column}, released in memory"
+            name = f"{release.binding.records:,} labels of {release.binding.column}"
+            name = f"{name} in memory" if self.source is None else f"{self.source}: {name}"
+            name = f"for {name}" if release.command == "fit" else name
             runs = Ledger(ledger_place(self.ledger)).runs()
             reports.write_report(os.fspath(path), release, self._facts(release), runs, name, self.id_column)
 
@@ -379,7 +383,8 @@ class LabelPrivatizer(LabelFields, _Fitted):
             if left_out is not None:
                 warn(left_out)
         request, secret = read_request(self.get_params(), given, fits=True)
-        outcome = release_fitted(command, request, given, secret)
+        with progress_bar():
+            outcome = release_fitted(command, request, given, secret)
         made = outcome.labels if output is None else output(outcome)
         self._publish(request, outcome)
         return made

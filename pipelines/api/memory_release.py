@@ -27,10 +27,11 @@ from ...mechanisms.release.center_passes import center_passes, run_passes
 from ...mechanisms.release.feature_sample import CenterFeatures, FeatureSample, sample_words, smallest
 from ...mechanisms.release.label_column import LabelColumn, LabelMeaning
 from ...mechanisms.release.label_draws import LabelSampler
-from ...mechanisms.release.label_records import LabelRecords, LabelSummary, count_labels
+from ...mechanisms.release.label_records import LabelRecords, LabelSummary, add_summaries, count_labels
 from ...mechanisms.release.prior_release import PriorRelease, public_reason, release_prior, solved
 from ...mechanisms.release.unit_bound import UnitCounts, bounded
 from ...transforms.center.feature_columns import center_columns, feature_columns
+from ...transforms.progress_bar import advance
 from ..spec.label import Label
 from ..spec.mechanism_file import MechanismFile
 from .class_arrays import read_classes
@@ -40,6 +41,8 @@ from .memory_request import Given, MemoryRequest
 
 # Records whose rows of features are in memory at a time.
 _BLOCK = 1 << 16
+# Records that are counted or drawn at a time.
+_PART = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +68,11 @@ class MemoryRecords:
 
     def summary(self, secret: bytes) -> LabelSummary:
         """Counts the records that are released. The result is raw."""
-        return count_labels(self.released, secret)
+        parts = [count_labels(part, secret) for part in _parts(self.released, "counted")]
+        summary = add_summaries(self.released.column.cells, parts)
+        return dataclasses.replace(
+            summary, unusable=self.released.unusable, missing_centers=self.released.missing_centers
+        )
 
     def around(self, centers: np.ndarray) -> MemoryRecords:
         """Adds a center for each of all records, labels of the domain, shape (n,), float64."""
@@ -287,6 +294,7 @@ def fit_center(
 
     def blocks(row_map: RowMap) -> Iterator[tuple[LabelRecords, MappedColumns]]:
         for start, block in blocks_of(kept):
+            advance("summed", len(block), len(kept))
             mask = np.zeros(len(labels), bool)
             mask[start : start + len(block)] = True
             yield labels.keep(mask), center_columns(block, row_map)
@@ -343,10 +351,19 @@ def solve_release(
     return release, MechanismFile.of_release(randomizer, release)
 
 
+def _parts(records: LabelRecords, doing: str) -> Iterator[LabelRecords]:
+    """Divides records into consecutive parts, and tells a progress bar of each."""
+    for start in range(0, max(len(records), 1), _PART):
+        part = records.keep(slice(start, start + _PART))
+        yield part
+        advance(doing, len(part), len(records))
+
+
 def draw_labels(records: MemoryRecords, randomizer: Randomizer, binding: NoiseBinding, secret: bytes) -> Any:
     """Draws the labels and puts them where the true ones were, in a column of the same kind."""
     values = np.full(len(records.kept), np.nan)
-    values[records.kept] = LabelSampler(randomizer, binding.noise_key(secret), secret).sample(records.released)
+    sampler = LabelSampler(randomizer, binding.noise_key(secret), secret)
+    values[records.kept] = np.concatenate([sampler.sample(part) for part in _parts(records.released, "drew")])
     return records.labels.restore(values)
 
 

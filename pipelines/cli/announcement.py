@@ -112,7 +112,8 @@ def announce(request: Request, released: Sequence[ReleasedLabel], key: SigningKe
     which = f" in each of {counted(len(released), 'column')}" if several else ""
     print(f"released   {one_line(request.output)}")
     left_out = describe_missing(binding).removesuffix("; ")
-    left_out = left_out or f"{binding.unusable:,} without a usable label{which} left out"
+    share = unusable_share(binding.unusable, binding.records + binding.unusable)
+    left_out = left_out or f"{binding.unusable:,}{share} without a usable label{which} left out"
     print(f"records    {binding.records:,}{shards}; {one_line(left_out)}")
     if key is not None:
         print(f"signed     by sha256:{key.fingerprint}")
@@ -179,6 +180,11 @@ def _announce_randomizer(binding: NoiseBinding, mechanism: MechanismFile, facts:
     bias = f", largest bias {certificate.max_bias:.6g}" if binding.classes is None else ""
     print(f"certified  epsilon {certificate.epsilon!r}{delta} for the labels{bias}")
     print(f"expected   {loss.name} loss {randomizer.expected_loss(mechanism.prior, loss):.6g}, under {under}")
+
+
+def unusable_share(unusable: int, records: int) -> str:
+    """Share of the records without a usable label, which is public, in brackets; empty if there are none."""
+    return f" ({100 * unusable / records:.2g} % of {records:,})" if unusable else ""
 
 
 def describe_missing(column: LabelColumn | NoiseBinding) -> str:

@@ -6,11 +6,14 @@ import argparse
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from labeldp.audit.audit_release import NoRecords, audit_path, audit_report
 from labeldp.audit.documents import printable
 from labeldp.audit.signature_audit import NoPublicKey, Signer
+
+from ...transforms.progress_bar import advance, progress_bar
 
 _SECONDS_BETWEEN_LINES = 10.0
 
@@ -50,7 +53,8 @@ def run(args: argparse.Namespace) -> int:
     try:
         signer = None if args.signer is None else Signer.read(args.signer)
         files = getattr(args, "digests", {}).get(args.path)
-        audit = audit_path(path, args.data, signer, files, _progress())
+        with progress_bar():
+            audit = audit_path(path, args.data, signer, files, _progress(), partial(advance, "checked"))
     except FileNotFoundError:
         return _bad_usage(f"{args.path!a} does not exist: name a mechanism file, or a folder with mechanism.json in it")
     except NoRecords:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterator, Sequence
 
@@ -16,9 +17,11 @@ from ...mechanisms.core.losses import loss_named
 from ...mechanisms.core.prior import Prior
 from ...mechanisms.registry import AUTO, Mechanism, mechanism_named
 from ...mechanisms.release.prior_release import EarlierMechanism, RefusedRelease, check_records, histogram_shares
+from ...transforms.batches import usable_labels
 from ...transforms.errors import listed
 from ...transforms.io.filesystems import is_remote
 from ...transforms.progress_log import LOGGER
+from ...transforms.readers.file_reader import FileReader
 from ...transforms.readers.orc_reader import orc_schema
 from ...transforms.readers.parquet_reader import parquet_schema
 from ..errors import UsageError, one_line
@@ -36,6 +39,8 @@ _MOST_LABELS = 513
 """Labels up to which mechanisms are solved for a flat prior, all of most working grids: more take longer."""
 _MOST_FOOTERS = 1000
 """Parquet files whose footers are read for their number of records."""
+_MOST_BATCHES = 16
+"""Batches of the first file in which missing labels are counted."""
 _MOST_COLUMNS = 12
 _FEATURES = "released as they are; one that follows from a label reveals it, and labeldp attack --features names it"
 
@@ -48,7 +53,7 @@ def print_dry_run(release: Release, schema: pa.Schema) -> None:
     """
     ledger = Ledger(release.ledger)
     check_caps(ledger, release.name, release.budget, release.caps, release.unit)
-    records = _records(release)
+    records = known_records(release)
     warn_of_identifiers(release)
     for label in release.labels:
         _warn_of_spaces(label)
@@ -64,11 +69,12 @@ def print_dry_run(release: Release, schema: pa.Schema) -> None:
             ("expected", _expected(label, earlier, records)),
         )
     ]
-    print("dry run    no label was read; nothing is written or charged")
+    print("dry run    of labels, only which ones are missing was read; nothing is written or charged")
     for title, text in [
         ("input", _input(release, records)),
         ("columns", _columns(release, schema)),
         ("units", _units(release)),
+        ("missing", _missing(release)),
         *labels,
         ("key", one_line(release.key.path) + _created(release.key.path)),
         *([] if release.sign is None else [("signed", f"by sha256:{release.sign.load().fingerprint}")]),
@@ -83,7 +89,7 @@ def _created(key: str) -> str:
     return "" if is_remote(key) or os.path.lexists(key) else ", which the job creates"
 
 
-def _records(release: Release) -> int | None:
+def known_records(release: Release) -> int | None:
     """Number of records, if the footers of the files tell it."""
     paths = release.input.paths
     rows_of = {"parquet": parquet_schema, "orc": orc_schema}.get(release.input.format.name)
@@ -161,6 +167,24 @@ def _units(release: Release) -> str:
     return one_line(
         f"{unit.column}: at most {most} of each, the others are left out, and so are records without a unit"
     )
+
+
+def _missing(release: Release) -> str:
+    """Share of the first records without a usable label, which is public unless a missing label counts as one."""
+    column, input = release.labels[0].column, release.input
+    if column.missing_label is not None:
+        return describe_missing(column).removesuffix("; ")
+    reader = FileReader(input.format, column.private, input.where, column.name, other_labels=column.others)
+    records, unusable = 0, 0
+    for part in input.parts:
+        for batch in itertools.islice(reader.read(part), _MOST_BATCHES):
+            usable = usable_labels(batch, column)[1]
+            records, unusable = records + len(usable), unusable + int(np.sum(~usable))
+        if records:
+            break
+    most, share = release.threshold.fraction, f"{100 * unusable / max(records, 1):.2g} %"
+    refused = f": the job refuses more than --max_unusable_fraction {most:g}" if unusable > most * records else ""
+    return f"{unusable:,} of the first {records:,} records ({share}) have no usable label{refused}"
 
 
 def _center(label: Label) -> str:

@@ -10,6 +10,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import is_remote
+from ...transforms.progress_bar import progress_bar
 from ...transforms.progress_log import LOGGER
 from ...transforms.stores.object_store import is_store
 from ..errors import FieldError, one_line
@@ -32,7 +33,7 @@ from ..spec.release import Release
 from ..spec.store_access import open_stores
 from ..spec.written_files import RESULT, check_written
 from .announcement import announce_features, announce_readers, counted, warn_of_identifiers, warn_of_other_label
-from .dry_run import print_dry_run
+from .dry_run import known_records, print_dry_run
 from .existing_release import RunResult, check_result, is_released, verify_existing
 from .exit_codes import names_of_flags, run_command
 from .publication import publish_results
@@ -99,6 +100,12 @@ def _run(command: str, args: argparse.Namespace, runner_flags: Sequence[str]) ->
     return run_command(prog, work, (InputError,), "nothing is released", describe_failure, names)
 
 
+def _records_of_pass(release: Release) -> int | None:
+    """Records that the stages of a pass look at, if local footers tell: of each label those of all files."""
+    records = None if is_remote(release.input.paths[0]) else known_records(release)
+    return None if records is None else records * len(release.labels)
+
+
 def _check_submission(release: Release, options: PipelineOptions, result: str | None) -> None:
     """Refuses what a command that submits a job, and does not wait for it, cannot do."""
     forbid_short_lived(options)
@@ -140,11 +147,12 @@ def _release(release: Release, options: PipelineOptions, wait: bool) -> tuple[Ru
         warn_of_identifiers(release)
         for label in release.labels:
             announce_features(label)
-        check_values(release, options)
-        if release.validation is not None:
-            check_features(release, options, staging.work)
-        run = new_run(Request.of(release), staging)
-        run_job(ledger, release, options, staging, run, wait)
+        with progress_bar(lambda: _records_of_pass(release)):
+            check_values(release, options)
+            if release.validation is not None:
+                check_features(release, options, staging.work)
+            run = new_run(Request.of(release), staging)
+            run_job(ledger, release, options, staging, run, wait)
         if not wait:
             staging.left = True
             again = "" if release.sign is None else "; give it --sign again"

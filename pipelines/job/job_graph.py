@@ -88,7 +88,14 @@ def _privatize(
     writer = {"tfrecord": WriteTFRecords, "parquet": WriteParquet}[output.format]
     data = FileSystems.join(staging.release, DATA_NAME)
     shards: Any = records | "Write" >> writer(
-        data, temp, output.num_shards, output.compression, output.partitions, ranges, output.left_out
+        data,
+        temp,
+        output.num_shards,
+        output.compression,
+        output.partitions,
+        ranges,
+        output.left_out,
+        reads.release.private,
     )
     left: Any = drawn[0].dead_letters
     hidden = {partition.name for partition in reads.release.input.parts[0].partitions} & {*output.left_out}

@@ -253,8 +253,11 @@ class LabelFields:
         memory="largest number of records of a unit that are released. Labels of further records stay missing",
     )  # fmt: skip
     max_unusable_fraction: float = option(
-        0.001, "F", "tolerated fraction of records without a usable label; default 0.001"
-    )
+        0.5, "F",
+        "tolerated fraction of records without a usable label, which are left out; default 0.5: a job is refused where "
+        "most labels are missing",
+        memory="tolerated fraction of records without a usable label, whose labels stay missing; default 0.5",
+    )  # fmt: skip
     noise_key_file: Place | None = option(
         None, "FILE",
         "file with the 32-byte secret key, mode 0600; default: ~/.config/labeldp/noise.key, created if it does not "
@@ -356,7 +359,9 @@ class Fields(LabelFields):
         "validate, and release TFDV statistics and a schema in validation/; with FILE, features must match this TFDV "
         "schema",
     )  # fmt: skip
-    dry_run: bool | None = option(None, None, "say what the job would do, and what it would charge; reads no label")
+    dry_run: bool | None = option(
+        None, None, "say what the job would do, and what it would charge; of labels, it only reads which are missing"
+    )
 
     @classmethod
     def of(cls: type[F], values: Mapping[str, Any]) -> F:

@@ -20,6 +20,7 @@ from ...mechanisms.release.label_column import LabelColumn
 from ...mechanisms.release.prior_release import RefusedRelease
 from ..batches import Carried, LabelledBatch, as_argument, as_side_input
 from ..errors import InputError, redact_errors
+from ..job_metrics import PASSES
 from ..label_summary import usable_records
 from ..noise_binding import ID_GROUPS, Threshold, after_unique_ids
 from ..noise_key_file import NoiseKeyFile
@@ -173,6 +174,7 @@ class _AddNoise(beam.DoFn):
 
     @redact_errors("noising the center")
     def process(self, sums: PassSums | None, design: Any, released: Any, unique_ids: int = 0) -> Iterator[Any]:
+        PASSES.inc()
         if design is None:
             yield released
             return

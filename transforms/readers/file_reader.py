@@ -27,7 +27,9 @@ from ..errors import InputError, redact_errors
 from ..io.filesystems import absolute, match
 from ..io.hive_partitions import Partition, check_no_clash
 from ..io.input_format import BATCH_ROWS, ENOUGH_FILES, Equals, FilePart, Format, file_parts
+from ..job_metrics import RECORDS_READ
 from ..missing_labels import filled, with_columns, with_fields
+from ..shown_transform import ShownTransform
 from ..tfrecord.encoded_batches import EncodedRecords
 from .arrow_files import without_columns
 from .orc_reader import ORCReader, orc_schema
@@ -45,7 +47,7 @@ _Run = tuple[FilePart, ...]
 
 
 @dataclass
-class ReadRecordBatches(beam.PTransform):
+class ReadRecordBatches(ShownTransform):
     """Reads files into a PCollection of LabelledBatch.
 
     Takes a pipeline. Gives batches of 16,384 records, fewer where features are large, each with its file and row
@@ -157,6 +159,7 @@ class _ReadFiles(beam.DoFn):
     def process(self, run: _Run, *values) -> Iterator[LabelledBatch]:
         for part in run:
             for batch in self._reader.read(self._cut(part, values)):
+                RECORDS_READ.inc(batch.batch.num_rows)
                 yield batch.carry(self._carried, values)
 
     def _cut(self, part: FilePart, values: Sequence[Any]) -> FilePart:

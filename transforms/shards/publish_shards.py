@@ -11,6 +11,7 @@ from apache_beam.pvalue import AsSingleton, PCollection
 
 from ..errors import InputError, StageError
 from ..io.filesystems import exists, is_empty_folder, make_directory, move_files
+from ..shown_transform import ShownTransform
 from .shard_writer import ShardFile
 
 MOVED_AT_ONCE = 100
@@ -18,7 +19,7 @@ MOVED_AT_ONCE = 100
 
 
 @dataclass
-class ReleaseShards(beam.PTransform):
+class ReleaseShards(ShownTransform):
     """Moves shards to the release folder, once both passes over the input are known to have seen the same records.
 
     Takes the PCollection of ShardFile of WriteTFRecords or WriteParquet; gives the shards at their new paths. If the

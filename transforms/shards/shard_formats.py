@@ -50,6 +50,7 @@ class WriteTFRecords(WriteShards):
       rows: Rows of the sources, from `CountRows` over an earlier pass that read the same records, or what `DivideRows`
         makes of them for these shards, carried by the batches; None if unknown.
       left_out: Columns, or features, that are left out of the shards.
+      labels: Private columns, without which the metric `bytes_written` counts; None counts encoded records only.
     """
 
     def _layout(self) -> Layout:
@@ -129,6 +130,7 @@ class WriteParquet(WriteShards):
       rows: Rows of the sources, from `CountRows` over an earlier pass that read the same records, or what `DivideRows`
         makes of them for these shards, carried by the batches; None if unknown.
       left_out: Columns, or features, that are left out of the shards.
+      labels: Private columns, without which the metric `bytes_written` counts; None counts encoded records only.
     """
 
     def _layout(self) -> Layout:

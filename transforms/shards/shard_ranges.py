@@ -19,6 +19,7 @@ from apache_beam.pvalue import AsList, PCollection
 from ..batches import LabelledBatch
 from ..errors import InputError, redact_errors
 from ..io.hive_partitions import ONE_FOLDER, OutputPartitions
+from ..shown_transform import ShownTransform
 
 # Shards that hold rows of one file each may be so many times larger than the mean.
 _MOST_UNEVEN = 4
@@ -38,7 +39,7 @@ class SourceRows(NamedTuple):
     records: int
 
 
-class CountRows(beam.PTransform):
+class CountRows(ShownTransform):
     """Counts the rows of each source, which `WriteTFRecords` and `WriteParquet` divide among their shards.
 
     Takes a PCollection of LabelledBatch, of a first pass over the input; gives a SourceRows for each source. Whether a
@@ -215,7 +216,7 @@ def _key(source: str, salt: int) -> int:
 
 
 @dataclass
-class DivideRows(beam.PTransform):
+class DivideRows(ShownTransform):
     """Divides rows among shards: a PCollection of SourceRows to exactly one ShardRanges.
 
     Attributes:

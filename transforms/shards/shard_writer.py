@@ -14,7 +14,7 @@ import dataclasses
 import os
 import uuid
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Protocol
 
@@ -30,6 +30,8 @@ from ..batches import Carried, LabelledBatch, as_argument
 from ..errors import StageError, named_file, redact_errors
 from ..io.filesystems import complete_file, create, exists, is_remote, join_files, make_directory, move_files, open_file
 from ..io.hive_partitions import ONE_FOLDER, OutputPartitions
+from ..job_metrics import BYTES_WRITTEN, RECORDS_WRITTEN, SEGMENTS, public_bytes
+from ..shown_transform import ShownTransform
 from ..stores.object_store import is_store
 from .shard_ranges import DivideRows, RowCuts, ShardRanges, SourceRows
 
@@ -155,7 +157,7 @@ class Segment:
 
 
 @dataclass
-class WriteShards(beam.PTransform):
+class WriteShards(ShownTransform):
     """Writes shards in one file format, which a subclass chooses.
 
     Takes a PCollection of LabelledBatch; gives a ShardFile for each shard, also for those without records. The same
@@ -175,6 +177,7 @@ class WriteShards(beam.PTransform):
     partitions: OutputPartitions = ONE_FOLDER
     rows: PCollection[SourceRows] | Carried[ShardRanges] | None = None
     left_out: Sequence[str] = ()
+    labels: Collection[str] | None = None
 
     def __post_init__(self) -> None:
         """Checks the options. Raises ValueError if there is no shard, or the compression is unknown."""
@@ -196,7 +199,13 @@ class WriteShards(beam.PTransform):
         parents = is_remote(self.temp_directory) or not exists(FileSystems.split(self.temp_directory)[0])
         written = batches | "WriteSegments" >> beam.ParDo(
             _WriteSegments(
-                self.temp_directory, self.num_shards, layout, self.partitions, parents, tuple(self.left_out)
+                self.temp_directory,
+                self.num_shards,
+                layout,
+                self.partitions,
+                parents,
+                tuple(self.left_out),
+                None if self.labels is None else frozenset(self.labels),
             ),
             as_argument(ranges),
         ).with_output_types(tuple[int, Segment])
@@ -242,6 +251,7 @@ class _WriteSegments(beam.DoFn):
     _partitions: OutputPartitions = ONE_FOLDER
     _parents: bool = True
     _left_out: tuple[str, ...] = ()
+    _labels: frozenset[str] | None = None
 
     def start_bundle(self) -> None:
         make_directory(self._temp, self._parents)
@@ -277,6 +287,7 @@ class _WriteSegments(beam.DoFn):
             yield from self._close_all()
         self._next = after
         kept = dataclasses.replace(batch, batch=self._partitions.drop(batch.batch)).without(self._left_out)
+        self._count(kept)
         if self._cuts is None:
             parts = self._blocks(kept)
             most = _MAX_OPEN_UPLOADS if is_remote(self._temp) else _MAX_OPEN_SEGMENTS
@@ -293,8 +304,17 @@ class _WriteSegments(beam.DoFn):
                     yield from self._close_all()
                 path = FileSystems.join(self._temp, f"{place:05d}-{uuid.uuid4().hex}")
                 writer = self._layout.open_segment(path, records, whole)
+                SEGMENTS.inc()
                 self._open[place] = _OpenSegment(batch.source, batch.start, path, writer)
             self._open[place].write(records)
+
+    def _count(self, batch: LabelledBatch) -> None:
+        RECORDS_WRITTEN.inc(len(batch.rows))
+        if batch.encoded is not None:
+            # Labels in frames have four bytes each.
+            BYTES_WRITTEN.inc(batch.encoded.frames.nbytes)
+        elif self._labels is not None:
+            BYTES_WRITTEN.inc(public_bytes(batch.batch, self._labels))
 
     def _continues(self, batch: LabelledBatch, ranges: ShardRanges | None, folder: int) -> bool:
         """Tells whether no record is between the last one and this batch, and finds the cuts of another source."""

@@ -27,6 +27,7 @@ from ...mechanisms.release.unit_bound import (
 from ..batches import LabelledBatch, record_identities
 from ..errors import InputError, redact_errors
 from ..noise_key_file import NoiseKeyFile
+from ..shown_transform import ShownTransform
 from .unit_bounds import check_kinds
 from .unit_counts import GROUPS, units_of_records
 
@@ -44,7 +45,7 @@ class BoundedRecords(NamedTuple):
 
 
 @dataclass
-class BoundUnitsById(beam.PTransform):
+class BoundUnitsById(ShownTransform):
     """Leaves out records, so that no unit has more than M records with a usable label in a window.
 
     Takes a PCollection of LabelledBatch with the columns of label, unit and id, bounded or not. The bound, and with it

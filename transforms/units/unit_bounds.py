@@ -23,6 +23,7 @@ from ..batches import Carried, LabelledBatch, carried_inputs, record_identities
 from ..errors import InputError, redact_errors
 from ..noise_key_file import NoiseKeyFile
 from ..progress_log import Progress
+from ..shown_transform import ShownTransform
 from .unit_counts import GROUPS, units_of_records
 
 BLOCK_ROWS = 1 << 20
@@ -50,7 +51,7 @@ class BoundedUnits(NamedTuple):
 
 
 @dataclass
-class BoundUnits(beam.PTransform):
+class BoundUnits(ShownTransform):
     """Finds the records that are left out, so that no unit has more than M records with a usable label.
 
     Takes a bounded PCollection of LabelledBatch with the columns of label, unit and id, and returns BoundedUnits.
@@ -97,7 +98,7 @@ class BoundUnits(beam.PTransform):
 
 
 @dataclass
-class LeaveOut(beam.PTransform):
+class LeaveOut(ShownTransform):
     """Leaves out records of batches that were read from files.
 
     Takes a PCollection of LabelledBatch and returns the same batches with the same row numbers.

@@ -19,6 +19,7 @@ from ..arrow_values import NotWholeError, named_units, value_type
 from ..batches import LabelledBatch, has_label
 from ..errors import InputError, redact_errors
 from ..noise_key_file import NoiseKeyFile
+from ..shown_transform import ShownTransform
 
 GROUPS = 64
 """Default number of groups into which units are sorted."""
@@ -86,7 +87,7 @@ def _add_up(parts: Iterable[_Counted]) -> _Counted:
 
 
 @dataclass
-class CountUnits(beam.PTransform):
+class CountUnits(ShownTransform):
     """Counts the units with each number of records, of those with a usable label.
 
     Takes a bounded PCollection of LabelledBatch with the columns of label and unit, and returns exactly one dictionary:

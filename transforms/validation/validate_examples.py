@@ -24,6 +24,7 @@ from apache_beam.pvalue import PCollection
 from ..arrow_values import all_values, float_values
 from ..batches import LabelledBatch
 from ..errors import InputError, redact_errors
+from ..shown_transform import ShownTransform
 from .tensorflow_libraries import import_quietly, parse_schema, to_text, without_features
 
 # TFDV before 1.21 imports this module for slices by SQL queries, which are not used here; tfx-bsl 1.21 has none.
@@ -46,7 +47,7 @@ class Validation:
 
 
 @dataclass
-class ValidateExamples(beam.PTransform):
+class ValidateExamples(ShownTransform):
     """Compares examples with a schema, given or inferred from them.
 
     Takes a PCollection of LabelledBatch; gives exactly one Validation.

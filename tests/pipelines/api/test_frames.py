@@ -686,9 +686,12 @@ def test_the_facts_of_a_release(standard: Any, tmp_path: Path, invoke: Any) -> N
     found.report(tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text()
     assert f"This release contains {found.records:,} labels" in page
-    assert "<title>Label privacy report: log</title>" in page
+    assert f"<title>Label privacy report: log: {found.records:,} labels of weeks</title>" in page
     found.privatizer.set_params(source=None).fit([5, 6, 7] * 500).report(tmp_path / "report.html")
-    assert "<title>Label privacy report: weeks, released in memory</title>" in (tmp_path / "report.html").read_text()
+    assert (
+        "<title>Label privacy report: for 1,500 labels of weeks in memory</title>"
+        in (tmp_path / "report.html").read_text()
+    )
 
 
 def test_debiasing_around_a_linear_center(privatizer: Any) -> None:

@@ -1,4 +1,4 @@
-"""`--dry_run`: says what the job would do, reads no label, writes nothing and charges nothing."""
+"""`--dry_run`: says what the job would do, reads of labels which are missing, writes nothing and charges nothing."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -132,33 +132,41 @@ def test_nothing_is_written_and_no_key_made(
         key.chmod(0o600)
 
 
-def test_a_label_that_cannot_be_read_is_not_read(dry: Any, job: Any, invoke: Any, write: Any, outputs: Path) -> None:
-    path = write("parquet")
-    whole = dry("parquet", path=path, mechanism="auto")
-    _damage(path)
-
-    assert dry("parquet", path=path, mechanism="auto") == whole
-    outcome = invoke(job(input=path, input_format="parquet", label="weeks"))
-    assert (outcome.code, "corrupt" in outcome.error) == (1, True)
+def test_a_label_that_cannot_be_read_fails_as_in_the_job(job: Any, invoke: Any, write: Any) -> None:
+    damaged = write("parquet")
+    _damage(damaged)
+    for path, kind, text in ((damaged, "parquet", "corrupt"), (write("csv", "no number"), "csv", "'weeks'")):
+        argv = job(input=path, input_format=kind, label="weeks")
+        found, told = invoke(argv), invoke([*argv, "--dry_run"])
+        assert (told.code, told.error.partition(" (")[0]) == (1, found.error.partition(" (")[0])
+        assert text in told.error
 
 
 @pytest.mark.parametrize("kind", ["csv", "tfrecord"])
 def test_labels_of_any_kind_give_the_same_lines(dry: Any, kind: str) -> None:
     expected = dry(kind, 1.0, mechanism="auto")
 
-    for label in (4.0, 123456.5, "no number"):
+    for label in (4.0, 123456.5):
         assert dry(kind, label, mechanism="auto") == expected
 
 
-def test_no_record_is_read_as_a_batch(dry: Any, monkeypatch: pytest.MonkeyPatch, write: Any) -> None:
-    from labeldp.transforms.readers.file_reader import FileReader
-
-    def read(*_: Any) -> None:
-        pytest.fail("a dry run reads no records")
-
-    monkeypatch.setattr(FileReader, "read", read)
-    for kind in ("csv", "parquet", "tfrecord"):
-        dry(kind, mechanism="auto")
+@pytest.mark.parametrize(
+    ("holes", "flags", "expected"),
+    [
+        (0, {}, "0 of the first 3,000 records (0 %) have no usable label"),
+        (1500, {}, "1,500 of the first 3,000 records (50 %) have no usable label"),
+        (1501, {"where": "city=c0"}, "501 of the first 1,000 records (50 %) have no usable label: the job refuses more "
+         "than --max_unusable_fraction 0.5"),
+        (3, {"max_unusable_fraction": 0}, "3 of the first 3,000 records (0.1 %) have no usable label: the job refuses "
+         "more than --max_unusable_fraction 0"),
+        (3000, {"missing_label": 2}, "a missing label counts as 2"),
+    ],
+)  # fmt: skip
+def test_it_says_how_many_labels_are_missing(dry: Any, tmp_path: Path, holes: int, flags: Any, expected: str) -> None:
+    path = tmp_path / "holed.parquet"
+    labels = pa.array([None] * holes + [LABEL] * (ROWS - holes), pa.float64())
+    pq.write_table(table().set_column(2, "weeks", labels), path)
+    assert f"missing    {expected}" in dry("parquet", path=path, mechanism="auto", **flags)
 
 
 def test_a_release_beyond_the_cap_is_refused(job: Any, invoke: Any, outputs: Path) -> None:

@@ -268,23 +268,23 @@ def holed(tmp_path: Path, write_csv: Any) -> Callable[..., Path]:
 
 @pytest.mark.parametrize("hole", ["", "nan", "inf", "-inf", "NA"])
 def test_too_many_unusable_labels(job: Any, refused: Any, holed: Any, hole: str) -> None:
-    refused(job(input=holed(hole, 3)), 1, "3 of 2,000", "'y'", "--max_unusable_fraction 0.001")
+    refused(job(input=holed(hole, 1001)), 1, "1,001 of 2,000", "'y'", "--max_unusable_fraction 0.5")
 
 
 def test_unusable_labels_within_the_threshold(job: Any, invoke: Any, holed: Any, outputs: Path) -> None:
-    path = holed("", 2)
-    outcome = invoke(job(input=path)).ok()  # exactly 0.1 %, the default threshold, is allowed
+    path = holed("", 1000)
+    outcome = invoke(job(input=path)).ok()  # exactly half, the default threshold, is allowed
 
-    assert "2 without a usable label" in outcome.out
+    assert "1,000 (50 % of 2,000) without a usable label left out" in outcome.out
     lines = [json.loads(line) for line in (outputs / "released" / "dead_letters.jsonl").read_text().splitlines()]
-    assert [line["row"] for line in lines] == [0, 1]
+    assert [line["row"] for line in lines] == [*range(1000)]
     manifest = json.loads((outputs / "released" / "release.json").read_text())
-    assert (manifest["records"], manifest["records_without_label"]) == (1998, 2)
+    assert (manifest["records"], manifest["records_without_label"]) == (1000, 1000)
 
 
-def test_a_higher_threshold_lets_them_pass(job: Any, invoke: Any, holed: Any, outputs: Path) -> None:
+def test_records_without_a_usable_label_are_named_by_row(job: Any, invoke: Any, holed: Any, outputs: Path) -> None:
     path = holed("inf", 200)
-    invoke(job(input=path, max_unusable_fraction=0.1)).ok()
+    invoke(job(input=path)).ok()
 
     lines = [json.loads(line) for line in (outputs / "released" / "dead_letters.jsonl").read_text().splitlines()]
     assert all(set(line) == {"source", "row", "stage", "error"} for line in lines)

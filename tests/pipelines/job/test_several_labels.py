@@ -133,7 +133,8 @@ def test_epsilons_add_up_exactly(released: tuple[Path, Any], entries: Any, spent
 
 def test_the_summary_names_each_label(released: tuple[Path, Any]) -> None:
     out = released[1].out
-    assert f"{ROWS - USABLE:,} without a usable label in each of 3 columns left out" in out
+    share = f"({100 * (ROWS - USABLE) / ROWS:.2g} % of {ROWS:,})"
+    assert f"{ROWS - USABLE:,} {share} without a usable label in each of 3 columns left out" in out
     assert "together   epsilon 2 for all labels of a record" in out
     assert [line.split()[1] for line in out.splitlines() if line.startswith("label ")] == [f"{n}:" for n in NAMES]
 

@@ -101,7 +101,7 @@ CHANGES: dict[str, list[Change]] = {
     ],
     "where": [Change({"where": "k=red"}, PUBLIC, ALL)],
     "id_column": [Change({"id_column": "other_id"}, bases=ALL), Change({"id_column": None}, bases=ALL)],
-    "max_unusable_fraction": [Change({"max_unusable_fraction": 0.5}, LIMIT)],
+    "max_unusable_fraction": [Change({"max_unusable_fraction": 0.25}, LIMIT)],
     "label_min": [Change({"label_min": -1}, bases=NUMBERS)],
     "label_max": [Change({"label_max": 5}, bases=NUMBERS)],
     "label_step": [Change({"label_step": 2}, bases=NUMBERS)],

@@ -56,7 +56,7 @@ def test_defaults(request_of: Any, small_log: Path, outputs: Path, key_file: Pat
     )
     assert (found.budget.epsilon, found.labels[0].budget.prior_epsilon, found.budget.delta) == (1.0, None, 0.0)
     assert (found.caps.epsilon, found.caps.delta) == (None, None)
-    assert found.threshold.fraction == 0.001
+    assert found.threshold.fraction == 0.5
     assert found.ledger == str(outputs / "labeldp_ledger.jsonl")
     assert found.key.path == str(key_file)
     assert (found.input.where, found.labels[0].column.id_column, found.labels[0].mechanism.fitted) == (None, None, None)
