@@ -5,15 +5,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import labeldp
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
 from labeldp.mechanisms.core.randomizer import Randomizer
 
 from tests.false_alarms import share_bound
+from tests.written_logs import write_parts
 
 ROWS = 3000
 GRADES = ("poor", "fair", "good")
@@ -40,16 +39,8 @@ def log_table() -> pa.Table:
 
 @pytest.fixture(scope="module")
 def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The log as log.parquet, log.csv and log.tfrecord."""
-    from labeldp.transforms.tfrecord.example_encoder import encode_examples
-    from labeldp.transforms.tfrecord.framing import frame
-
-    folder, table = tmp_path_factory.mktemp("logs"), log_table()
-    pq.write_table(table, folder / "log.parquet")
-    pa_csv.write_csv(table, folder / "log.csv")
-    records = encode_examples(table.combine_chunks().to_batches()[0], with_nulls=False)
-    (folder / "log.tfrecord").write_bytes(b"".join(frame([record]) for record in records))
-    return folder
+    """The log in each format."""
+    return write_parts(tmp_path_factory.mktemp("logs"), log_table(), ROWS, ("parquet", "csv", "tfrecord"))
 
 
 Release = Callable[..., pa.Table]
@@ -60,7 +51,7 @@ def run(logs: Path, outputs: Path, key_file: Path, invoke: Any, command: Any) ->
     """Function (output, kind="parquet", command="privatize", flag=value, ...) -> the outcome of the command."""
 
     def call(place: str | None, kind: str = "parquet", name: str = "privatize", **flags: Any) -> Any:
-        standard: dict[str, Any] = {"input": logs / f"log.{kind}", "input_format": kind, "noise_key_file": key_file}
+        standard: dict[str, Any] = {"input": logs / f"log-0.{kind}", "input_format": kind, "noise_key_file": key_file}
         standard |= {"label": "grade", "max_unusable_fraction": 0.01, "output": place and outputs / place}
         if name != "apply":
             standard |= {"label_classes": ",".join(GRADES), "epsilon": 3, "mechanism": "rr"}
@@ -234,25 +225,6 @@ def test_several_labels_of_classes_and_a_number(run: Callable[..., Any], release
         ({"label_max": "52,1,1"}, "--label_max 52,1,1: give one value for all labels, or 1, one for each"),
     ):
         assert problem in run("wrong", **flags | wrong).error
-
-
-def test_units(released: Release, outputs: Path) -> None:
-    table = released("released", unit_column="user", max_records_per_unit=2)
-    assert set(table["grade"].to_pylist()) == set(GRADES)
-    assert np.bincount(np.asarray(table["user"])).max() == 2
-    manifest = json.loads((outputs / "released" / "release.json").read_text())
-    assert manifest["unit"]["record_epsilon"] <= 1.5
-
-
-def test_labels_in_memory_are_those_of_the_command(released: Release, logs: Path, key_file: Path) -> None:
-    table, log = released("released"), log_table()
-    privatizer = labeldp.LabelPrivatizer(
-        epsilon=3, label="grade", label_classes=GRADES, noise_key_file=key_file, source=str(logs / "log.parquet"),
-        ledger=str(logs / "memory.jsonl"), max_unusable_fraction=0.01,
-    )  # fmt: skip
-    drawn = privatizer.fit_transform(log["grade"])
-    assert drawn.drop_null().to_pylist() == table["grade"].to_pylist()
-    assert privatizer.transform(log["grade"]).equals(drawn)
 
 
 @pytest.mark.parametrize(
