@@ -138,7 +138,7 @@ def _cases() -> dict[str, Case]:
     return cases | {
         "auto": Case("csv", {"mechanism": "auto"}),
         "gaussian": Case("csv", {"mechanism": "gaussian", "delta": 1e-5, "center": "none"}),
-        "parameters": Case("csv", {"mechanism": "bias_limited:bias=0.2", "center": "none"}, laws=False),
+        "parameters": Case("csv", {"mechanism": "bias_limited:bias=0.2", "center": "none"}),
         "absolute loss": Case("csv", {"mechanism": "rr_on_bins", "loss": "absolute"}, laws=False),
         "values": Case("csv", {**LABELS, **NO_GRID, "label_values": "values.txt"}),
         "fine grid": Case("csv", {"mechanism": "unbiased", "center": "none", "label_step": "0.01"}),

@@ -100,7 +100,7 @@ def test_features_of_few_values_leave_no_epsilon_unspent(
     invoke(["audit", str(outputs / "few")]).ok()
 
 
-def test_the_budget_and_repeated_runs(run: Callable[..., Any], outputs: Path, spent: Any, entries: Any) -> None:
+def test_the_budget(run: Callable[..., Any], outputs: Path, spent: Any) -> None:
     run("one", epsilon=1).ok()
     manifest = json.loads((outputs / "one" / "release.json").read_text())
     assert Fraction(99, 100) < Fraction(manifest["certified_epsilon"]) <= 1
@@ -108,12 +108,7 @@ def test_the_budget_and_repeated_runs(run: Callable[..., Any], outputs: Path, sp
     assert not manifest.keys() & {"prior_epsilon", "randomizer_epsilon", "mechanism", "mechanism_fingerprint"}
     before = spent(outputs)
     assert before == Fraction(manifest["certified_epsilon"])
-    run("two", epsilon=1).ok()
-    assert spent(outputs) == before
-    for name in ("data/part-00000-of-00002.parquet", "mechanism.json", "center.json"):
-        assert (outputs / "one" / name).read_bytes() == (outputs / "two" / name).read_bytes()
-    assert len(entries(outputs)) == 2
-    run("three", epsilon=1.5).ok()
+    run("two", epsilon=1.5).ok()
     assert spent(outputs) > 2 * before
 
 
@@ -146,7 +141,7 @@ def test_labels_in_memory_are_those_of_the_command(run: Callable[..., Any], outp
 def test_several_labels_and_units(run: Callable[..., Any], outputs: Path) -> None:
     flags = {
         "label": "click,grade,user", "label_classes": "click=0,1;grade=poor,fair,good", "epsilon": 6,
-        "label_min": 0, "label_max": 2000, "label_step": 10,
+        "label_min": 0, "label_max": 2000, "label_step": 200,
     }  # fmt: skip
     run("several", **flags).ok()
     table = pq.read_table(outputs / "several" / "data")
