@@ -37,11 +37,12 @@ def base(
         if name not in made:
             case, folder = CASES[name], tmp_path_factory.mktemp("release")
             files = {"input": logs[case.log], "input_format": case.format, "noise_key_file": key_file}
-            flags = {**GRID, **files, **case.flags, "ledger": folder / "ledger.jsonl"}
+            ledger = folder / "ledger.jsonl"
+            flags: dict[str, Any] = {**GRID, **files, **case.flags, "ledger": ledger}
             if "label_values" in flags:
                 flags["label_values"] = logs["csv"].with_name(flags["label_values"])
             invoke(command("privatize", {**flags, "output": folder / "out"})).ok()
-            made[name] = Base(case, folder / "out", flags["ledger"], flags)
+            made[name] = Base(case, folder / "out", ledger, flags)
         return made[name]
 
     return release

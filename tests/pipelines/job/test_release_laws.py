@@ -49,7 +49,7 @@ def rows(read_examples: Any) -> Callable[[Path, Case], pa.Table]:
     def read(folder: Path, case: Case) -> pa.Table:
         files = [path for path in sorted((folder / "data").rglob("*")) if path.is_file()]
         if files[0].suffix == ".tfrecord":
-            types = {"id": int} | dict.fromkeys(case.labels, float)
+            types: dict[str, type] = {"id": int} | dict.fromkeys(case.labels, float)
             if "label_classes" in case.flags:
                 types[case.labels[-1]] = bytes
             table = pa.concat_tables([pa.table(read_examples(path, types)) for path in files])
