@@ -58,6 +58,9 @@ def make_release(command: str, fields: Fields, new_key: bool = False, may_exist:
         parts = [dataclasses.replace(fields, label=names[0])]
     labels = [_as_read(label, input, schema) for label in _labels(command, parts, names)]
     input = _with_labels(input, labels)
+    if input.format.missing:
+        # Of TFRecords, whether the first ones lack a label must not show: its missing ones are put in, as in the job.
+        schema = read_schema(input, names)
     validation, target = _validation(fields, names), _target(command, fields, may_exist)
     if input.left_out:
         LOGGER.warning(

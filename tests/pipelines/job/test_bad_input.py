@@ -14,6 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.written_logs import write_log
+
 NOWHERE = "/nowhere/at/all"
 
 
@@ -95,7 +97,7 @@ def test_wrong_flags(job: Any, refused: Any, flags: dict[str, Any], said: str) -
 def test_label_values_that_are_no_domain(job: Any, refused: Any, tmp_path: Path, text: str) -> None:
     path = tmp_path / "values"
     path.write_text(text)
-    refused(job(label_min=None, label_max=None, label_step=None, label_values=path), 2, "--label_values", str(path))
+    refused(job(**dict.fromkeys(GRID), label_values=path), 2, "--label_values", str(path))
 
 
 @pytest.mark.parametrize("flag", ["--no_such_flag=1", "--no_such_flag", "stray", "--eps=1", "--direct_num_work=1"])
@@ -138,26 +140,13 @@ def test_a_glob_that_matches_nothing(job: Any, refused: Any, tmp_path: Path, com
     refused(job(command, input=tmp_path / "none-*.csv"), 2, "--input", str(tmp_path / "none-*.csv"))
 
 
-def test_an_output_that_is_not_empty(job: Any, invoke: Any, outputs: Path) -> None:
-    (outputs / "released").mkdir()
-    (outputs / "released" / "kept").write_text("kept")
-
+@pytest.mark.parametrize("name", ["released", "released/kept"])
+def test_an_output_that_is_a_file_or_not_empty(job: Any, invoke: Any, outputs: Path, tree: Any, name: str) -> None:
+    (outputs / name).parent.mkdir(exist_ok=True)
+    (outputs / name).write_text("kept")
     outcome = invoke(job())
-
-    assert outcome.code == 2
-    assert "--output" in outcome.error
-    assert [path.name for path in outputs.iterdir()] == ["released"]
-    assert [path.name for path in (outputs / "released").iterdir()] == ["kept"]
-
-
-def test_an_output_that_is_a_file(job: Any, invoke: Any, outputs: Path) -> None:
-    (outputs / "released").write_text("kept")
-
-    outcome = invoke(job())
-
-    assert outcome.code == 2
-    assert "--output" in outcome.error
-    assert (outputs / "released").read_text() == "kept"
+    assert (outcome.code, "--output" in outcome.error) == (2, True)
+    assert tree(outputs) == {name: b"kept"}
 
 
 def test_an_output_below_a_file(job: Any, refused: Any, small_log: Path) -> None:
@@ -212,20 +201,20 @@ def test_a_corrupt_ledger(job: Any, refused: Any, tmp_path: Path, text: str, cod
 # The key.
 
 
-@pytest.mark.parametrize("size", [0, 31, 33])
-def test_a_key_of_another_length(job: Any, refused: Any, tmp_path: Path, size: int) -> None:
+KEYS = [
+    *((size, 0o600, "32 bytes") for size in (0, 31, 33)),
+    *((32, mode, "chmod 600 ") for mode in (0o640, 0o604, 0o660)),
+]
+
+
+@pytest.mark.parametrize(("size", "mode", "said"), KEYS)
+def test_a_key_of_another_length_or_that_others_can_read(
+    job: Any, refused: Any, tmp_path: Path, size: int, mode: int, said: str
+) -> None:
     path = tmp_path / "key"
     path.write_bytes(b"k" * size)
-    path.chmod(0o600)
-    refused(job(noise_key_file=path), 2, "--noise_key_file", str(path), "32 bytes")
-
-
-@pytest.mark.parametrize("mode", [0o640, 0o604, 0o660])
-def test_a_key_that_others_can_read(job: Any, refused: Any, tmp_path: Path, mode: int) -> None:
-    path = tmp_path / "key"
-    path.write_bytes(b"k" * 32)
     path.chmod(mode)
-    refused(job(noise_key_file=path), 2, "--noise_key_file", f"chmod 600 {path}")
+    refused(job(noise_key_file=path), 2, "--noise_key_file", str(path), said)
 
 
 def test_a_key_that_is_a_folder(job: Any, refused: Any, tmp_path: Path) -> None:
@@ -251,8 +240,7 @@ def test_a_label_that_is_text(job: Any, refused: Any, tmp_path: Path, write_csv:
 
 
 def test_a_label_that_is_text_in_parquet(job: Any, refused: Any, tmp_path: Path) -> None:
-    path = tmp_path / "in.parquet"
-    pq.write_table(pa.table({"f": [1, 2], "y": ["1", "2"]}), path)
+    path = write_log(tmp_path / "in.parquet", {"f": [1, 2], "y": ["1", "2"]})
     refused(job(input=path, input_format="parquet"), 1, str(path), "'y'", "--label")
 
 
@@ -301,15 +289,8 @@ def test_no_usable_label_at_all(job: Any, refused: Any, holed: Any) -> None:
 
 
 @pytest.mark.parametrize("format", ["csv", "parquet", "tfrecord"])
-def test_input_without_records(job: Any, refused: Any, tmp_path: Path, write_csv: Any, format: str) -> None:
-    path = tmp_path / f"in.{format}"
-    if format == "csv":
-        write_csv(path, [])
-    elif format == "parquet":
-        pq.write_table(pa.table({"f": pa.array([], pa.int64()), "y": pa.array([], pa.float64())}), path)
-    else:
-        pytest.importorskip("google_crc32c", reason="the extra tfrecord is not installed")
-        path.write_bytes(b"")
+def test_input_without_records(job: Any, refused: Any, tmp_path: Path, format: str) -> None:
+    path = write_log(tmp_path / f"in.{format}", {"f": pa.array([], pa.int64()), "y": pa.array([], pa.float64())})
     refused(job(input=path, input_format=format), 1, "the input is empty", "--input")
 
 
@@ -348,8 +329,7 @@ def test_two_columns_of_one_name(job: Any, refused: Any, tmp_path: Path, write_c
 
 @pytest.mark.parametrize("names", [["y", "f", "y"], ["f", "f", "y"]])
 def test_two_columns_of_one_name_in_parquet(job: Any, refused: Any, tmp_path: Path, names: list[str]) -> None:
-    path = tmp_path / "in.parquet"
-    pq.write_table(pa.Table.from_arrays([pa.array([1.0, 2.0])] * 3, names), path)
+    path = write_log(tmp_path / "in.parquet", pa.Table.from_arrays([pa.array([1.0, 2.0])] * 3, names))
     refused(job(input=path, input_format="parquet"), 1, str(path), repr(max(names, key=names.count)))
 
 
@@ -364,37 +344,26 @@ def test_two_columns_of_one_name_in_parquet(job: Any, refused: Any, tmp_path: Pa
 def test_another_schema_than_its_siblings(
     job: Any, refused: Any, tmp_path: Path, columns: dict[str, list[Any]], named: str
 ) -> None:
-    pq.write_table(pa.table({"f": [1], "y": [1.0]}), tmp_path / "one.parquet")
-    pq.write_table(pa.table(columns), tmp_path / "two.parquet")
-    refused(
-        job(input=tmp_path / "*.parquet", input_format="parquet"), 1, str(tmp_path / "two.parquet"), named, "schema"
-    )
+    write_log(tmp_path / "one.parquet", {"f": [1], "y": [1.0]})
+    two = write_log(tmp_path / "two.parquet", columns)
+    refused(job(input=tmp_path / "*.parquet", input_format="parquet"), 1, str(two), named, "schema")
 
 
 @pytest.mark.parametrize("kept", [3, 40, -3])
 def test_a_truncated_parquet_file(job: Any, refused: Any, tmp_path: Path, kept: int) -> None:
-    path = tmp_path / "in.parquet"
-    pq.write_table(pa.table({"f": range(1000), "y": [1.0] * 1000}), path)
+    path = write_log(tmp_path / "in.parquet", {"f": range(1000), "y": [1.0] * 1000})
     path.write_bytes(path.read_bytes()[:kept])
     refused(job(input=path, input_format="parquet"), 1, str(path), "truncated")
 
 
 @pytest.fixture
 def tfrecord(tmp_path: Path) -> tuple[Path, list[int]]:
-    """A TFRecord file of 500 Examples, written by TensorFlow, and the offset at which each begins."""
-    tensorflow: Any = pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
-    path = tmp_path / "in.tfrecord"
-    offsets, at = [], 0
-    with tensorflow.io.TFRecordWriter(str(path)) as writer:
-        for i in range(500):
-            example = tensorflow.train.Example()
-            example.features.feature["f"].int64_list.value.append(i)
-            example.features.feature["y"].float_list.value.append(i % 5)
-            record = example.SerializeToString()
-            writer.write(record)
-            offsets.append(at)
-            at += len(record) + 16  # 16 bytes: the length, its checksum and the checksum of the data
-    assert path.stat().st_size == at
+    """A TFRecord file of 500 Examples, and the offset at which each begins."""
+    path = write_log(tmp_path / "in.tfrecord", {"f": range(500), "y": [float(i % 5) for i in range(500)]})
+    content, offsets, at = path.read_bytes(), [], 0
+    while at < len(content):
+        offsets.append(at)
+        at += int.from_bytes(content[at : at + 8], "little") + 16  # the length, its checksum and that of the data
     return path, offsets
 
 
@@ -422,10 +391,11 @@ def test_a_file_of_another_format(job: Any, refused: Any, small_log: Path) -> No
 
 
 def test_records_that_are_no_examples(job: Any, refused: Any, tmp_path: Path) -> None:
-    tensorflow: Any = pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
+    pytest.importorskip("google_crc32c", reason="the extra tfrecord is not installed")
+    from labeldp.transforms.tfrecord.framing import frame
+
     path = tmp_path / "in.tfrecord"
-    with tensorflow.io.TFRecordWriter(str(path)) as writer:
-        writer.write(b"\xff\xff not a protocol buffer")
+    path.write_bytes(frame([b"\xff\xff not a protocol buffer"]))
     refused(job(input=path, input_format="tfrecord"), 1, str(path), "tf.Example")
 
 
@@ -463,8 +433,7 @@ def test_features_that_an_example_cannot_hold(
     job: Any, refused: Any, tmp_path: Path, columns: dict[str, list[Any]]
 ) -> None:
     pytest.importorskip("google_crc32c", reason="the extra tfrecord is not installed")
-    path = tmp_path / "in.parquet"
-    pq.write_table(pa.table(columns | {"y": [1.0]}), path)
+    path = write_log(tmp_path / "in.parquet", columns | {"y": [1.0]})
     refused(job(input=path, input_format="parquet", output_format="tfrecord"), 2, "'s'", "tf.Example")
     gc.collect()  # a file that is left open would make a warning here
 
@@ -489,18 +458,10 @@ def test_a_failed_run_leaves_what_was_there(
 # The command as a process, as a shell sees it.
 
 
-def test_a_process_fails_with_one_line(job: Any, spawn: Any, outputs: Path, with_text: Path) -> None:
-    outcome = spawn(job(input=with_text))
-
-    assert outcome.code == 1
-    assert outcome.error.startswith(f"labeldp privatize: error: {with_text}: label column 'y' holds text on line 3")
-    assert outcome.out == ""
-    assert list(outputs.iterdir()) == []
-
-
-def test_a_worker_thread_fails_with_the_same_line(job: Any, invoke: Any, outputs: Path, with_text: Path) -> None:
-    outcome = invoke(job(input=with_text, direct_num_workers=2))
-
-    assert outcome.code == 1
-    assert outcome.error.startswith(f"labeldp privatize: error: {with_text}: label column 'y' holds text on line 3")
-    assert list(outputs.iterdir()) == []
+def test_a_process_and_worker_threads_fail_with_the_same_line(
+    job: Any, spawn: Any, invoke: Any, outputs: Path, with_text: Path
+) -> None:
+    said = f"labeldp privatize: error: {with_text}: label column 'y' holds text on line 3"
+    for outcome in (spawn(job(input=with_text)), invoke(job(input=with_text, direct_num_workers=2))):
+        assert (outcome.code, outcome.out, list(outputs.iterdir())) == (1, "", [])
+        assert outcome.error.startswith(said)

@@ -77,14 +77,6 @@ def test_with_other_flags(released: Any, path: Path, tmp_path: Path, flags: dict
     assert found[0]["click"].equals(found[1]["click"])
 
 
-def test_fit_and_apply(job: Any, invoke: Any, outputs: Path, path: Path) -> None:
-    pq.write_table(table(CLICKS), path)
-    flags = {"input": path, "input_format": "parquet", "label": "click"}
-    invoke(job("fit", **flags, label_max=1)).ok()
-    invoke(job("apply", **flags)).ok()
-    assert pq.read_table(outputs / "released" / "data")["click"].type == pa.float64()
-
-
 def test_tfrecord_output(
     job: Any, invoke: Any, outputs: Path, path: Path, read_examples: Any, shard_paths: Any, mechanism_of: Any
 ) -> None:

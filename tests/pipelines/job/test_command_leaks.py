@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
+
+from tests.written_logs import write_log
 
 DOMAIN = [0, 250, 300, 500]
 SENTINELS = [31415.926, -27182.818, 271.8281, 161.80339, 414.21356]
@@ -261,17 +262,34 @@ def fails(
     return check
 
 
-def test_labels_that_are_text(fails: Any, tmp_path: Path, write_csv: Any) -> None:
-    for number, rows in enumerate([[f"1,{TEXT_SENTINEL}"], ["1,271.8281"] * 99 + [f"2,{TEXT_SENTINEL}"]]):
-        path = write_csv(tmp_path / f"{number}.csv", rows)
-        assert "holds text on line" in fails(input=path)
+GOOD, BAD = ["1,271.8281"] * 99, f"2,{TEXT_SENTINEL}"
+# Names and contents of CSV files, flags, and what the error says.
+LOGS: list[tuple[dict[str, list[str]], dict[str, Any], str]] = [
+    ({"a": ["f,y", f"1,{TEXT_SENTINEL}"]}, {}, "holds text on line 2"),
+    ({"a": ["f,y", *GOOD, BAD]}, {}, "holds text on line 101"),
+    # The first record is read as the header, so a message that listed the columns would show its label.
+    ({"a": ["1,31415.926", "2,271.8281"]}, {}, "a.csv"),
+    ({"a": ["f,y", "1,271.8281"], "b": ["1,31415.926", "2,271.8281"]}, {}, "b.csv"),
+    ({"a": ["f,y", "1,271.8281", "1,271.8281,31415.926"]}, {}, "line 3"),
+    # A line whose fields were swapped.
+    ({"a": ["f,y", "1,271.8281", "31415.926,2"]}, {"csv_types": "f=int64"}, "'f'"),
+    ({"a": ["f,y", "1,271.8281", "2,", "3,31415.926"]}, {}, "1 of 3"),
+    ({"a": ["f,y", "1,271.8281", "1,31415.926"]}, {}, "--id_column"),
+]
+
+
+@pytest.mark.parametrize(("files", "flags", "said"), LOGS, ids=[said for _, _, said in LOGS])
+def test_csv_files(fails: Any, tmp_path: Path, files: dict[str, list[str]], flags: dict[str, Any], said: str) -> None:
+    for name, lines in files.items():
+        (tmp_path / f"{name}.csv").write_text("\n".join([*lines, ""]))
+    assert said in fails(2 if said == "a.csv" else 1, input=tmp_path / "*.csv", **flags)
 
 
 def test_labels_that_are_text_in_worker_threads(
     job: Any, flags: dict[str, Any], tmp_path: Path, write_csv: Any, invoke: Any, capfd: Any
 ) -> None:
     """Worker threads print nothing that contains the labels."""
-    path = write_csv(tmp_path / "in.csv", ["1,271.8281"] * 99 + [f"2,{TEXT_SENTINEL}"])
+    path = write_csv(tmp_path / "in.csv", [*GOOD, BAD])
     outcome = invoke(job(input=path, direct_num_workers=2, **flags))
     printed = capfd.readouterr()
 
@@ -280,33 +298,27 @@ def test_labels_that_are_text_in_worker_threads(
     assert found(contents, LABEL_SPELLINGS) == []
 
 
-@pytest.mark.parametrize("mode", ["multi_threading", "multi_processing"])
-@pytest.mark.parametrize("command", ["privatize", "fit"])
-def test_workers_behind_open_ports_are_refused(job: Any, invoke: Any, outputs: Path, command: str, mode: str) -> None:
-    """Beam's artifact service sends any file of the user, even the key, on all interfaces and without a password."""
-    outcome = invoke(job(command, direct_running_mode=mode, direct_num_workers=2))
-
-    assert outcome.code == 2
-    assert outcome.error.startswith(f"labeldp {command}: error: --direct_running_mode {mode} opens ports")
-    assert list(outputs.iterdir()) == []
+MODES = {"privatize": ["multi_threading", "multi_processing"], "fit": ["multi_threading"]}
+RUNNERS = ("directrunner", "Direct", "SwitchingDirectRunner", "FlinkRunner")
+RUNNERS += ("apache_beam.runners.portability.fn_api_runner.FnApiRunner",)
 
 
 @pytest.mark.parametrize(
-    "runner",
-    ["directrunner", "Direct", "SwitchingDirectRunner", "apache_beam.runners.portability.fn_api_runner.FnApiRunner",
-     "FlinkRunner"],
-)  # fmt: skip
-def test_they_are_refused_however_the_runner_is_spelled(job: Any, invoke: Any, outputs: Path, runner: str) -> None:
-    outcome = invoke(job(runner=runner, direct_running_mode="multi_threading"))
-
-    assert outcome.code == 2
-    assert "--direct_running_mode multi_threading opens ports" in outcome.error
-    assert list(outputs.iterdir()) == []
-
-
-def test_the_interactive_runner_is_refused(job: Any, invoke: Any) -> None:
-    outcome = invoke(job(runner="InteractiveRunner"))
-    assert (outcome.code, "InteractiveRunner opens such ports" in outcome.error) == (2, True)
+    ("command", "flags", "said"),
+    [
+        *((command, {"direct_running_mode": mode}, mode) for command, modes in MODES.items() for mode in modes),
+        *(("privatize", {"direct_running_mode": "multi_threading", "runner": runner}, "") for runner in RUNNERS),
+        ("privatize", {"runner": "InteractiveRunner"}, "InteractiveRunner opens such ports"),
+    ],
+)
+def test_workers_behind_open_ports_are_refused(
+    job: Any, invoke: Any, outputs: Path, command: str, flags: dict[str, Any], said: str
+) -> None:
+    """Beam's artifact service sends any file of the user, even the key, on all interfaces and without a password."""
+    outcome = invoke(job(command, **flags, direct_num_workers=2))
+    assert (outcome.code, list(outputs.iterdir())) == (2, [])
+    mode = flags.get("direct_running_mode")
+    assert (said if mode is None else f"--direct_running_mode {mode} opens ports") in outcome.error
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/net/tcp"), reason="no /proc")
@@ -347,68 +359,18 @@ def test_listening_finds_an_open_port() -> None:
         assert [int(address.rpartition(":")[2], 16) for address in listening(os.getpid()) - before] == [port]
 
 
-def test_labels_that_are_text_in_parquet(fails: Any, tmp_path: Path) -> None:
-    path = tmp_path / "in.parquet"
-    pq.write_table(pa.table({"f": [1], "y": [TEXT_SENTINEL]}), path)
-    assert "'y'" in fails(input=path, input_format="parquet")
-
-
-def test_labels_that_are_bytes_in_tfrecords(fails: Any, tmp_path: Path) -> None:
-    tensorflow: Any = pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
-    path = tmp_path / "in.tfrecord"
-    example = tensorflow.train.Example()
-    example.features.feature["y"].bytes_list.value.append(TEXT_SENTINEL.encode())
-    with tensorflow.io.TFRecordWriter(str(path)) as writer:
-        writer.write(example.SerializeToString())
-    assert "'y'" in fails(input=path, input_format="tfrecord", id_column=None)
+@pytest.mark.parametrize(("format", "flags"), [("parquet", {}), ("tfrecord", {"id_column": None})])
+def test_labels_that_are_text_in_other_formats(fails: Any, tmp_path: Path, format: str, flags: dict[str, Any]) -> None:
+    path = write_log(tmp_path / f"in.{format}", {"f": [1], "y": [TEXT_SENTINEL]})
+    assert "'y'" in fails(input=path, input_format=format, **flags)
 
 
 def test_a_corrupt_file(fails: Any, tmp_path: Path) -> None:
-    tensorflow: Any = pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
-    path = tmp_path / "in.tfrecord"
-    with tensorflow.io.TFRecordWriter(str(path)) as writer:
-        for i in range(100):
-            example = tensorflow.train.Example()
-            example.features.feature["y"].float_list.value.append(SENTINELS[i % 5])
-            writer.write(example.SerializeToString())
+    path = write_log(tmp_path / "in.tfrecord", {"y": SENTINELS * 20})
     content = bytearray(path.read_bytes())
     content[-40] ^= 1
     path.write_bytes(bytes(content))
     assert "corrupt TFRecord" in fails(input=path, input_format="tfrecord")
-
-
-def test_a_csv_file_without_a_header(fails: Any, tmp_path: Path) -> None:
-    """Its first record is read as the header, so a message that listed the columns would show its label."""
-    path = tmp_path / "in.csv"
-    path.write_text("1,31415.926\n2,271.8281\n")
-    assert str(path) in fails(2, input=path)
-
-
-def test_a_csv_file_without_a_header_among_others(fails: Any, tmp_path: Path, write_csv: Any) -> None:
-    write_csv(tmp_path / "a.csv", ["1,271.8281"])
-    (tmp_path / "b.csv").write_text("1,31415.926\n2,271.8281\n")
-    assert str(tmp_path / "b.csv") in fails(input=tmp_path / "*.csv")
-
-
-def test_a_line_with_too_many_fields(fails: Any, tmp_path: Path, write_csv: Any) -> None:
-    path = write_csv(tmp_path / "in.csv", ["1,271.8281", "1,271.8281,31415.926"])
-    assert "line 3" in fails(input=path)
-
-
-def test_a_label_in_the_place_of_another_column(fails: Any, tmp_path: Path, write_csv: Any) -> None:
-    """A line whose fields were swapped."""
-    path = write_csv(tmp_path / "in.csv", ["1,271.8281", "31415.926,2"], "f,y")
-    assert "'f'" in fails(input=path, csv_types="f=int64")
-
-
-def test_too_many_unusable_labels(fails: Any, tmp_path: Path, write_csv: Any) -> None:
-    path = write_csv(tmp_path / "in.csv", ["1,271.8281", "2,", "3,31415.926"])
-    assert "1 of 3" in fails(input=path)
-
-
-def test_an_id_that_occurs_twice(fails: Any, tmp_path: Path, write_csv: Any) -> None:
-    path = write_csv(tmp_path / "in.csv", ["1,271.8281", "1,31415.926"])
-    assert "--id_column" in fails(input=path, id_column="f")
 
 
 @pytest.mark.parametrize(

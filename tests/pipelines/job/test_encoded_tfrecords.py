@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from labeldp.transforms.io import input_format
 from labeldp.transforms.io.input_format import BATCH_ROWS
@@ -178,23 +177,6 @@ class TestThrough:
         rows = {letter["row"] + (ROWS // 2 if letter["source"].endswith(".gz") else 0) for letter in letters}
 
         assert rows == set(log.records) - log.usable
-
-    def test_parquet_gets_the_same_labels(self, released: Path, release: Any) -> None:
-        """Parquet output decodes all records, so two code paths process the same records with the same noise."""
-        parquet = release(output_format="parquet")
-        tables = [pq.read_table(path).select(["id", "y"]).to_pydict() for path in sorted((parquet / "data").iterdir())]
-        labels = {i[0]: y[0] for table in tables for i, y in zip(table["id"], table["y"], strict=True)}
-
-        assert labels == {row: label_of(record) for row, record in by_id(records_in(released)).items()}
-        digests = [json.loads((run / "release.json").read_text())["input_digest"] for run in (released, parquet)]
-        assert digests[0] == digests[1]
-
-    @pytest.mark.parametrize("log", ["int64"], indirect=True)
-    def test_two_threads_write_the_same_bytes(self, released: Path, release: Any) -> None:
-        again = release(direct_num_workers=2)
-
-        for path in sorted((released / "data").iterdir()):
-            assert (again / "data" / path.name).read_bytes() == path.read_bytes()
 
     def test_gzip_changes_the_container_only(self, released: Path, release: Any) -> None:
         zipped = release(compression="gzip")

@@ -1,11 +1,9 @@
-"""`--center linear` and `--mechanism auto` in whole jobs: bytes, budget, order of the input, features of every kind."""
+"""`--center linear` and `--mechanism auto` in whole jobs: budget, temporary files, features of every kind."""
 
 import gzip
 import io
 import json
-import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -16,6 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+
+from tests.written_logs import write_log
 
 ROWS = 900
 DOMAIN = {"label": "y", "label_min": 0, "label_max": 12, "label_step": 1, "epsilon": 2}
@@ -32,15 +32,6 @@ def log_table(rows: int = ROWS, seed: int = 5) -> pa.Table:
         "id": np.arange(rows), "a": first, "b": second.astype(np.float32), "code": code,
         "word": [f"w{value}" for value in code.tolist()], "y": labels,
     })  # fmt: skip
-
-
-def write_tfrecords(path: Path, table: pa.Table) -> Path:
-    from labeldp.transforms.tfrecord.example_encoder import encode_examples
-    from labeldp.transforms.tfrecord.framing import frame
-
-    (batch,) = table.combine_chunks().to_batches()
-    path.write_bytes(bytes(frame(encode_examples(batch))))
-    return path
 
 
 @pytest.fixture(scope="module")
@@ -70,43 +61,6 @@ def privatize(invoke: Any, command: Any, key_file: Path, tmp_path: Path, log: Pa
     return run
 
 
-@dataclass(frozen=True)
-class Released:
-    """A release of records with ids, under a cap of its epsilon.
-
-    Attributes:
-      folder: Folder of the release, `one`, and of its ledger, `ledger`.
-      flags: Flags of its input.
-      output: Flags of its output.
-      out: Standard output of the command.
-    """
-
-    folder: Path
-    flags: dict[str, Any]
-    output: dict[str, Any]
-    out: str
-
-
-@pytest.fixture(scope="module")
-def released(
-    request: pytest.FixtureRequest, invoke: Any, command: Any, key_file: Path, log: Path, tmp_path_factory: Any
-) -> Released:
-    """The release from and to the format of the parameter."""
-    folder, format = tmp_path_factory.mktemp("released"), request.param
-    flags: dict[str, Any] = {"input": log, "input_format": format, "id_column": "id"}
-    if format == "tfrecord":
-        pytest.importorskip("google_crc32c")
-        flags["input"] = write_tfrecords(folder / "log.tfrecord", log_table())
-    output = {"output_format": format}
-    own = {"noise_key_file": key_file, "ledger": folder / "ledger", "output": folder / "one", "epsilon_cap": 2}
-    outcome = invoke(command("privatize", LINEAR | own | flags | output)).ok()
-    return Released(folder, flags, output, outcome.out)
-
-
-FORMATS = pytest.mark.parametrize("released", ["parquet", "tfrecord"], indirect=True)
-PARQUET = pytest.mark.parametrize("released", ["parquet"], indirect=True)
-
-
 @pytest.fixture
 def center_of(tmp_path: Path) -> Callable[[str], dict[str, Any]]:
     """Function (name of an output) -> member `center` of its mechanism file."""
@@ -122,43 +76,7 @@ def budget_of(release: dict[str, Any]) -> list[Fraction]:
     return [Fraction(release.get(f"{part}_epsilon", 0.0)) for part in ("center", "prior", "randomizer")]
 
 
-# Bytes and budget.
-
-
-@FORMATS
-def test_fit_and_apply_give_the_bytes_of_privatize(
-    released: Released, privatize: Privatize, invoke: Any, tmp_path: Path, tree: Any
-) -> None:
-    file = tmp_path / "m.json"
-    assert "for the center sums + " in released.out
-    shutil.copy(released.folder / "ledger", tmp_path / "ledger")
-    spent = charges(tmp_path / "ledger")
-    assert [each["what"] for each in spent] == ["center", "prior", "labels"]
-    assert sum(Fraction(each["epsilon"]) for each in spent) <= 2
-
-    privatize("m.json", program="fit", **released.flags, mechanism_file=file, ledger=tmp_path / "other").ok()
-    assert [each["what"] for each in charges(tmp_path / "other")] == ["center", "prior"]
-    privatize("applied", program="apply", **released.flags, **released.output, mechanism_file=file).ok()
-    one = tree(released.folder / "one")
-    assert {name: content for name, content in tree(tmp_path / "applied").items() if name != "release.json"} == {
-        name: content for name, content in one.items() if name != "release.json"
-    }
-    assert {each["release"] for each in charges(tmp_path / "ledger")} == {each["release"] for each in spent}
-    report = invoke(["audit", str(released.folder / "one"), "--data"]).ok().out
-    assert "every label, minus the center of its record, is an output" in report
-
-
-@FORMATS
-def test_a_run_again_gives_the_same_bytes_and_is_free(
-    released: Released, privatize: Privatize, tmp_path: Path, tree: Any
-) -> None:
-    shutil.copy(released.folder / "ledger", tmp_path / "ledger")
-    spent = charges(tmp_path / "ledger")
-    privatize("again", **released.flags, **released.output, epsilon_cap=2).ok()
-    assert tree(tmp_path / "again") == tree(released.folder / "one")
-    assert {each["release"] for each in charges(tmp_path / "ledger")} == {each["release"] for each in spent}
-    refused = privatize("third", **released.flags, **released.output, center_features="a", epsilon_cap=2)
-    assert (refused.code, "epsilon_cap 2 would be exceeded" in refused.error) == (2, True)
+# Budget and temporary files.
 
 
 def test_apply_alone_is_charged_for_the_center_as_well(privatize: Privatize, tmp_path: Path) -> None:
@@ -198,39 +116,6 @@ def test_the_parts_add_up_to_at_most_epsilon(
     if not center:
         centers = pq.read_table(tmp_path / "out" / "data")["y_center"]
         assert set(centers.to_pylist()) == {6.0}, "a center that costs nothing is the middle label"
-
-
-# The order of the input.
-
-
-@PARQUET
-def test_the_order_of_files_rows_and_batches_changes_nothing(
-    released: Released, privatize: Privatize, center_of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With ids, records may move to other files; the design, the sums and each record's label stay the same."""
-    table = log_table()
-    first = pq.read_table(released.folder / "one" / "data").sort_by("id")
-    folder = tmp_path / "parts"
-    folder.mkdir()
-    shuffled = table.take(np.random.default_rng(1).permutation(ROWS))
-    for place, (start, stop) in enumerate([(0, 0), (0, 100), (100, 101), (101, 640), (640, ROWS)]):
-        pq.write_table(shuffled.slice(start, stop - start), folder / f"{place}.parquet", row_group_size=37)
-    from labeldp.transforms.readers import file_reader
-
-    monkeypatch.setattr(file_reader, "BATCH_ROWS", 50)
-    privatize("two", input=folder / "*.parquet", id_column="id", direct_num_workers=2, num_shards=2).ok()
-    assert center_of("two") == json.loads((released.folder / "one" / "mechanism.json").read_text())["center"]
-    assert pq.read_table(tmp_path / "two" / "data").sort_by("id").equals(first)
-
-
-def test_two_workers_give_the_bytes_of_one(privatize: Privatize, tmp_path: Path, tree: Any) -> None:
-    folder = tmp_path / "parts"
-    folder.mkdir()
-    for place in range(4):
-        pq.write_table(log_table(seed=place), folder / f"{place}.parquet")
-    for name, workers in {"one": 1, "two": 2}.items():
-        privatize(name, input=folder / "*.parquet", direct_num_workers=workers).ok()
-    assert tree(tmp_path / "one") == tree(tmp_path / "two")
 
 
 def test_temporary_files_with_other_centers_end_the_job(
@@ -326,21 +211,18 @@ def test_files_with_other_categories_and_places_are_applied(
 
 def test_tfrecords_whose_features_differ(privatize: Privatize, center_of: Any, invoke: Any, tmp_path: Path) -> None:
     """One file has no `b`, one has a feature that the first has not; integers and floats are both numbers."""
-    pytest.importorskip("google_crc32c")
-    folder = tmp_path / "logs"
-    folder.mkdir()
-    table = log_table()
-    write_tfrecords(folder / "0.tfrecord", table.slice(0, 300))
-    write_tfrecords(folder / "1.tfrecord", table.slice(300, 300).drop(["b"]).append_column("late", table["a"][:300]))
+    folder, table = tmp_path / "logs", log_table()
+    write_log(folder / "0.tfrecord", table.slice(0, 300))
+    write_log(folder / "1.tfrecord", table.slice(300, 300).drop(["b"]).append_column("late", table["a"][:300]))
     codes = table["code"].cast(pa.float32())
-    write_tfrecords(folder / "2.tfrecord", table.slice(600, 300).set_column(3, "code", codes[600:]))
+    write_log(folder / "2.tfrecord", table.slice(600, 300).set_column(3, "code", codes[600:]))
     flags = {"input": folder / "*.tfrecord", "input_format": "tfrecord", "output_format": "tfrecord"}
     privatize("out", **flags).ok()
     assert [each["name"] for each in center_of("out")["linear"]["encoders"]] == ["a", "b", "code", "id", "word"]
     invoke(["audit", str(tmp_path / "out"), "--data"]).ok()
 
     texts = pa.array([f"w{value}" for value in range(300)])
-    write_tfrecords(folder / "2.tfrecord", table.slice(600, 300).set_column(1, "a", texts))
+    write_log(folder / "2.tfrecord", table.slice(600, 300).set_column(1, "a", texts))
     outcome = privatize("texts", **flags)
     assert outcome.code == 1
     assert "feature 'a' holds numbers in some records and text in others: make it one of them" in outcome.error
@@ -349,12 +231,9 @@ def test_tfrecords_whose_features_differ(privatize: Privatize, center_of: Any, i
 
 def test_a_record_that_has_the_new_column_already_fails_the_job(privatize: Privatize, tmp_path: Path) -> None:
     """It is not in the first records. Appended to an encoded record, it would be there twice."""
-    pytest.importorskip("google_crc32c")
-    folder = tmp_path / "logs"
-    folder.mkdir()
-    table = log_table()
-    write_tfrecords(folder / "0.tfrecord", table)
-    write_tfrecords(folder / "1.tfrecord", table.append_column("y_center", table["b"]))
+    folder, table = tmp_path / "logs", log_table()
+    write_log(folder / "0.tfrecord", table)
+    write_log(folder / "1.tfrecord", table.append_column("y_center", table["b"]))
     for format in ("tfrecord", "parquet"):
         outcome = privatize("out", input=folder / "*.tfrecord", input_format="tfrecord", output_format=format)
         assert outcome.code == 1
@@ -405,7 +284,7 @@ def test_few_records_spend_nothing_on_a_center(privatize: Privatize, tmp_path: P
 
 
 def test_the_default_is_auto_around_a_linear_center(privatize: Privatize, invoke: Any, tmp_path: Path) -> None:
-    """The mechanism that was chosen is written down; a run again takes it, and is free."""
+    """The mechanism that was chosen is written down."""
     flags = {"center": None, "mechanism": None, "label_max": 6}
     outcome = privatize("out", **flags).ok()
     release = json.loads((tmp_path / "out" / "release.json").read_text())
@@ -421,8 +300,6 @@ def test_the_default_is_auto_around_a_linear_center(privatize: Privatize, invoke
     assert release["center"]["linear"]["features"] == ["id", "a", "b", "code", "word"]
     assert release["rounding"] == "randomized"
     invoke(["audit", str(tmp_path / "out")]).ok()
-    privatize("again", **flags, epsilon_cap=2).ok()
-    assert (tmp_path / "again" / "mechanism.json").read_bytes() == (tmp_path / "out" / "mechanism.json").read_bytes()
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv as pa_csv
-import pyarrow.orc as pa_orc
 import pyarrow.parquet as pq
 import pytest
 from labeldp import LabelPrivatizer, privatize
+
+from tests.written_logs import write_log
 
 ROWS = 400
 WEEKS = np.random.default_rng(3).integers(0, 5, ROWS).astype(float)
@@ -32,29 +32,12 @@ def log_table(label: str, known: bool) -> pa.Table:
     return pa.table({"age": np.arange(ROWS) % 7, label: labels, "x": np.arange(ROWS) / 8})
 
 
-def write_log(path: Path, table: pa.Table) -> None:
-    """Writes a log in the format of the path's extension; tf.Examples without a label lack the feature."""
-    if path.suffix == ".csv":
-        pa_csv.write_csv(table, path)
-    elif path.suffix == ".parquet":
-        pq.write_table(table, path)
-    elif path.suffix == ".orc":
-        pa_orc.write_table(table, path)
-    else:
-        from labeldp.transforms.tfrecord.example_encoder import encode_examples
-        from labeldp.transforms.tfrecord.framing import frame
-
-        records = encode_examples(table.combine_chunks().to_batches()[0], with_nulls=False)
-        path.write_bytes(b"".join(frame([record]) for record in records))
-
-
 @pytest.fixture
 def run(tmp_path: Path, outputs: Path, key_file: Path, invoke: Any, command: Any) -> Run:
     """Function (output, table, kind="csv", switch, ..., flag=value, ...) -> outcome of `privatize` on the one log."""
 
     def call(output: str, table: pa.Table, kind: str = "csv", *switches: str, **flags: Any) -> Any:
-        path, classes = tmp_path / f"log.{kind}", "grade" in table.schema.names
-        write_log(path, table)
+        path, classes = write_log(tmp_path / f"log.{kind}", table), "grade" in table.schema.names
         standard = {"input": path, "input_format": kind, "output": outputs / output, "noise_key_file": key_file}
         domain = {"label_min": 0, "label_max": 4, "label_step": 1, "label": "weeks", "missing_label": 0}
         if classes:

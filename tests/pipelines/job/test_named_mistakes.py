@@ -11,6 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.written_logs import write_log
+
 ROWS = 500
 
 
@@ -47,13 +49,7 @@ def test_lists_of_several_labels(job, invoke, tmp_path):
 
 
 def test_several_labels_in_tfrecords(job, invoke, tmp_path):
-    pytest.importorskip("google_crc32c")
-    from labeldp.transforms.tfrecord.example_encoder import encode_examples
-    from labeldp.transforms.tfrecord.framing import frame
-
-    path = tmp_path / "a.tfrecord"
-    labels = pa.array([[1.0, 2.0]] * ROWS, pa.list_(pa.float32()))
-    path.write_bytes(frame(encode_examples(pa.RecordBatch.from_arrays([labels], ["y"]))))
+    path = write_log(tmp_path / "a.tfrecord", {"y": [[1.0, 2.0]] * ROWS})
     error = invoke(job(input=path, input_format="tfrecord")).error
     assert f"all {ROWS} records have no value or several, NaN or infinity, but a label is one number" in error
 
@@ -86,14 +82,10 @@ def test_tfrecords_in_zlib(job, invoke, tmp_path, level):
 
 
 def test_a_feature_that_changes_its_type(job, invoke, tmp_path):
-    pytest.importorskip("google_crc32c")
-    from labeldp.transforms.tfrecord.example_encoder import encode_examples
-    from labeldp.transforms.tfrecord.framing import frame
-
-    path, records = tmp_path / "a.tfrecord", []
-    for values in ([1.5] * ROWS, ["x"] * ROWS):
-        records += encode_examples(pa.RecordBatch.from_pydict({"odd": values, "y": [1] * ROWS}))
-    path.write_bytes(frame(records))
+    path, texts = (
+        write_log(tmp_path / f"{value}.tfrecord", {"odd": [value] * ROWS, "y": [1] * ROWS}) for value in (1.5, "x")
+    )
+    path.write_bytes(path.read_bytes() + texts.read_bytes())
     error = invoke(job(input=path, input_format="tfrecord", center="linear", center_features="odd")).error
     assert f"{path}: feature 'odd' changes its type between records" in error
 

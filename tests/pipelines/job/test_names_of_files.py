@@ -11,6 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 from apache_beam.runners.portability.fn_api_runner import translations
 
+from tests.written_logs import write_log
+
 ROWS = 400
 # Neither labels of the domain nor outputs.
 LABELS = np.arange(ROWS) % 4 + 0.5
@@ -53,12 +55,9 @@ def test_columns_of_internal_names_are_columns(job, invoke, outputs, tmp_path, r
 @pytest.mark.parametrize("output_format", ["tfrecord", "parquet"])
 def test_features_of_internal_names_are_features(job, invoke, outputs, tmp_path, read_examples, output_format):
     """They were a KeyError, or taken for the records themselves."""
-    from labeldp.transforms.tfrecord.example_encoder import encode_examples
-    from labeldp.transforms.tfrecord.framing import frame
-
     frames, offsets = tagged_frames()
     columns = {"\0frames": frames, "\0label offsets y": offsets, "y": pa.array(LABELS, pa.float32())}
-    (tmp_path / "in").write_bytes(frame(encode_examples(pa.RecordBatch.from_pydict(columns))))
+    write_log(tmp_path / "in", columns, "tfrecord")
     flags = {"input": tmp_path / "in", "input_format": "tfrecord", "output_format": output_format}
     invoke(job(**flags, **FLAGS)).ok()
     (shard,) = (outputs / "released" / "data").iterdir()

@@ -12,6 +12,8 @@ import pytest
 from labeldp.pipelines.publish.protocol import Charge
 from labeldp.transforms.errors import InputError
 
+from tests.written_logs import write_log
+
 ROWS = 600
 MONTHS = ("1", "2", "__HIVE_DEFAULT_PARTITION__")
 COUNTRIES = ("a%2Fb%20%C3%A9", "de")
@@ -21,30 +23,16 @@ def month_of(folder: str) -> int | None:
     return int(folder) if folder.isdigit() else None
 
 
-def write_file(path: Path, format: str, columns: dict[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if format == "parquet":
-        pq.write_table(pa.table(columns), str(path))
-    elif format == "csv":
-        rows = zip(*(values.tolist() for values in columns.values()), strict=True)
-        path.write_text("".join(",".join(map(str, row)) + "\n" for row in [tuple(columns), *rows]))
-    else:
-        from labeldp.transforms.tfrecord.example_encoder import encode_frames
-
-        path.write_bytes(bytes(encode_frames(pa.RecordBatch.from_pydict(columns))))
-
-
 @pytest.fixture(scope="module")
 def logs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Glob of six files by format, month=M/country=C/part-N: n is the record's number, y larger in later months."""
-    pytest.importorskip("google_crc32c")
     root, number = tmp_path_factory.mktemp("log"), 0
     for month in MONTHS:
         for country in COUNTRIES:
             numbers = np.arange(number, number + ROWS)
             columns = {"n": numbers, "y": (numbers % 2 + 3 * (month_of(month) or 0)).astype(float)}
             for format in ("parquet", "csv", "tfrecord"):
-                write_file(root / format / f"month={month}" / f"country={country}" / "part-1", format, columns)
+                write_log(root / format / f"month={month}" / f"country={country}" / "part-1", columns, format)
             number += ROWS
     return {format: f"{root}/{format}/*/*/*" for format in ("parquet", "csv", "tfrecord")}
 

@@ -14,6 +14,8 @@ from labeldp.mechanisms.analysis.verdict import debiasing, release_warnings, ver
 from labeldp.pipelines.publish.manifest import feature_columns, manifest_facts, read_manifest
 from labeldp.pipelines.spec.mechanism_file import read_mechanism_file
 
+from tests.written_logs import write_log
+
 ROWS = 6_000
 
 
@@ -131,12 +133,8 @@ def test_fit_says_what_its_mechanism_file_and_the_records_give(
 
 
 def test_features_are_counted_in_tfrecords_too(tmp_path: Path) -> None:
-    pytest.importorskip("google_crc32c", reason="the extra tfrecord is not installed")
-    from labeldp.transforms.tfrecord.example_encoder import encode_examples
-    from labeldp.transforms.tfrecord.framing import frame
-
-    batch = pa.RecordBatch.from_pydict({"a": [1.0, 2.0], "b": [None, "x"], "y": [1.0, 2.0], "id": [1, 2]})
-    (tmp_path / "part-1.tfrecord").write_bytes(bytes(frame(encode_examples(batch))))
+    columns = {"a": [1.0, 2.0], "b": [None, "x"], "y": [1.0, 2.0], "id": [1, 2]}
+    write_log(tmp_path / "part-1.tfrecord", columns)
     shards = {"part-0.tfrecord": 0, "part-1.tfrecord": 2}
     assert feature_columns(str(tmp_path), shards, ["y", "id"]) == 2
     assert feature_columns(str(tmp_path), {"part-0.tfrecord": 0}, ["y"]) is None

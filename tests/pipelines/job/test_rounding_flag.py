@@ -121,26 +121,6 @@ class TestRounding:
         for path in (released, released_nearest, released / "mechanism.json"):
             assert invoke(["audit", str(path)]).ok().out.splitlines()[-1] == "PASS"
 
-    def test_fit_and_apply_are_privatize(
-        self, released: Path, flags: dict[str, Any], invoke: Any, command: Any, tmp_path: Path
-    ) -> None:
-        mechanism, output = tmp_path / "mechanism.json", tmp_path / "released"
-        invoke(command("fit", flags | {"mechanism_file": mechanism})).ok()
-        # No flag about the mechanism or the rounding: both are in the mechanism file.
-        own = {"output": output, "output_format": "parquet", "num_shards": 2, "mechanism_file": mechanism}
-        domain = dict.fromkeys(("label_min", "label_max", "label_step", "epsilon", "mechanism"))
-        invoke(command("apply", flags | own | domain)).ok()
-
-        assert mechanism.read_bytes() == (released / "mechanism.json").read_bytes()
-        for path in sorted((released / "data").iterdir()):
-            assert (output / "data" / path.name).read_bytes() == path.read_bytes()
-        assert recorded(output) == {"randomized"}
-
-    def test_again_the_same_bytes(self, released: Path, release: Any) -> None:
-        again = release()
-        for path in sorted((released / "data").iterdir()):
-            assert (again / "data" / path.name).read_bytes() == path.read_bytes()
-
     def test_the_other_rounding_is_another_release_with_other_noise(
         self, release: Any, tmp_path: Path, write_csv: Any, spent: Any
     ) -> None:

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
 
 from tests.false_alarms import standard_errors
+from tests.written_logs import write_parts
 
 ROWS = 3000
 NAMES = ("click", "minutes", "basket.eur")
@@ -45,19 +45,8 @@ USABLE = ROWS - len({*range(0, ROWS, 60), *range(30, ROWS, 120)})
 @pytest.fixture(scope="module")
 def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The whole log in two files of each format, and as Parquet the one in which labels are missing."""
-    from labeldp.transforms.tfrecord.example_encoder import encode_examples
-    from labeldp.transforms.tfrecord.framing import frame
-
-    folder, table, whole = tmp_path_factory.mktemp("logs"), log_table(), log_table(whole=True)
-    for number in range(2):
-        pq.write_table(table.slice(number * 1700, 1700), folder / f"lacking-{number}.parquet")
-        part = whole.slice(number * 1700, 1700)
-        pq.write_table(part, folder / f"log-{number}.parquet")
-        pa_csv.write_csv(part, folder / f"log-{number}.csv")
-        batch = part.combine_chunks().to_batches()[0]
-        records = encode_examples(batch)
-        (folder / f"log-{number}.tfrecord").write_bytes(b"".join(frame([record]) for record in records))
-    return folder
+    folder = write_parts(tmp_path_factory.mktemp("logs"), log_table(), 1700, ["parquet"], "lacking")
+    return write_parts(folder, log_table(whole=True), 1700, ("parquet", "tfrecord"))
 
 
 @pytest.fixture(scope="module")
@@ -153,45 +142,6 @@ def test_dead_letters_name_each_record_once(released: tuple[Path, Any]) -> None:
     assert len({(letter["source"], letter["row"]) for letter in letters}) == len(letters) == ROWS - USABLE
 
 
-@pytest.fixture(scope="module")
-def read_release(read_examples: Any) -> Callable[[Path], dict[str, np.ndarray]]:
-    """Function (release, its labels) -> its columns, shard after shard."""
-    features = {"click": int, "minutes": float, "basket.eur": float, "x": float, "place": int, "user": int}
-
-    def read(folder: Path, *labels: str) -> dict[str, np.ndarray]:
-        types = features | dict.fromkeys(labels, float)
-        shards = sorted((folder / "data").iterdir())
-        if shards[0].suffix == ".tfrecord":
-            parts = [read_examples(shard, types) for shard in shards]
-        else:
-            parts = [{name: np.asarray(pq.read_table(shard)[name]) for name in types} for shard in shards]
-        return {name: np.concatenate([part[name] for part in parts]) for name in types}
-
-    return read
-
-
-@pytest.mark.parametrize("format", ["parquet", "csv", "tfrecord"])
-def test_each_label_is_what_a_job_of_its_own_releases(
-    flags: Callable[..., dict[str, Any]], format: str, invoke: Any, command: Any, read_release: Any, outputs: Path
-) -> None:
-    """Noise is bound to label, epsilon and records, so another label beside it changes nothing, and costs nothing."""
-    invoke(command("privatize", flags(format, outputs / "whole"))).ok()
-    together = read_release(outputs / "whole", *NAMES)
-    for name in NAMES:
-        epsilon = read_json(folder_of(outputs / "whole", name) / "release.json")["epsilon"]
-        alone = flags(format, outputs / name, label=name, label_max=MAXIMA[name], epsilon=epsilon)
-        invoke(command("privatize", alone)).ok()
-        released = read_release(outputs / name, name)
-        np.testing.assert_array_equal(released[name], together[name])
-        np.testing.assert_array_equal(released["x"], together["x"])
-        log = np.sort(np.asarray(log_table(whole=True)[name], np.float64))
-        assert (np.sort(together[name]) != log).any()
-    runs = [json.loads(line) for line in (outputs / "labeldp_ledger.jsonl").read_text().splitlines()]
-    charges = {charge["release"]: charge["epsilon"] for run in runs for charge in run["charges"]}
-    assert len(runs) == 4
-    assert sum(map(Fraction, charges.values())) <= 2
-
-
 def test_equal_labels_get_independent_noise(
     flags: Callable[..., dict[str, Any]], logs: Path, invoke: Any, command: Any, outputs: Path
 ) -> None:
@@ -219,21 +169,6 @@ def test_too_many_records_without_a_label_are_said_of_all_labels(
     assert list(outputs.iterdir()) == []
 
 
-def test_a_repeated_run_gives_the_same_bytes_and_costs_nothing(
-    flags: Callable[..., dict[str, Any]], invoke: Any, command: Any, tree: Any, entries: Any, spent: Any, outputs: Path
-) -> None:
-    shared = {"ledger": outputs / "labeldp_ledger.jsonl", "epsilon_cap": 2}
-    for name in ("first", "second"):
-        invoke(command("privatize", flags("parquet", outputs / name, **shared))).ok()
-    first, second = (tree(outputs / name) for name in ("first", "second"))
-    assert first == second
-    assert len(entries(outputs)) == 2
-    assert Fraction(spent(outputs)) <= 2
-    refused = invoke(command("privatize", flags("parquet", outputs / "third", **shared, prior_epsilon=0.1)))
-    assert refused.code == 2
-    assert "epsilon_cap" in refused.error
-
-
 def test_each_histogram_gets_the_share_of_its_label(
     flags: Callable[..., dict[str, Any]], invoke: Any, command: Any, outputs: Path
 ) -> None:
@@ -247,21 +182,6 @@ def test_each_histogram_gets_the_share_of_its_label(
     assert histograms == pytest.approx([0.35 * epsilon / 2 for epsilon in epsilons], rel=1e-5)
     (charged,) = [line for line in outcome.out.splitlines() if line.startswith("charged ")]
     assert "epsilon 2 to " in charged
-
-
-def test_units_with_several_labels(
-    flags: Callable[..., dict[str, Any]], logs: Path, invoke: Any, command: Any, spent: Any, outputs: Path
-) -> None:
-    units = {"unit_column": "user", "max_records_per_unit": 2, "input": logs / "lacking-*.parquet"}
-    invoke(command("privatize", flags("parquet", outputs / "units", **units))).ok()
-    table = pq.read_table(outputs / "units" / "data")
-    assert max(np.bincount(np.asarray(table["user"]))) == 2
-    whole = read_json(outputs / "units" / "release.json")
-    assert whole["unit"] == {"column": "user", "max_records": 2, "over_limit": "drop"}
-    assert whole["adjacency"].startswith("label differential privacy for units: ")
-    assert 1.99 < spent(outputs) <= 2
-    audit = invoke(["audit", str(outputs / "units"), "--data"]).ok().out
-    assert audit.count("with at most 2 records each, 2 are allowed") == 3
 
 
 def test_validation_reads_no_label(

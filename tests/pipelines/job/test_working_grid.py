@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from labeldp import LabelPrivatizer
 
 from tests.false_alarms import mean_bound
 
@@ -113,12 +112,6 @@ def test_a_million_labels_are_released(million: Path) -> None:
     assert_unbiased(million)
 
 
-@pytest.mark.parametrize("name", ["cents", "million"])
-def test_the_audit_holds(name: str, request: pytest.FixtureRequest, invoke: Any) -> None:
-    outcome = invoke(["audit", str(request.getfixturevalue(name)), "--data"]).ok()
-    assert outcome.out.splitlines()[-1] == "PASS"
-
-
 @pytest.mark.parametrize(
     ("changed", "problem"),
     [
@@ -157,37 +150,6 @@ def test_the_manifest_states_the_grid_of_the_mechanism(cents: Path, tmp_path: Pa
 def test_a_dry_run_states_the_grid(flags: dict[str, Any], invoke: Any, command: Any, tmp_path: Path) -> None:
     outcome = invoke([*command("privatize", flags | {"output": tmp_path / "released"}), "--dry_run"]).ok()
     assert "501 labels chosen for the 40,001 declared ones, 0 to 400, 0.8 apart; rounding randomized" in outcome.out
-
-
-def test_fit_and_apply_give_the_labels_of_privatize(
-    cents: Path, flags: dict[str, Any], invoke: Any, command: Any, tmp_path: Path
-) -> None:
-    file, output = tmp_path / "mechanism.json", tmp_path / "released"
-    invoke(command("fit", flags | {"mechanism_file": file, "center": "linear"})).ok()
-    own = {name: flags[name] for name in ("input", "input_format", "label", "noise_key_file")}
-    invoke(command("apply", own | {"mechanism_file": file, "output": output})).ok()
-    assert file.read_bytes() == (cents / "mechanism.json").read_bytes()
-    assert documents(output)[0]["declared_grid"] == {"labels": 40_001, "epsilon": 2.0}
-    for shard in sorted((cents / "data").iterdir()):
-        assert (output / "data" / shard.name).read_bytes() == shard.read_bytes()
-    assert invoke(["audit", str(output), "--data"]).ok()
-
-
-@pytest.mark.parametrize("mechanism", ["unbiased", "rr_on_bins"])
-def test_labels_in_memory_are_those_of_the_command(
-    flags: dict[str, Any], release: Any, tmp_path: Path, mechanism: str
-) -> None:
-    output = release(center="none", mechanism=mechanism)
-    made = LabelPrivatizer(
-        label_min=0, label_max=400, label_step="0.01", epsilon=2, mechanism=mechanism, label="revenue",
-        source=str(flags["input"]), noise_key_file=flags["noise_key_file"], ledger=tmp_path / "ledger.jsonl",
-    )  # fmt: skip
-    assert np.array_equal(made.fit_transform(REVENUE), labels_of(output))
-    assert len(made.labels_) == 501
-    # The mechanism file is that of the command, and transform reads the grid from the mechanism.
-    made.write_mechanism(tmp_path / "mechanism.json")
-    assert (tmp_path / "mechanism.json").read_bytes() == (output / "mechanism.json").read_bytes()
-    assert np.array_equal(made.fit(REVENUE).transform(REVENUE), labels_of(output))
 
 
 def test_two_steps_with_one_grid_are_one_release(release: Any, spent: Any, tmp_path: Path) -> None:
