@@ -129,7 +129,8 @@ def verdict(facts: ReleasedFacts, naming: Naming = AS_FLAGS) -> Verdict:
     moments, parameters = facts.whole_utility, parameters_of(facts)
     if not (moments.variance > 0 and facts.label_variance > 0):
         randomized = "labels" if facts.center is None else "residuals"
-        return Verdict("none", f"not usable: the noised histogram has a single value, and the {randomized} say no more")
+        prior = "noised histogram" if facts.prior_epsilon else "public prior"
+        return Verdict("none", f"not usable: the {prior} has a single value, and the {randomized} say no more")
     needed = _records_per_parameter(facts)
     if facts.records is None:
         return _without_records(facts, needed)
