@@ -298,7 +298,7 @@ SOLVED: dict[str, tuple[dict[float, float], dict[str, Any]]] = {
     "little epsilon": ({label: 1 + (label == 3) for label in range(6)}, {"mechanism": "rr"}),
     "less than nothing": (dict.fromkeys(range(9), 1), {"mechanism": "unbiased", "epsilon": 0.05}),
     "useless": ({3: 1}, {"mechanism": "rr"}),
-    "not pure": ({0: 1, 1: 1, 2: 1}, {"mechanism": "gaussian", "delta": 1e-6}),
+    "not pure": ({0: 3, 1: 2, 2: 1}, {"mechanism": "gaussian", "delta": 1e-6}),
     "large domain": ({label: math.exp(-label / 300) for label in range(1000)}, {"mechanism": "rr"}),
 }
 
