@@ -16,8 +16,8 @@ _PACKAGES = "apache-beam|cryptography|labeldp|numpy|pyarrow|python|scipy"
 _VARYING: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"\b\d{4}-\d\d-\d\d(T[\d:.]+(Z|[+-]\d\d:\d\d))?", "TIME"),
     (rf"\b({_PACKAGES})(`?) (`?)\d+(\.\w+)+", r"\1\2 \3VERSION"),
-    # What rounding leaves of 0.
-    (r"\b\d(\.\d+)?e[-\u2212](0?1[3-9]|[2-9]\d)\b", "TINY"),
+    # What rounding and solvers leave of 0.
+    (r"\b\d(\.\d+)?e[-\u2212](1[3-9]|[2-9]\d)\b|\b\d\.\d+e[-\u2212](0[89]|1\d)\b", "TINY"),
     (r"\d*\.\d{7,}(e[-+]?\d+)?", lambda found: f"{float(found[0]):.4g}~"),
     (r"\b\d{17,}\b", "INTEGER"),
     (r"\b(?=\d*[a-f])[0-9a-f]{16,}\b", "HEX"),
