@@ -49,7 +49,12 @@ class State:
             "ids": np.arange(self.rows),
         }
         given = {name: beside[name] for name in self.given}
-        own = {"epsilon": 1, "noise_key_file": key_file, "ledger": folder / "ledger.jsonl", "source": "/log"}
+        own: dict[str, Any] = {
+            "epsilon": 1,
+            "noise_key_file": key_file,
+            "ledger": folder / "ledger.jsonl",
+            "source": "/log",
+        }
         privatizer = LabelPrivatizer(**{**own, **self.parameters})
         for step in (privatizer.fit, privatizer.transform, privatizer.fit_transform):
             step(self.labels(labels), **given)
