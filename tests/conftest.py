@@ -35,8 +35,8 @@ for _pool in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(_pool, "1")
 
 _TESTS = Path(__file__).parent
-# Fixtures of commands, which tests of core and wings share.
-pytest_plugins = ["tests.commands"]
+# Fixtures of commands and of texts, which tests of core and wings share.
+pytest_plugins = ["tests.commands", "tests.snapshots"]
 _keep_results_of_beam = runpy.run_path(str(_TESTS / "kept_between_jobs.py"))["keep_results"]
 _solutions = runpy.run_path(str(_TESTS / "kept_solutions.py"))["KeptSolutions"]()
 _loggers_restored = runpy.run_path(str(_TESTS / "restored_loggers.py"))["loggers_restored"]

@@ -43,6 +43,8 @@ EXPLAINED_SHARES = (0.5, 0.9)
 
 # Proposals are computed for priors of at most this many labels, and then on this many: errors depend on the range.
 _MOST_LABELS, _COARSE_LABELS = 64, 33
+# A share of the range of the labels.
+_ROUNDING = 1e-9
 # Relative gap of their losses, which are stated with two digits.
 _GAP = 1e-3
 _STEPS_OF_EPSILON = 12  # by factors of sqrt(2)
@@ -129,7 +131,8 @@ def verdict(facts: ReleasedFacts, naming: Naming = AS_FLAGS) -> Verdict:
     moments, parameters = facts.whole_utility, parameters_of(facts)
     if not (moments.variance > 0 and facts.label_variance > 0):
         randomized = "labels" if facts.center is None else "residuals"
-        return Verdict("none", f"not usable: the noised histogram has a single value, and the {randomized} say no more")
+        prior = "noised histogram" if facts.prior_epsilon else "public prior"
+        return Verdict("none", f"not usable: the {prior} has a single value, and the {randomized} say no more")
     needed = _records_per_parameter(facts)
     if facts.records is None:
         return _without_records(facts, needed)
@@ -336,9 +339,11 @@ def debiasing(facts: ReleasedFacts) -> Debiasing:
     if moments.line is None:
         return Debiasing(None, "there is no line: the mean released label does not rise with the true one")
     intercept, slope = moments.line
-    sign, size = ("-", intercept) if intercept >= 0 else ("+", -intercept)
     released, before = ("released", "") if facts.center is None else ("released - center", "center + ")
-    formula = f"true = {before}({released} {sign} {size:.6g}) / {slope:.6g}"
+    # Rounding leaves a little of an intercept of 0.
+    if abs(intercept) > _ROUNDING * (facts.prior.labels[-1] - facts.prior.labels[0]):
+        released += f" {'-' if intercept >= 0 else '+'} {abs(intercept):.6g}"
+    formula = f"true = {before}({released}) / {slope:.6g}"
     if facts.records is not None and not moments.best_use(facts.records / parameters_of(facts))[1]:
         return Debiasing(formula, "for averages over many records; a model of so few records is better without it")
     return Debiasing(formula, "for averages over many records and for predictions")

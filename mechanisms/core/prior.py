@@ -106,9 +106,10 @@ class Prior:
             document = json.loads(text)
             labels = document["labels"]
             weights = document["prior"]["weights"] if "prior" in document else document["weights"]
-            return cls(np.array(labels, np.float64), np.array(weights, np.float64))
-        except (KeyError, TypeError, OverflowError, RecursionError, json.JSONDecodeError):
-            raise ValueError("a JSON prior must be an object with the lists labels and weights") from None
+            values = np.array(labels, np.float64), np.array(weights, np.float64)
+        except (KeyError, TypeError, ValueError, OverflowError, RecursionError):
+            raise ValueError("a JSON prior must be an object with the lists labels and weights, of numbers") from None
+        return cls(*values)
 
 
 def _is_number(cell: str) -> bool:

@@ -249,5 +249,6 @@ def _outputs(randomizer: Randomizer) -> str:
     groups = []
     for output in np.unique(likeliest):
         labels = randomizer.labels[likeliest == output]
-        groups.append(f"{labels[0]:g}..{labels[-1]:g} -> {randomizer.outputs[output]:.4g}")
+        span = f"{labels[0]:g}..{labels[-1]:g}" if len(labels) > 1 else f"{labels[0]:g}"
+        groups.append(f"{span} -> {randomizer.outputs[output]:.4g}")
     return f"{count}: {', '.join(groups)}"

@@ -198,9 +198,11 @@ def _recipients(label: Label) -> str:
     assert label.features is not None
     question = "do those who train have features that this log lacks? "
     if not label.features.cells:
-        return f"{question}They can: labels keep most of epsilon. If they have none, consider --for {MODELS_OF_LOG}"
+        return f"{question}If so, labels keep most of epsilon for them. If not, consider --for {MODELS_OF_LOG}"
     other = "none" if label.column.classes is not None else LINEAR_CENTER
-    return f"{question}This release is for those who have none, and says what its features say; else --center {other}"
+    return (
+        f"{question}If so, use --center {other}: this release says what the features of the log say, and nothing else"
+    )
 
 
 def _split(label: Label, records: int) -> BudgetSplit:

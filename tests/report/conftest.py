@@ -3,25 +3,38 @@
 import csv
 import re
 import shutil
+import textwrap
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
+from labeldp import ReleaseWarning
+
+from .release_jobs import make_releases
+from .release_states import STATES, Shown, announced
 
 LABEL = "<script>alert('y')</script>"
+VOID = ("meta", "rect", "path", "circle")
+LINES = ("h1", "h2", "h3", "p", "tr", "caption", "dt", "dd", "div", "figcaption", "li", "pre", "title", "svg", "footer")
 
 
 @dataclass
 class Page(HTMLParser):
-    """A page parsed with the standard library: its visible text, its elements, and its tables by caption."""
+    """A page parsed with the standard library: its text, its elements, its tables by caption, and what a reader sees.
+
+    shown: Lines, with the descriptions of pictures in their places.
+    """
 
     text: str = ""
     elements: list[tuple[str, dict[str, str]]] = field(default_factory=list)
     tables: dict[str, list[list[str]]] = field(default_factory=dict)
     headings: list[str] = field(default_factory=list)
+    shown: list[str] = field(default_factory=lambda: [""])
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -35,12 +48,21 @@ class Page(HTMLParser):
         page.feed(text)
         page.close()
         page.text = re.sub(r"\s+", " ", page.text)
+        page.shown = [line for each in page.shown for line in textwrap.wrap(each, 118, break_long_words=False)]
         return page
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.elements.append((tag, {name: value or "" for name, value in attrs}))
-        if tag not in ("meta", "rect", "path", "circle"):
+        if tag not in VOID:
             self._open.append(tag)
+        if tag in LINES:
+            self.shown.append({"h1": "# ", "h2": "## ", "h3": "### ", "li": "- "}.get(tag, ""))
+        if tag == "sup":
+            self.shown[-1] += "^"
+        if tag in ("td", "th") and self.shown[-1]:
+            self.shown[-1] += " | "
+        if dict(attrs).get("role") == "img":
+            self.shown[-1] += f"[{dict(attrs)['aria-label']}]"
         if tag == "table":
             self._rows, self._caption = [], ""
         elif tag == "tr":
@@ -54,6 +76,8 @@ class Page(HTMLParser):
         if tag in self._open:
             while self._open.pop() != tag:
                 pass
+        if tag in LINES:
+            self.shown.append("")
         if tag == "table":
             self.tables[self._caption.strip()] = [[cell.strip() for cell in row] for row in self._rows]
 
@@ -61,6 +85,10 @@ class Page(HTMLParser):
         if "style" in self._open:
             return
         self.text += data
+        if "pre" in self._open:
+            self.shown += data.splitlines()
+        elif "svg" not in self._open:
+            self.shown[-1] += re.sub(r"\s+", " ", data)
         if "caption" in self._open:
             self._caption += data
         elif "td" in self._open or "th" in self._open:
@@ -111,6 +139,32 @@ def page(page_text: str) -> Page:
 def read_page() -> Callable[[str], Page]:
     """Function (HTML) -> the page."""
     return Page.of
+
+
+@pytest.fixture(scope="session")
+def shown(tmp_path_factory: pytest.TempPathFactory, key_file: Path) -> Callable[[str], Shown]:
+    """Function (name in STATES) -> what users see of that release, which is made once."""
+
+    @cache
+    def make(name: str) -> Shown:
+        folder, pages, warned = tmp_path_factory.mktemp("state"), [], []
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ReleaseWarning)
+            for privatizer in STATES[name].releases(folder, key_file):
+                privatizer.report(folder / "page.html")
+                pages.append(Page.of((folder / "page.html").read_text()))
+                warned.append(privatizer.warnings_)
+        return Shown(privatizer, pages, warned, announced(privatizer, privatizer.mechanism_))
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory, invoke: Any, command: Any, key_file: Path) -> Path:
+    """Folder of the releases of release_jobs.py."""
+    folder = tmp_path_factory.mktemp("jobs")
+    make_releases(folder, lambda name, flags, *more: invoke([*command(name, flags), *more]).ok(), key_file)
+    return folder
 
 
 @pytest.fixture

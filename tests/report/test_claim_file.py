@@ -9,70 +9,21 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import yaml
 from labeldp.report.claim_file import claim_problem, read_claimed
 
+from tests.snapshots import names
+
 from .registry_format import format_problems
+from .release_jobs import RELEASES, ROWS
+
+pytestmark = pytest.mark.xdist_group("jobs")
 
 ROOT = Path(__file__).parents[2]
 FACTS = yaml.safe_load((ROOT / "docs/examples/claim_facts.yaml").read_text())
-ROWS = 3000
 FROM_ELSEWHERE = {"center_origin": "A model of last year.", "prior_origin": "A census table."}
-NUMBERS = {"label": "y", "label_min": 0, "label_max": 20, "label_step": 1, "epsilon": 2, "mechanism": "unbiased"}
-PLAIN = NUMBERS | {"center": "none"}
-CLASSES = {"label": "grade", "label_classes": "poor,fair,good", "epsilon": 2}
-UNITS = {"unit_column": "user", "max_records_per_unit": 3}
-JOBS: dict[str, dict[str, Any]] = {
-    "plain": PLAIN | {"where": "kind=wide"},
-    "missing": PLAIN | {"missing_label": 3},
-    "center": NUMBERS | {"for": "models", "mechanism": None, "center": "linear"},
-    "column": NUMBERS | {"center_column": "guess"},
-    "delta": PLAIN | {"mechanism": "gaussian", "delta": 1e-6},
-    "units": PLAIN | UNITS,
-    "several": PLAIN | {"label": "y,z", "label_max": "20,1", "id_column": "id"},
-    "several_units": PLAIN | UNITS | {"label": "y,z", "label_max": "20,1", "epsilon": 6},
-    "classes": CLASSES | {"mechanism": "rr"},
-    "class_center": CLASSES | {"for": "models", "center_features": "x,kind"},
-    "class_units": CLASSES | UNITS | {"for": "models", "center_features": "x,kind", "epsilon": 6},
-}
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory, invoke: Any, command: Any, key_file: Path) -> Path:
-    """Folder of one release of each kind, each with a ledger of its own, and those of `fit` and of a public prior."""
-    folder, rng = tmp_path_factory.mktemp("claims"), np.random.default_rng(7)
-    x, kind = rng.normal(size=ROWS), rng.integers(0, 2, ROWS)
-    y = np.clip(np.rint(10 + 4 * x + rng.normal(0, 2, ROWS)), 0, 20)
-    columns = {
-        "id": np.arange(ROWS), "x": x, "kind": np.array(["narrow", "wide"], object)[kind], "user": np.arange(ROWS) // 2,
-        "guess": np.clip(10 + 4 * x, 0, 20), "y": y, "z": (y > 12).astype(np.int64),
-        "grade": np.array(["poor", "fair", "good"], object)[np.searchsorted([7, 14], y)],
-    }  # fmt: skip
-    pq.write_table(pa.table(columns), folder / "log.parquet")
-    base = {"input": folder / "log.parquet", "input_format": "parquet", "noise_key_file": key_file}
-    for name, flags in JOBS.items():
-        invoke(command("privatize", base | flags | _at(folder, name))).ok()
-    fitted = {"mechanism_file": folder / "fitted.json", "ledger": folder / "applied.jsonl"}
-    invoke(command("fit", base | PLAIN | fitted)).ok()
-    label = base | {"label": "y"}
-    invoke(command("apply", label | _at(folder, "applied") | {"mechanism_file": folder / "fitted.json"})).ok()
-    (folder / "prior.csv").write_text("".join(f"{value},{21 - value}\n" for value in range(21)))
-    solved = {"prior": folder / "prior.csv", "epsilon": 1, "mechanism": "unbiased", "output": folder / "solved.json"}
-    invoke(command("solve", solved)).ok()
-    invoke(command("apply", label | _at(folder, "public") | {"mechanism_file": folder / "solved.json"})).ok()
-    return folder
-
-
-def _at(folder: Path, name: str) -> dict[str, Path]:
-    return {"output": folder / name, "ledger": folder / f"{name}.jsonl"}
-
-
 DRAWN = ("class_center", "class_units")
-RELEASES = [*JOBS, "applied", "public"]
 COMPOSED = re.compile(r"basic composition of ([^,]*)(?:, times the (\d+) records of a unit)?, at most (\S+)\.")
 NEEDED = {"column": ["center_origin"], "public": ["prior_origin"]}
 
@@ -115,13 +66,31 @@ def parts_of(folder: Path) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
 
 
 @pytest.mark.parametrize("name", RELEASES)
-def test_every_release_has_a_claim_in_the_registrys_format(claim: Any, folder: Path, invoke: Any, name: str) -> None:
+def test_every_release_has_a_claim_in_the_registrys_format(
+    claim: Any, folder: Path, invoke: Any, name: str, snapshot: Any
+) -> None:
     outcome, path = claim(name)
     assert outcome.ok().out == f"claim      {path}\n"
     assert outcome.err == ""
     assert format_problems(path) == []
+    snapshot(f"claims/{name}", path.read_text())
     checked = invoke(["report", str(folder / name), f"--check_claim={path}", f"--ledger={folder / name}.jsonl"]).ok()
     assert checked.out == f"claim      {path} states this release\n"
+
+
+@pytest.mark.parametrize("name", [*RELEASES, "fitted.json"])
+def test_what_the_dry_run_the_command_and_the_page_say(
+    folder: Path, key_file: Path, report_on: Any, snapshot: Any, name: str
+) -> None:
+    release = folder / name / ("labels/y" if name.startswith("several") else "")
+    page = report_on(release, *([] if name == "fitted.json" else [f"--ledger={folder / name}.jsonl"]))
+    printed = [(folder / name).with_suffix(suffix).read_text() for suffix in (".out", ".err")]
+    snapshot(f"jobs/{name}", "\n".join([*printed, *page.shown]), (folder, "FOLDER"), (key_file, "KEY"))
+
+
+def test_no_snapshot_is_left_over() -> None:
+    assert names("jobs") == {*RELEASES, "fitted_json"}
+    assert names("claims") == set(RELEASES)
 
 
 @pytest.mark.parametrize("name", RELEASES)

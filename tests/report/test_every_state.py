@@ -1,13 +1,12 @@
-"""A page, an audit and an announcement of every state that a release or a mechanism file may have.
+"""A page, an audit and an announcement of every state that a release or a mechanism file may have, as whole texts.
 
-Releases are made in memory; centers that few data sets lead to are made from another center, by leaving parts out.
+Centers that few data sets lead to are made from another center, by leaving parts out.
 """
 
 import json
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+import re
+from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,129 +14,66 @@ import pytest
 
 pytest.importorskip("jinja2", reason="the extra evaluation is not installed")
 
-from labeldp import LabelPrivatizer
 from labeldp.audit.audit_release import audit_path
 from labeldp.audit.class_audit import class_center_lines
 from labeldp.audit.class_center_document import read_class_center
 from labeldp.mechanisms.center.boosting import ObliviousTrees
 from labeldp.mechanisms.center.class_center import ReleasedClassCells
 from labeldp.mechanisms.center.class_logit import LinearClasses
-from labeldp.pipelines.cli.announcement import announce
-from labeldp.pipelines.publish.job_result import JobResult
-from labeldp.pipelines.publish.manifest import released_facts
-from labeldp.pipelines.publish.release_steps import ReleasedLabel
 from labeldp.pipelines.spec.center_statement import ClassStatement
-from labeldp.pipelines.spec.mechanism_file import MechanismFile
 from labeldp.report.report_input import ReportInput
 from labeldp.report.report_page import report_page
 
-pytestmark = pytest.mark.filterwarnings("ignore::labeldp.ReleaseWarning")
+from tests.snapshots import file_name, names
 
-GRID = {"label_min": 0, "label_max": 20, "label_step": 1}
-CLASSES = {"label_classes": ["a", "b", "c"]}
-UNITS = {"unit_column": "user", "max_records_per_unit": 2}
+from .release_states import STATES, announced
 
-
-@dataclass
-class State:
-    """Parameters of a release, its number of records, and what is given beside the labels."""
-
-    parameters: dict[str, Any]
-    rows: int = 600
-    given: tuple[str, ...] = ()
-    labels: Callable[[np.ndarray], Any] = np.asarray
-
-    def releases(self, folder: Path, key_file: Path) -> Iterator[LabelPrivatizer]:
-        """Gives an estimator after each of fit, transform and fit_transform."""
-        rng = np.random.default_rng(3)
-        feature = rng.normal(size=self.rows)
-        labels = np.clip(np.rint(10 + 5 * feature + rng.normal(size=self.rows)), 0, 20)
-        if "label_classes" in self.parameters:
-            labels = np.array(["a", "b", "c"])[np.digitize(np.abs(feature), [0.4, 1.0])]
-        beside = {
-            "features": {"f": feature, "g": rng.integers(0, 3, self.rows)},
-            "center": np.clip(10 + 5 * feature, 0, 20),
-            "units": np.arange(self.rows) // 3,
-            "ids": np.arange(self.rows),
-        }
-        given = {name: beside[name] for name in self.given}
-        parameters: dict[str, Any] = {
-            "epsilon": 1,
-            "noise_key_file": key_file,
-            "ledger": folder / "ledger.jsonl",
-        } | self.parameters
-        privatizer = LabelPrivatizer(**parameters)
-        for step in (privatizer.fit, privatizer.transform, privatizer.fit_transform):
-            step(self.labels(labels), **given)
-            yield privatizer
-
-
-def missing(labels: np.ndarray) -> list[Any]:
-    return [None if place % 5 == 0 else label for place, label in enumerate(labels.tolist())]
-
-
-STATES = {
-    "numbers": State(GRID),
-    "numbers, few": State(GRID, rows=30),
-    "two labels": State(GRID | {"label_max": 1}),
-    "one value": State(GRID, labels=lambda drawn: np.full(len(drawn), 7.0)),
-    "biased": State(GRID | {"mechanism": "rr_on_bins"}),
-    "not pure": State(GRID | {"mechanism": "gaussian", "delta": 1e-6}),
-    "poisson": State(GRID | {"loss": "poisson"}),
-    "negative labels": State(GRID | {"label_min": -5}),
-    "coarse grid": State(GRID | {"label_step": 0.01, "mechanism": "rr_on_bins"}),
-    "missing labels": State(GRID | {"missing_label": 0}, labels=missing),
-    "units": State(GRID | UNITS, given=("units",)),
-    "units with delta": State(GRID | UNITS | {"mechanism": "gaussian", "delta": 1e-6}, given=("units",)),
-    "ids": State(GRID | {"id_column": "id"}, given=("ids",)),
-    "center column": State(GRID | {"center_column": "c"}, given=("center",)),
-    "linear center": State(GRID | {"epsilon": 4}, given=("features",)),
-    "linear center of units": State(GRID | UNITS | {"epsilon": 8}, given=("features", "units")),
-    "cells": State(GRID, rows=6000, given=("features",)),
-    "classes": State(CLASSES),
-    "classes, few": State(CLASSES, rows=20),
-    "top k": State(CLASSES | {"for_": "labels"}),
-    "unseen classes": State({"label_classes": ["x", "y", "z"]}),
-    "many classes": State({"label_classes": [f"{place:02} a class with a long name" for place in range(40)]}),
-    "class of missing labels": State(CLASSES | {"missing_label": "b"}, labels=missing),
-    "classes of units": State(CLASSES | UNITS, given=("units",)),
-    "center of classes": State(CLASSES, rows=600, given=("features",)),
-    "center of unseen classes": State({"label_classes": ["x", "y"]}, given=("features",)),
-    "center of many classes": State(
-        {"label_classes": [f"{place}" for place in range(40)]}, rows=3000, given=("features",)
-    ),
-    "center of classes of units": State(CLASSES | UNITS, rows=900, given=("features", "units")),
-    "center and missing classes": State(CLASSES | {"missing_label": "b"}, given=("features",), labels=missing),
-}
+pytestmark = pytest.mark.xdist_group("states")
+# What is said of numbers alone, and of labels that a randomizer draws.
+OF_NUMBERS = ("squared error", "standard deviation", "Largest bias", "mean of the released", "clamped", "True label")
+OF_RANDOMIZED = (
+    "Released class is the true one", "Worth of one released class", "corrected for the noise", "Largest bias",
+    "Error of a corrected share", "noisy prior", "Needs none", "clamped",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("name", STATES)
-def test_a_release(name: str, tmp_path: Path, key_file: Path, capsys: Any, read_page: Any) -> None:
-    for privatizer in STATES[name].releases(tmp_path, key_file):
-        privatizer.report(tmp_path / "page.html")
-        page, mechanism = read_page((tmp_path / "page.html").read_text()), privatizer.mechanism_
+def test_a_release(name: str, shown: Any, snapshot: Any) -> None:
+    found = shown(name)
+    mechanism = found.privatizer.mechanism_
+    text = "".join(f"{line}\n" for line in found.page.shown)
+    snapshot(f"releases/{name}", f"{found.announcement}\n{text}")
+    assert "\nverdict    " in found.announcement
+    clipped = re.search(r"of clipping \S+, for (\S+) % of the records", found.announcement)
+    clips = clipped is not None and float(clipped[1]) > 0
+    assert ("from clipping" in found.page.text) == (clips and mechanism.name == "unbiased")
+    if not mechanism.draws_classes:
+        budget = next(rows for caption, rows in found.page.tables.items() if caption.startswith("Privacy budget"))
+        *parts, total = (float(row[-2]) for row in budget[1:])
+        assert sum(parts) == pytest.approx(total, rel=1e-3)
+    for page, warned in zip(found.pages, found.warnings, strict=True):
         assert "Audit passed" in page.text
         assert not {"nan", "inf", "None"} & set(page.text.replace(",", " ").split())
         assert ("of a unit" in page.text) == (mechanism.unit is not None)
-        assert [each.name for each in privatizer.warnings_ if each.text.split("--")[0][1:30] not in page.text] == []
-        assert "\nverdict    " in announced(privatizer, mechanism, capsys)
+        # The page after `fit` is that of a mechanism file, which does not know of records and features.
+        said = [each for each in warned if page is not found.pages[0] or each.name != "few_records"]
+        assert [each.name for each in said if each.text.split("--")[0][1:30] not in page.text] == []
+        assert not {"i", "script"} & {tag for tag, _ in page.elements}
+        if mechanism.classes is not None:
+            of_others = OF_RANDOMIZED if mechanism.draws_classes else OF_NUMBERS
+            assert [text for text in of_others if text in page.text] == []
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory, key_file: Path) -> LabelPrivatizer:
-    """A release from a center of classes that has all parts."""
-    folder = tmp_path_factory.mktemp("center")
-    state = State(CLASSES | {"epsilon": 2, "center": "cells"}, rows=6000, given=("features",))
-    return list(state.releases(folder, key_file))[-1]
+def test_no_snapshot_is_left_over() -> None:
+    assert names("releases") == set(map(file_name, STATES))
 
 
 @pytest.mark.parametrize("counts", ["noised", "below zero", "one class"])
 @pytest.mark.parametrize("cells", ["trees", "no trees", None])
 @pytest.mark.parametrize("sums", [True, False])
-def test_a_center_of_classes(
-    sums: bool, cells: str | None, counts: str, whole: LabelPrivatizer, tmp_path: Path, capsys: Any
-) -> None:
+def test_a_center_of_classes(sums: bool, cells: str | None, counts: str, shown: Any, tmp_path: Path) -> None:
     """The audit is that of the whole center: it would refuse most others, which do not follow from such counts."""
+    whole = shown("center of classes").privatizer
     file, path = whole.mechanism_, tmp_path / "mechanism.json"
     assert file.class_center is not None
     center = file.class_center.center
@@ -161,15 +97,4 @@ def test_a_center_of_classes(
     audited = read_class_center(json.loads(mechanism.to_text()))
     assert audited is not None
     assert ("cells        none" in class_center_lines(audited)) == (cells is None)
-    assert announced(whole, mechanism, capsys).count("for the class sums") == sums
-
-
-def announced(privatizer: LabelPrivatizer, mechanism: MechanismFile, capsys: Any) -> str:
-    """Lines that a job prints of a release by this mechanism."""
-    release = vars(privatizer)["_release"]
-    facts = released_facts(mechanism, release.binding.records, 2)
-    result = JobResult(release.binding, release.binding.digest, {}, units=release.counts)
-    label: Any = SimpleNamespace(name="y", budget=SimpleNamespace(epsilon=1.0))
-    request: Any = SimpleNamespace(output="out", budget=label.budget, validation=None)
-    announce(request, [ReleasedLabel(label, result, mechanism, facts)])
-    return str(capsys.readouterr().out)
+    assert announced(whole, mechanism).count("for the class sums") == sums

@@ -1,5 +1,6 @@
 """Summaries of validation/ folders that the tests write."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from google.protobuf import text_format
 from labeldp.report.report_input import Column, read_validation
 from labeldp.transforms.errors import InputError
 from labeldp.transforms.validation.tensorflow_libraries import parse_statistics
+
+from .release_jobs import ROWS
 
 AGE = """
 features { path { step: "age" } type: INT num_stats { mean: %s min: 1 max: 9
@@ -103,3 +106,27 @@ def test_damage_is_named(release: Any, tmp_path: Path, name: str, damage: str) -
         path.write_bytes(b"\xff\xff\xff")
     with pytest.raises(InputError, match=rf"validation/{name}"):
         read_validation(str(tmp_path), "y")
+
+
+@pytest.mark.xdist_group("jobs")
+@pytest.mark.parametrize(("name", "added"), [("classes", []), ("class_center", ["grade_probabilities"])])
+def test_the_page_of_validated_classes(
+    name: str, added: list[str], folder: Path, tmp_path: Path, report_on: Any
+) -> None:
+    """The column of probabilities is new, and classes have no mean."""
+    validation = shutil.copytree(folder / name, tmp_path / "valid") / "validation"
+    validation.mkdir()
+    common = f"common_stats {{ num_non_missing: {ROWS} tot_num_values: {ROWS} }}"
+    label = f'features {{ path {{ step: "grade" }} type: STRING string_stats {{ unique: 3 {common} }} }}'
+    new = "".join(LABEL.replace('"y"', f'"{column}"') for column in added)
+    for file, features in (("feature", AGE % 4), ("output", AGE % 4 + new + label)):
+        message = parse_statistics(b"")
+        text_format.Parse(f"datasets {{ num_examples: {ROWS} {features} }}", message)
+        (validation / f"{file}_stats.pb").write_bytes(message.SerializeToString())
+    (validation / "anomalies.pbtxt").write_text("")
+    page = report_on(tmp_path / "valid")
+    (rows,) = (rows for caption, rows in page.tables.items() if caption.startswith("All features, and the released"))
+    expected = [("age", "same"), *((column, "new") for column in added), ("grade", "private")]
+    assert [(row[0], row[-1]) for row in rows[1:]] == expected
+    assert "The features are unchanged." in page.text
+    assert "The mean of the released labels" not in page.text

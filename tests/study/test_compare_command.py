@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -126,21 +127,28 @@ def test_the_same_table_three_times(compare: Any, rows: Any, tmp_path: Path) -> 
             assert float(cells[name]) == pytest.approx(row[name], rel=1e-4)
 
 
-def test_the_poisson_loss_is_a_column_of_its_own(compare: Any) -> None:
-    out = compare("1,1\n2,1\n", loss="poisson", epsilon=1, mechanism="rr_on_bins").ok().out
-    assert "loss" in out.splitlines()[2].split()
+TABLES: dict[str, tuple[str, dict[str, Any]]] = {
+    "plain": (PRIOR, {"epsilon": [1, 4], "mechanism": ["rr_on_bins", "rr"]}),
+    "poisson": ("1,1\n2,1\n", {"loss": "poisson", "epsilon": 1, "mechanism": "rr_on_bins"}),
+    "refused": (PRIOR, {"epsilon": [1e-6, 1], "mechanism": ["rqm", "rr_on_bins"]}),
+    "delta": (PRIOR, {"epsilon": 1, "delta": 1e-5}),
+    "noised": (noised_prior(LABELS, [90, 60, 30], 0.125), {"epsilon": 1, "mechanism": "rr"}),
+}
 
 
-def test_a_mechanism_that_cannot_be_solved_is_a_row_that_says_why(compare: Any, rows: Any) -> None:
-    outcome = compare(epsilon=[1e-6, 1], mechanism=["rqm", "rr_on_bins"]).ok()
+@pytest.mark.parametrize("name", TABLES)
+def test_the_printed_table(
+    name: str, compare: Any, rows: Any, snapshot: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mechanisms that cannot be solved have a row that says why; deltas are of those that have one."""
+    from labeldp.study import compare_command
 
-    refused, solved, later, _ = rows()
-    assert refused["mechanism"] == "rqm"
-    assert "epsilon of at least 0.0001" in refused["reason"]
-    assert {refused[name] for name in COLUMNS[2:-2]} == {None}
-    assert solved["reason"] is None
-    assert later["reason"] is None
-    assert refused["reason"] in outcome.out
+    monkeypatch.setattr(compare_command, "time", SimpleNamespace(perf_counter=lambda: 0.0))
+    prior, flags = TABLES[name]
+    snapshot(f"tables/compare_{name}", compare(prior, **flags).ok().out, (tmp_path, "FOLDER"))
+    for row in rows():
+        assert (row["reason"] is None) == (row["mse"] is not None)
+        assert row["reason"] or 0 <= row["delta"] <= (1e-5 if row["mechanism"] == "gaussian" else 0)
 
 
 def test_when_nothing_can_be_solved(compare: Any) -> None:
@@ -149,70 +157,6 @@ def test_when_nothing_can_be_solved(compare: Any) -> None:
     assert outcome.code == 1
     assert "no mechanism could be solved" in outcome.error
     assert "bias must be at least 0" in outcome.out
-
-
-def test_a_delta_is_for_those_that_have_one(compare: Any, rows: Any) -> None:
-    compare(epsilon=1, mechanism=["gaussian", "rr"], delta=1e-5).ok()
-    gaussian, pure = rows()
-    assert 0 < gaussian["delta"] <= 1e-5
-    assert pure["delta"] == 0
-
-    out = compare(epsilon=1, delta=1e-5).ok().out
-    assert [row["mechanism"] for row in rows()] == [*DEFAULT_MECHANISMS, "gaussian"]
-    assert "delta" in out.splitlines()[2].split()
-
-
-def test_a_noised_prior_says_what_it_spent(compare: Any, rows: Any, tmp_path: Path) -> None:
-    out = compare(noised_prior(LABELS, [90, 60, 30], 0.125), epsilon=1, mechanism="rr").ok().out
-
-    assert out.startswith(f"expected over {tmp_path / 'prior'}: 3 labels, noised with epsilon 0.125\n")
-    assert json.loads((tmp_path / "table.json").read_text())["prior_epsilon"] == 0.125
-
-
-@pytest.mark.parametrize(
-    ("flags", "named"),
-    [
-        ({"mechanism": "magic"}, "--mechanism: unknown mechanism 'magic'"),
-        ({"mechanism": "rr:bias=1"}, "--mechanism: mechanism rr has no parameter 'bias'"),
-        ({"mechanism": "bias_limited:bias"}, "--mechanism bias_limited: takes PARAMETER=VALUE"),
-        ({"mechanism": "bias_limited:"}, "--mechanism bias_limited:"),
-        ({"mechanism": "gaussian"}, "--delta"),
-        ({"mechanism": "gaussian:delta=0.1"}, "--mechanism gaussian: delta"),
-        ({"mechanism": ["rr", "unbiased", "rr"]}, "--mechanism names rr twice"),
-        ({"mechanism": "rr", "delta": 0.1}, "--delta"),
-        ({"delta": 1}, "--delta"),
-        ({"epsilon": [1, 0]}, "--epsilon"),
-        ({"epsilon": [1, 2, 1]}, "--epsilon names 1.0 twice"),
-        ({"epsilon": "one"}, "--epsilon"),
-        ({"loss": "cubic"}, "--loss"),
-        ({"processes": 0}, "--processes"),
-        ({"prior": "/nowhere/at/all"}, "--prior /nowhere/at/all"),
-        ({"csv": "/nowhere/at/all.csv"}, "--csv /nowhere/at/all.csv"),
-        ({"json": "/"}, "--json /"),
-        ({"unknown": 1}, "--unknown"),
-    ],
-)
-def test_bad_usage(compare: Any, tmp_path: Path, flags: dict[str, Any], named: str) -> None:
-    outcome = compare(**flags)
-
-    assert outcome.code == 2
-    assert named in outcome.error
-    assert outcome.out == ""
-    assert [path.name for path in tmp_path.iterdir()] == ["prior"]
-
-
-def test_a_loss_that_the_labels_do_not_have(compare: Any) -> None:
-    outcome = compare("-1,1\n1,1\n", loss="poisson")
-
-    assert outcome.code == 2
-    assert "--loss" in outcome.error
-
-
-def test_a_prior_that_is_none(compare: Any, tmp_path: Path) -> None:
-    outcome = compare("0,1\n0,2\n")
-
-    assert outcome.code == 1
-    assert f"--prior {tmp_path / 'prior'}: line 2" in outcome.error
 
 
 def test_without_the_extra(compare: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -225,29 +169,6 @@ def test_without_the_extra(compare: Any, monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert outcome.code == 2
     assert "pip install 'labeldp[evaluation]'" in outcome.error
     assert [path.name for path in tmp_path.iterdir()] == ["prior"]
-
-
-def test_two_processes_and_neither_beam_nor_tensorflow(tmp_path: Path, environment: dict[str, str], rows: Any) -> None:
-    (tmp_path / "prior").write_text(PRIOR)
-    script = (
-        "import sys\nfrom labeldp.pipelines.cli.commands import main\nif __name__ == '__main__':\n"
-        "    code = main(sys.argv[1:])\n"
-        "    print(sorted({'apache_beam', 'tensorflow', 'pyarrow', 'jinja2'} & set(sys.modules)))\n"
-        "    sys.exit(code)\n"
-    )
-    (tmp_path / "script.py").write_text(script)
-    flags = ["--epsilon", "1", "2", "--mechanism", "rr_on_bins", "rr", "--processes", "2"]
-    files = ["--prior", str(tmp_path / "prior"), "--json", str(tmp_path / "table.json")]
-    done = subprocess.run(
-        [sys.executable, str(tmp_path / "script.py"), "compare", *flags, *files],
-        check=True, env=environment, capture_output=True, text=True,
-    )  # fmt: skip
-
-    assert done.stdout.splitlines()[-1] == "[]"
-    assert [line for line in done.stderr.splitlines() if not line.startswith("labeldp: solved ")] == []
-    assert [(row["epsilon"], row["mechanism"]) for row in rows()] == [
-        (1, "rr_on_bins"), (1, "rr"), (2, "rr_on_bins"), (2, "rr"),
-    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -125,30 +125,3 @@ def test_too_few_records_are_charged_and_told(
     assert "domain     none: no range of the labels can be told from noise" in outcome.out
     assert json.loads((tmp_path / "domain.json").read_text())["proposal"] is None
     assert spent(tmp_path) == 1
-
-
-@pytest.mark.parametrize(
-    ("more", "problem"),
-    [
-        ({"epsilon": 0}, "--epsilon must be between"),
-        ({"epsilon": 30}, "--epsilon must be between"),
-        ({"clamped": 1}, "--clamped must be at least 0 and below 1"),
-        ({"label": "z"}, "--label"),
-        ({"id_column": "y"}, "--id_column must be another column than --label"),
-        ({"input": "nowhere/*.csv"}, "nowhere"),
-        ({"label_max": 3}, "--label_max"),
-    ],
-)
-def test_bad_usage(flags: dict[str, Any], invoke: Any, tmp_path: Path, more: dict[str, Any], problem: str) -> None:
-    outcome = invoke(arguments(flags, tmp_path / "domain.json", **more))
-    assert outcome.code == 2
-    assert problem in outcome.error
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_an_existing_file_is_kept(released: tuple[Path, Any], flags: dict[str, Any], invoke: Any) -> None:
-    before = released[0].read_bytes()
-    outcome = invoke(arguments(flags, released[0]))
-    assert outcome.code == 2
-    assert f"--domain_file {released[0]} exists" in outcome.error
-    assert released[0].read_bytes() == before

@@ -328,78 +328,6 @@ def test_the_network_runs(evaluation: Any, forked: Any, invoke: Any, tmp_path: P
     assert (tmp_path / "output" / "results-network.svg").exists()
 
 
-def test_help_says_that_scores_are_not_private(invoke: Any) -> None:
-    outcome = invoke(["evaluate", "--help"]).ok()
-
-    assert "are not private" in " ".join(outcome.out.split())
-
-
-@pytest.mark.parametrize(
-    ("changes", "named"),
-    [
-        ({"input": None}, "--input"),
-        ({"input": "/nowhere/*.csv"}, "--input /nowhere"),
-        ({"input_format": None}, "--input_format"),
-        ({"label": None}, "--label"),
-        ({"output": None}, "--output"),
-        ({"label_step": 3}, "--label_step"),
-        ({"label_min": None}, "--label_min"),
-        ({"epsilon": [1, 0]}, "--epsilon"),
-        ({"epsilon": [1, 1]}, "--epsilon names 1.0 twice"),
-        ({"prior_epsilon": 2, "epsilon": [1]}, "--prior_epsilon"),
-        ({"seeds": 0}, "--seeds"),
-        ({"mechanism": ["magic"]}, "--mechanism"),
-        ({"mechanism": ["bias_limited:bias=-1,bias=2"]}, "--mechanism"),
-        ({"mechanism": ["unbiased", "unbiased"]}, "--mechanism names unbiased twice"),
-        ({"mechanism": ["gaussian"]}, "--delta"),
-        ({"model": ["oracle"]}, "--model"),
-        ({"loss": "poisson", "label_min": -1}, "--loss"),
-        ({"feature": ["x", "y"]}, "--feature"),
-        ({"recipient_feature": ["y"]}, "--recipient_feature names the label"),
-        ({"recipient_feature": ["x"], "center_column": "x"}, "--recipient_feature names the center column"),
-        ({"where": "y=1"}, "--where"),
-        ({"rounding": "up"}, "--rounding"),
-        ({"center": ["cubic"]}, "--center"),
-        ({"center": ["linear", "linear"]}, "--center names linear twice"),
-        ({"center_column": "y"}, "--center_column names the label"),
-        ({"center_column": "linear"}, "--center_column"),
-        ({"published": "/nowhere.csv"}, "--published"),
-        ({"unknown": 1}, "--unknown"),
-        ({"direct_running_mode": "multi_processing"}, "--direct_running_mode multi_processing opens ports"),
-    ],
-)
-def test_bad_usage_is_named_and_writes_nothing(
-    evaluation: Any, invoke: Any, tmp_path: Path, changes: dict[str, Any], named: str
-) -> None:
-    outcome = invoke(evaluation(**changes))
-
-    assert outcome.code == 2, outcome
-    assert named in outcome.error
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_uneven_labels_have_no_center(evaluation: Any, invoke: Any, tmp_path: Path) -> None:
-    values = tmp_path / "values.txt"
-    values.write_text("0\n1\n4\n")
-    changes = {"label_min": None, "label_max": None, "label_step": None, "label_values": values}
-
-    for center in ({"center": ["none", "linear"]}, {"center_column": "x"}):
-        outcome = invoke(evaluation(**changes, **center))
-        assert outcome.code == 2
-        assert f"--{next(iter(center))}" in outcome.error
-        assert "evenly spaced" in outcome.error
-    assert list(tmp_path.iterdir()) == [values]
-
-
-@pytest.mark.parametrize("flag", ["label", "feature", "recipient_feature", "center_column"])
-def test_bad_columns_are_named(evaluation: Any, invoke: Any, tmp_path: Path, flag: str) -> None:
-    outcome = invoke(evaluation(**{flag: "nothing"}))
-
-    assert outcome.code == 1
-    assert "'nothing'" in outcome.error
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_folder_of_other_things_is_left_alone(evaluation: Any, invoke: Any, tmp_path: Path, tree: Any) -> None:
     (tmp_path / "output").mkdir()
     (tmp_path / "output" / "mine.txt").write_text("mine")
@@ -409,26 +337,3 @@ def test_a_folder_of_other_things_is_left_alone(evaluation: Any, invoke: Any, tm
     assert outcome.code == 2
     assert "--output" in outcome.error
     assert tree(tmp_path / "output") == {"mine.txt": b"mine"}
-
-
-@pytest.mark.parametrize(
-    ("text", "named"),
-    [
-        ("a,b\n", "header"),
-        ("mechanism,epsilon,mean,std\nx,1,2\n", "line 2"),
-        ("mechanism,epsilon,mean,std\nx,1,2,0.1\ny,0,2,0.1\n", "line 3"),
-        ("mechanism,epsilon,mean,std\nx,1,inf,0.1\n", "line 2"),
-        ('mechanism,epsilon,mean,std\nx,1,2,"0.1"5\n', "close each quote where its field ends"),
-    ],
-)
-def test_a_bad_table_of_published_results_is_named(
-    evaluation: Any, invoke: Any, tmp_path: Path, text: str, named: str
-) -> None:
-    path = tmp_path / "published.csv"
-    path.write_text(text)
-
-    outcome = invoke(evaluation(published=path))
-
-    assert outcome.code == 2
-    assert f"--published {path}" in outcome.error
-    assert named in outcome.error

@@ -2,8 +2,6 @@
 
 import csv
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import astuple
 from pathlib import Path
@@ -149,48 +147,3 @@ def test_when_nothing_can_be_planned(plan: Any) -> None:
     outcome = plan(epsilon=1, mechanism="bias_limited:bias=-1")
     assert outcome.code == 1
     assert "no epsilon could be planned for" in outcome.error
-
-
-@pytest.mark.parametrize(
-    ("flags", "named"),
-    [
-        ({"records": None}, "--records is missing"),
-        ({"records": 0}, "--records"),
-        ({"records": 10**16}, "--records"),
-        ({"records": "many"}, "--records"),
-        ({"draws": 0}, "--draws"),
-        ({"features": -1}, "--features"),
-        ({"features": 999}, "--features"),
-        ({"explained": 0.5}, "--explained"),
-        ({"features": 3, "explained": 1.5}, "--explained"),
-        ({"features": 3, "explained": "nan"}, "--explained"),
-        ({"mechanism": "magic"}, "--mechanism"),
-        ({"mechanism": "gaussian"}, "--delta"),
-        ({"delta": 1e-4}, "--delta"),
-        ({"epsilon": [1, 31]}, "--epsilon"),
-        ({"prior": "/nowhere/at/all"}, "--prior /nowhere/at/all"),
-        ({"unknown": 1}, "--unknown"),
-    ],
-)
-def test_bad_usage(plan: Any, tmp_path: Path, flags: dict[str, Any], named: str) -> None:
-    outcome = plan(**flags)
-
-    assert outcome.code == 2
-    assert named in outcome.error
-    assert outcome.out == ""
-    assert [path.name for path in tmp_path.iterdir()] == ["prior"]
-
-
-def test_the_command_needs_neither_beam_nor_tensorflow(tmp_path: Path, environment: dict[str, str]) -> None:
-    (tmp_path / "prior").write_text(PRIOR)
-    script = (
-        "import sys; from labeldp.pipelines.cli.commands import main; code = main(sys.argv[1:]); "
-        "print(sorted({'apache_beam', 'tensorflow', 'pyarrow', 'jinja2'} & set(sys.modules))); sys.exit(code)"
-    )
-    flags = [f"--prior={tmp_path / 'prior'}", "--records=100", "--draws=1", "--epsilon=1", "--features=2"]
-    done = subprocess.run(
-        [sys.executable, "-c", script, "plan", *flags], check=True, env=environment, capture_output=True, text=True
-    )
-
-    assert done.stdout.splitlines()[-1] == "[]"
-    assert done.stderr == "labeldp: planned 1 of 1\n"

@@ -110,12 +110,6 @@ def test_counts_come_back_through_the_temporary_folder_of_the_runner(plan: Any, 
     assert list((tmp_path / "shared").iterdir()) == []
 
 
-def test_a_runner_elsewhere_needs_a_temporary_folder(plan: Any) -> None:
-    outcome = plan(runner="FlinkRunner")
-    assert outcome.code == 2
-    assert "--temp_location is missing" in outcome.error
-
-
 def test_filtered_records_of_csv(plan: Any, document: Any, log: Path, tmp_path: Path, write_csv: Any) -> None:
     rows = pq.read_table(log).to_pylist()[:-2]
     lines = [
@@ -156,75 +150,3 @@ def test_an_epsilon_that_is_too_small_is_a_row_that_says_why(plan: Any, document
     outcome = plan(epsilon=1e-9)
     assert outcome.code == 1
     assert "no epsilon could be planned for" in outcome.error
-
-
-@pytest.mark.parametrize(
-    ("flags", "named"),
-    [
-        ({"unit_column": None}, "--unit_column"),
-        ({"input": None}, "--input is missing"),
-        ({"input_format": None}, "--input_format is missing"),
-        ({"label": None}, "--label is missing"),
-        ({"label_step": None}, "the public label domain is missing"),
-        ({"label_step": "many"}, "--label_step"),
-        ({"unit_column": "nobody"}, "--unit_column: there is no column 'nobody'"),
-        ({"unit_column": "y"}, "--unit_column must be another column than --label"),
-        ({"label": "labels"}, "--label: there is no column 'labels'"),
-        ({"where": "y=1"}, "--where must not use the label"),
-        ({"features": -1}, "--features"),
-        ({"epsilon": [1, 31]}, "--epsilon"),
-        ({"prior": "/nowhere/at/all"}, "--prior /nowhere/at/all"),
-        ({"noise_key_file": "/nowhere/at/all"}, "--noise_key_file"),
-        ({"records": 100}, "--records is not for --units"),
-        ({"draws": 3}, "--draws is not for --units"),
-        ({"mechanism": "unbiased"}, "--mechanism is not for --units"),
-        ({"loss": "absolute"}, "--loss is not for --units"),
-        ({"id_column": "user"}, "--id_column"),
-        ({"unknown": 1}, "--unknown"),
-    ],
-)
-def test_bad_usage(plan: Any, tmp_path: Path, flags: dict[str, Any], named: str) -> None:
-    outcome = plan(**flags)
-
-    assert outcome.code == 2
-    assert named in outcome.error
-    assert outcome.out == ""
-    assert [path.name for path in tmp_path.iterdir()] == ["log.parquet"]
-
-
-def test_files_of_the_input_are_not_overwritten(plan: Any, log: Path) -> None:
-    before = log.read_bytes()
-    outcome = plan(csv=log)
-    assert outcome.code == 2
-    assert "--csv" in outcome.error
-    assert log.read_bytes() == before
-
-
-def test_units_of_the_wrong_type(plan: Any, log: Path) -> None:
-    table = pq.read_table(log)
-    pq.write_table(table.set_column(0, "user", pa.array([0.5] * len(table))), log)
-    outcome = plan()
-    assert outcome.code == 1
-    assert "--unit_column" in outcome.error
-
-
-def test_an_input_without_units(plan: Any, log: Path) -> None:
-    table = pq.read_table(log)
-    pq.write_table(table.set_column(2, "y", pa.nulls(len(table), pa.float64())), log)
-    outcome = plan()
-    assert outcome.code == 1
-    assert "no record has both a usable label and a unit" in outcome.error
-
-
-@pytest.mark.parametrize(
-    ("argv", "named"),
-    [
-        (["--prior", "p", "--unit_column", "user"], "--unit_column needs --units"),
-        (["--prior", "p", "--input", "log.csv"], "--input needs --units"),
-        (["--prior", "p", "--runner", "FlinkRunner"], "--runner: flags of an object store need a URL"),
-    ],
-)
-def test_flags_of_units_need_the_switch(invoke: Any, argv: list[str], named: str) -> None:
-    outcome = invoke(["plan", *argv])
-    assert outcome.code == 2
-    assert named in outcome.error

@@ -120,7 +120,7 @@ def test_the_noisy_prior_of_a_mechanism_file_is_read():
         ('{"labels": {"a": 1}, "weights": [1]}', "lists labels and weights"),
         ('{"labels": [0, 1], "weights": [1]}', "as many weights"),
         ('{"labels": [0, 1], "weights": [1, NaN]}', "finite"),
-        ('{"labels": ["a"], "weights": [1]}', "float"),
+        ('{"labels": ["a"], "weights": [1]}', "of numbers"),
     ],
 )
 def test_a_text_that_is_no_prior_is_refused_naming_the_line(text, message):

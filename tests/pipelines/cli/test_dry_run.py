@@ -63,29 +63,6 @@ def _damage(path: Path) -> None:
     path.write_bytes(content)
 
 
-def test_it_says_what_the_job_would_do(dry: Any, outputs: Path) -> None:
-    lines = dict(line.split(maxsplit=1) for line in dry("parquet", mechanism=None))
-    cells = dict(line.split(maxsplit=1) for line in dry("parquet", mechanism=None, **{"for": "log_features"}))
-
-    assert lines["input"].startswith("1 parquet file, 3,000 records: ")
-    assert lines["columns"] == "weeks (the label), row (int64), city (text)"
-    assert lines["label"].startswith("weeks: 5 labels, 0 to 4, 1 apart; rounding randomized")
-    assert lines["center"] == "linear, from 2 features: row, city"
-    assert cells["center"] == "linear, with cells where they pay, from 2 features: row, city"
-    assert lines["budget"].startswith("epsilon 1: 0.02 to 0.75 for the center")
-    assert cells["budget"].startswith("epsilon 1: 0.02 to 0.984 for the center")
-    question = "do those who train have features that this log lacks? "
-    assert lines["recipients"].startswith(f"{question}They can: ")
-    assert lines["recipients"].endswith("--for log_features")
-    assert cells["recipients"].startswith(f"{question}This release is for those who have none")
-    assert cells["recipients"].endswith("--center linear")
-    assert lines["mechanism"].startswith("auto: the noised histogram decides between unbiased, bias_limited")
-    assert lines["expected"].startswith("squared loss ")
-    assert lines["charged"] == f"epsilon 1 to {outputs / 'labeldp_ledger.jsonl'}, which has 0 so far"
-    assert lines["output"] == f"{outputs / 'released'}: 1 parquet shard"
-    assert "labeldp attack --features" in lines["features"]
-
-
 def test_its_split_and_its_loss_are_those_of_the_job(
     dry: Any, job: Any, invoke: Any, write: Any, outputs: Path
 ) -> None:
@@ -183,12 +160,6 @@ def test_apply_has_none(job: Any, invoke: Any) -> None:
 
     assert outcome.code == 2
     assert "--dry_run is for privatize and fit" in outcome.error
-
-
-def test_fit_charges_the_histogram_only(dry: Any) -> None:
-    (line,) = [line for line in dry("csv", command="fit") if line.startswith("charged")]
-
-    assert line.startswith("charged    the part of the histogram, and by apply the rest of epsilon 1, to ")
 
 
 @pytest.mark.parametrize("classes", ["a,b", "a, b ,\tc"])
