@@ -21,6 +21,8 @@ _VARYING: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"\d*\.\d{7,}(e[-+]?\d+)?", lambda found: f"{float(found[0]):.4g}~"),
     (r"\b\d{17,}\b", "INTEGER"),
     (r"\b(?=\d*[a-f])[0-9a-f]{16,}\b", "HEX"),
+    # Of a long table, the first rows.
+    (r"((?:^.* \| .*\n){5})(?:^.* \| .*\n)+", r"\1...\n"),
 )
 
 
@@ -29,7 +31,7 @@ def without_varying(text: str, places: Iterable[tuple[Path, str]] = ()) -> str:
     for folder, name in places:
         text = text.replace(str(folder), name)
     for pattern, replacement in _VARYING:
-        text = re.sub(pattern, replacement, text)
+        text = re.sub(pattern, replacement, text, flags=re.MULTILINE)
     return "".join(f"{line.rstrip()}\n" for line in text.splitlines())
 
 

@@ -28,6 +28,11 @@ from tests.snapshots import file_name, names
 
 from .release_states import STATES, announced
 
+# States whose whole texts are kept: those of other states are like the pages of jobs (`snapshots/jobs`).
+WHOLE = {
+    "biased", "center of unseen classes", "classes few", "coarse grid", "linear center that clips", "many classes",
+    "negative labels", "not pure", "numbers few", "one value", "poisson", "top k",
+}  # fmt: skip
 pytestmark = pytest.mark.xdist_group("states")
 # What is said of numbers alone, and of labels that a randomizer draws.
 OF_NUMBERS = ("squared error", "standard deviation", "Largest bias", "mean of the released", "clamped", "True label")
@@ -42,7 +47,8 @@ def test_a_release(name: str, shown: Any, snapshot: Any) -> None:
     found = shown(name)
     mechanism = found.privatizer.mechanism_
     text = "".join(f"{line}\n" for line in found.page.shown)
-    snapshot(f"releases/{name}", f"{found.announcement}\n{text}")
+    if file_name(name) in map(file_name, WHOLE):
+        snapshot(f"releases/{name}", f"{found.announcement}\n{text}")
     assert "\nverdict    " in found.announcement
     clipped = re.search(r"of clipping \S+, for (\S+) % of the records", found.announcement)
     clips = clipped is not None and float(clipped[1]) > 0
@@ -65,7 +71,7 @@ def test_a_release(name: str, shown: Any, snapshot: Any) -> None:
 
 
 def test_no_snapshot_is_left_over() -> None:
-    assert names("releases") == set(map(file_name, STATES))
+    assert names("releases") == set(map(file_name, WHOLE)) <= set(map(file_name, STATES))
 
 
 @pytest.mark.parametrize("counts", ["noised", "below zero", "one class"])
