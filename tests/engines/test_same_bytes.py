@@ -40,7 +40,7 @@ CASES: dict[str, tuple[str, dict[str, Any], str, int]] = {
     # Four passes with the center carried along; every class is drawn by a worker.
     "center_of_classes": (
         "class_log", CLASSES | {"label_classes": "low,mid,high", "center": "cells", "for": "models"},
-        "center     y_probabilities: probabilities of the classes, from ", 3,
+        "center     y_probabilities: probabilities of the classes, from ", 1,
     ),
 }  # fmt: skip
 """Fixture of the log, flags, a text that the command prints, and the number of charges."""
