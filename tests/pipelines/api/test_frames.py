@@ -135,7 +135,9 @@ def bytes_of(column: Any) -> bytes:
 
 
 @pytest.mark.parametrize(
-    "kind", [pd.DataFrame, pl.from_pandas, pa.Table.from_pandas, pa.RecordBatch.from_pandas], ids=str
+    "kind",
+    [pd.DataFrame, pl.from_pandas, pa.Table.from_pandas, pa.RecordBatch.from_pandas],
+    ids=["pandas", "polars", "table", "batch"],
 )
 def test_columns_that_stay_home_are_used_and_in_no_frame(standard: Any, kind: Any) -> None:
     parameters = {**REQUEST, "mechanism": "rr", "unit_column": "user", "max_records_per_unit": 3, "id_column": "id"}
