@@ -54,7 +54,7 @@ test test-all: setup browser postgres
 	$(BIN)/ruff format --check .
 	@mkdir -p build
 	@$(BIN)/pyrefly check -j 1 > build/pyrefly.txt 2>&1 & types=$$!; \
-		$(BIN)/python -m pytest -n 2 --dist loadgroup -m "$(LANES)" --durations_file build/durations.txt; tests=$$?; \
+		$(BIN)/python -m pytest -n 2 --dist loadgroup -m "$(LANES)" --durations_file=build/durations.txt; tests=$$?; \
 		wait $$types || { cat build/pyrefly.txt; exit 1; }; exit $$tests
 
 # Attacks on whole releases, of more neighbors and releases than the tests of that lane, which are run first.
