@@ -570,14 +570,18 @@ def test_a_label_is_no_feature_of_predictions(labelled: Any, made: Any, name: st
 
 @pytest.mark.parametrize(
     ("unusable", "message"),
-    [(0, "the input is empty"), (3, "3 of 3,000 records have no usable label"), (4, "4 of 3,000 records")],
+    [
+        (0, "the input is empty"),
+        (1500, "1,500 of 3,000 records"),
+        (1501, "1,501 of 3,000 records have no usable label"),
+    ],
 )
 def test_the_threshold_is_checked_before_noise(
     labelled: Any, failure: Any, run: Any, key: Any, noised: list[str], step: Step, unusable: int, message: str
 ) -> None:
     columns = changed(step.kind.columns(), list(range(unusable)), y=[None] * unusable)
     batches = [labelled(columns)] if unusable else []
-    if unusable == 3:
+    if unusable == 1500:
         # The largest fraction that is fine.
         assert run(lambda pipeline: step.stage(pipeline, batches, key))["released"]
         assert noised == [step.one.name]
