@@ -1,6 +1,7 @@
 """`--label a,b,c` in whole jobs: each label is what a job of its own releases, epsilons add up, tampering is found."""
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from fractions import Fraction
@@ -299,6 +300,8 @@ def test_a_label_that_another_center_is_computed_from_is_found(
     for name in ("mechanism.json", "center.json"):
         path = folder_of(outputs / "released", "minutes") / name
         path.write_text(path.read_text().replace('"name": "x"', '"name": "click"'))
+    path = folder_of(outputs / "released", "minutes") / "release.json"
+    path.write_text(re.sub(r'("features": \[\s*)"x"', r'\1"click"', path.read_text()))
     outcome = invoke(["audit", str(outputs / "released")])
     assert outcome.code == 1
     assert "label click is a public column of label minutes" in outcome.out
