@@ -149,7 +149,7 @@ class Request:
             unit=None if unit is None else UnitBound(**unit),
             caps=Caps(**caps, window=None if window is None else Window.parse(window["text"])),
             key=NoiseKeyFile(**document.pop("key")),
-            left_out=tuple(document.pop("left_out", ())),
+            left_out=tuple(document.pop("left_out")),
             **document,
         )
 

@@ -505,7 +505,7 @@ def test_a_release_holds_no_raw_count(labelled, release):
     released = release([labelled({"y": [1.0] * 400 + [4.0] * 31})])
     assert set(vars(released)) == {
         "digest", "column", "domain", "budget", "records", "unusable", "rounding", "prior", "counts", "center",
-        "missing_centers", "missing", "linear", "unit", "declared", "classes", "reading",
+        "missing_centers", "meaning", "linear", "unit",
     }  # fmt: skip
     noised = np.array(released.counts) - [0, 400, 0, 31]
     assert (noised != 0).any()

@@ -54,7 +54,9 @@ def test_a_bar_with_tqdm_and_log_lines_above_it(monkeypatch: pytest.MonkeyPatch)
     terminal = watch(monkeypatch)
     logger, handler = logging.getLogger("labeldp"), logging.StreamHandler(terminal)
     monkeypatch.setattr(logger, "handlers", [handler])
-    monkeypatch.setattr(logger, "level", logging.INFO)
+    monkeypatch.setattr(logger, "level", logging.NOTSET)
+    # It forgets, too, which levels were enabled before.
+    logger.setLevel(logging.INFO)
     with bar.progress_bar():
         bar.advance("checked", 30, 120)
         logger.info("a line")
