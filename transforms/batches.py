@@ -406,6 +406,12 @@ def several_values(batch: LabelledBatch, label: str) -> int:
     return int((lengths > 1).sum())
 
 
+def check_new(batch: LabelledBatch, name: str, advice: str) -> None:
+    """Checks that a batch has no column of the name of one that is added. Raises InputError, with advice, if it has."""
+    if batch.column(name) is not None:
+        raise InputError(f"{batch.source}: there is a column {name!r} already: {advice}")
+
+
 def center_values(batch: LabelledBatch, center: str) -> np.ndarray:
     """Centers of a batch, shape (n,), float64.
 

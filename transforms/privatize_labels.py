@@ -22,7 +22,7 @@ from ..mechanisms.release.bound_noise import NoiseBinding, StreamBinding
 from ..mechanisms.release.label_column import LabelColumn
 from ..mechanisms.release.label_draws import LabelSampler, fits
 from ..mechanisms.release.label_records import label_sums
-from .batches import Carried, LabelledBatch, as_argument, as_side_input, replace_label
+from .batches import Carried, LabelledBatch, as_argument, as_side_input, check_new, replace_label
 from .center.feature_columns import center_columns
 from .center.fit_center import check_features
 from .errors import CHANGED_INPUT, OTHER_MECHANISM, InputError, redact_errors
@@ -195,11 +195,7 @@ def _with_probabilities(batch: LabelledBatch, probabilities: np.ndarray, column:
     """Adds the column of probabilities. Raises InputError if there is one of its name."""
     name = column.center
     assert name is not None
-    if batch.column(name) is not None:
-        raise InputError(
-            f"{batch.source}: there is a column {name!r} already: name the new column of probabilities with "
-            "--center_column"
-        )
+    check_new(batch, name, "name the new column of probabilities with --center_column")
     records, classes = probabilities.shape
     offsets = pa.array(np.arange(records + 1, dtype=np.int32) * np.int32(classes))
     shares = (probabilities.ravel() / PROBABILITY_UNIT).astype(np.float32)

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .class_arrays import class_probabilities
-from .class_estimates import ClassRecords, log_loss_of, place_of_class, shares
+from .class_estimates import ClassRecords, linearized, log_loss_of, noise_of, place_of_class, shares
 from .intervals import Estimate, check_choices
 from .release import Release, numbers
 
@@ -123,8 +123,7 @@ def auc(
         if release.classes is None:
             raise ValueError("the labels of this release are numbers, without classes: areas are of a class")
         indicators = ClassRecords.read(z, release, None, exact).targets()[:, place_of_class(release, of_class)]
-        # The square of an indicator is itself: what is over is the noise.
-        variances = indicators**2 - indicators
+        variances = noise_of(indicators)
     shape = indicators.shape
     models = [(1.0, numbers(predictions, "predictions", shape))]
     if minus is not None:
@@ -136,11 +135,7 @@ def auc(
     areas = [(sign, _CURVES[curve](indicators, f, heavy)) for sign, f in models]
     slopes = sum((sign * area.slopes for sign, area in areas), np.zeros(shape))
     scores = sum((sign * area.scores for sign, area in areas), np.zeros(shape))
-    size = len(scores)
-    sampled = float(scores @ scores) * size / max(size - 1, 1)
-    noise = float(slopes**2 @ variances)
-    variance = noise if target == "records" and noise > 0 else sampled
-    return Estimate(sum(sign * area.value for sign, area in areas), math.sqrt(variance))
+    return linearized(sum(sign * area.value for sign, area in areas), variances, slopes, scores, target)
 
 
 def group_auc(predictions: Any, z: Any, release: Release | None, groups: Any, **options: Any) -> GroupEstimates:

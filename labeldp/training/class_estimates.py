@@ -276,7 +276,7 @@ def _slope(records: ClassRecords, f: np.ndarray, place: int, target: str) -> Est
     coefficients = spread / (spread @ spread)
     slope = float(coefficients @ indicators)
     scores = coefficients * (indicators - indicators.mean() - slope * spread)
-    return _linear(slope, indicators, coefficients, scores, target)
+    return linearized(slope, noise_of(indicators), coefficients, scores, target)
 
 
 def _lift(records: ClassRecords, f: np.ndarray, place: int, fraction: float, target: str) -> Estimate:
@@ -288,14 +288,19 @@ def _lift(records: ClassRecords, f: np.ndarray, place: int, fraction: float, tar
     value = best / mean
     coefficients = (top - value / size) / mean
     scores = (top * (indicators - best) - value * (indicators - mean) / size) / mean
-    return _linear(value, indicators, coefficients, scores, target)
+    return linearized(value, noise_of(indicators), coefficients, scores, target)
 
 
-def _linear(
-    value: float, indicators: np.ndarray, coefficients: np.ndarray, scores: np.ndarray, target: str
+def noise_of(indicators: np.ndarray) -> np.ndarray:
+    """Estimated variances of estimated indicators: the square of an indicator is itself, and what is over is noise."""
+    return indicators**2 - indicators
+
+
+def linearized(
+    value: float, variances: np.ndarray, coefficients: np.ndarray, scores: np.ndarray, target: str
 ) -> Estimate:
-    """An estimate that is linear in estimated indicators of a class, with its error."""
-    size = len(indicators)
+    """An estimate that is about linear in estimated indicators of a class, of these variances, with its error."""
+    size = len(scores)
     sampled = float(scores @ scores) * size / max(size - 1, 1)
-    noise = float(coefficients**2 @ (indicators**2 - indicators))
+    noise = float(coefficients**2 @ variances)
     return Estimate(value, math.sqrt(noise if target == "records" and noise > 0 else sampled))

@@ -9,15 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.engines.local_processes import (
-    ROOT,
-    LocalProcesses,
-    children,
-    end,
-    is_worker,
-    read_json,
-    worker_flags,
-)  # fmt: skip
+from tests.engines.local_processes import ROOT, LocalProcesses, children, end, is_worker, read_json, worker_flags
 
 # Flink uses reflection on classes of the JDK; its own start scripts pass the same options.
 _OPENED = ("lang", "lang.reflect", "io", "net", "nio", "text", "time", "util", "util.concurrent",

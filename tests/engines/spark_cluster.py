@@ -11,15 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.engines.local_processes import (
-    ROOT,
-    LocalProcesses,
-    children,
-    end,
-    is_worker,
-    read_json,
-    worker_flags,
-)  # fmt: skip
+from tests.engines.local_processes import ROOT, LocalProcesses, children, end, is_worker, read_json, worker_flags
 
 _HOME = ROOT / ".spark"
 _CACHE_MILLIS = 20000

@@ -18,7 +18,7 @@ from ...mechanisms.release.center_passes import Pass, PassSums, add_passes
 from ...mechanisms.release.feature_sample import FeatureSample
 from ...mechanisms.release.label_column import LabelColumn
 from ...mechanisms.release.prior_release import RefusedRelease
-from ..batches import Carried, LabelledBatch, as_argument, as_side_input
+from ..batches import Carried, LabelledBatch, as_argument, as_side_input, check_new
 from ..errors import InputError, redact_errors
 from ..job_metrics import PASSES
 from ..label_summary import usable_records
@@ -231,11 +231,11 @@ def with_centers(
     """
     name = column.center
     assert name is not None
-    if batch.column(name) is not None:
-        raise InputError(
-            f"{batch.source}: there is a column {name!r} already: name the new column of centers with --center_column, "
-            "or for apply remove that column from the input"
-        )
+    check_new(
+        batch,
+        name,
+        "name the new column of centers with --center_column, or for apply remove that column from the input",
+    )
     kept = (
         batch.batch if only is None else batch.batch.select([each for each in batch.batch.schema.names if each in only])
     )
