@@ -9,6 +9,7 @@ Sums have a fixed order, so that trees are the same on every CPU, and a replay c
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -99,7 +100,7 @@ def held_out(cells: int, fold: int) -> np.ndarray:
     return hashed(np.arange(cells), 7) % FOLDS == fold
 
 
-class Boosting:
+class Boosting(ABC):
     """Trees of one fold; a subclass says what its likelihood makes of splits and leaves.
 
     Attributes:
@@ -126,13 +127,13 @@ class Boosting:
             self.current += self.leaves[tree][leaf]
         self._grown = max(size, self._grown)
 
+    @abstractmethod
     def choose(self, tree: int) -> tuple[np.ndarray, np.ndarray]:
         """Columns and cuts of the next tree, by `splits`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def values(self, leaf: np.ndarray) -> np.ndarray:
         """Values of its leaves, shape (2^DEPTH, K), from the leaf of each record."""
-        raise NotImplementedError
 
 
 class Splits:

@@ -20,7 +20,6 @@ from .boosting import DEPTH, FOLDS, Boosting, ObliviousTrees
 LEAF_UNIT = 1 << 16
 """Leaves are integer multiples of 1 / LEAF_UNIT steps of the label domain."""
 _SIZES = (20, 40, 80, 140, 220, 320)
-MOST_TREES = FOLDS * _SIZES[-1]
 _RATE = 0.2
 # Records that a leaf has before its mean counts half, as a share of the sample; curvature that leaves are shrunk by.
 _SHRINKAGE, _DAMPING = 1 / 1000, 0.1
