@@ -278,11 +278,11 @@ LOGS: list[tuple[dict[str, list[str]], dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("files", "flags", "said"), LOGS, ids=[said for _, _, said in LOGS])
-def test_csv_files(fails: Any, tmp_path: Path, files: dict[str, list[str]], flags: dict[str, Any], said: str) -> None:
+@pytest.mark.parametrize(("files", "more", "said"), LOGS, ids=[said for _, _, said in LOGS])
+def test_csv_files(fails: Any, tmp_path: Path, files: dict[str, list[str]], more: dict[str, Any], said: str) -> None:
     for name, lines in files.items():
         (tmp_path / f"{name}.csv").write_text("\n".join([*lines, ""]))
-    assert said in fails(2 if said == "a.csv" else 1, input=tmp_path / "*.csv", **flags)
+    assert said in fails(2 if said == "a.csv" else 1, input=tmp_path / "*.csv", **more)
 
 
 def test_labels_that_are_text_in_worker_threads(

@@ -247,11 +247,11 @@ def test_records_without_a_label_are_left_out_of_everything(privatize: Privatize
     labels = table["y"].to_pylist()
     labels[3], labels[5], labels[8] = None, None, float("nan")
     pq.write_table(table.set_column(5, "y", pa.array(labels, pa.float64())), tmp_path / "log.parquet")
-    privatize("out", input=tmp_path / "log.parquet", max_unusable_fraction=0.01).ok()
+    privatize("out", input=tmp_path / "log.parquet", max_unusable_fraction=0.004).ok()
     letters = [json.loads(line) for line in (tmp_path / "out" / "dead_letters.jsonl").read_text().splitlines()]
     assert [letter["row"] for letter in letters] == [3, 5, 8]
     assert len(pq.read_table(tmp_path / "out" / "data")) == ROWS - 3
-    refused = privatize("refused", input=tmp_path / "log.parquet")
+    refused = privatize("refused", input=tmp_path / "log.parquet", max_unusable_fraction=0.003)
     assert (refused.code, "3 of 900 records have no usable label" in refused.error) == (1, True)
 
 

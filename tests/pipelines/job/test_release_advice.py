@@ -50,6 +50,7 @@ def release(
         standard = {
             "input": log, "input_format": "csv", "label": "y", "label_min": 0, "label_max": 10, "label_step": 1,
             "epsilon": 1, "id_column": "id", "noise_key_file": key_file, "output": folder, "output_format": "parquet",
+            "leave_out": "id",
         }  # fmt: skip
         outcome = invoke(command("privatize", standard | flags)).ok()
         return Released(folder, outcome.out, outcome.err)
