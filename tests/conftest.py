@@ -53,6 +53,25 @@ _LANE_PATHS = {
     "job": ("pipelines", "audit", "attack", "report", "study", "training", "templates", "fuzz", "transforms/stores"),
 }
 _LANES = {lane: [(_TESTS / path).resolve(strict=True) for path in paths] for lane, paths in _LANE_PATHS.items()}
+# Half of the CPU time is theirs: simulations of estimates and of attacks, tables of papers, centers and documents with
+# every fault, other processors, stores, killed runs, pages whose examples take long. `make test` leaves them out.
+_SLOW_PATHS = """
+    attack/test_center_attack.py attack/test_center_breaks.py attack/test_feature_leaks.py attack/test_truth_attack.py
+    attack/test_unit_breaks.py audit/test_cell_audit.py audit/test_cell_predictions.py audit/test_class_center_audit.py
+    audit/test_malformed_documents.py benchmarks docs/test_attack_guide.py docs/test_choosing.py
+    docs/test_late_labels_guide.py docs/test_notebooks.py docs/test_private_features_guide.py docs/test_site.py
+    docs/test_training_classes_guide.py docs/test_training_guide.py fuzz mechanisms/center/test_cell_center.py
+    mechanisms/quantization/test_published_figures.py mechanisms/test_cpu_matrix.py pipelines/demo pipelines/faults
+    pipelines/job/test_class_center.py pipelines/job/test_core_without_extras.py
+    pipelines/job/test_mechanisms_on_census.py pipelines/job/test_working_grid.py
+    pipelines/remove/test_remove_command.py
+    pipelines/stores report/test_claim_file.py report/test_every_state.py report/test_report_browser.py
+    study/test_compare_command.py study/test_evaluate_command.py study/test_plan_command.py templates/test_dataflow.py
+    test_packaging.py test_without_posix.py training/test_class_curves.py training/test_class_estimates.py
+    training/test_class_training.py transforms/test_center_attacks.py
+"""
+_SLOW = [(_TESTS / path).resolve(strict=True) for path in _SLOW_PATHS.split()]
+_LONGEST_ID = 80
 _STARTED = pytest.StashKey[float]()
 
 # Hypothesis's own limits of time measure how busy the machine is.
@@ -90,6 +109,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         lanes = (lane for lane, paths in _LANES.items() if any(map(item.path.is_relative_to, paths)))
         item.add_marker(next(lanes, "unit"))
+        if any(map(item.path.is_relative_to, _SLOW)):
+            item.add_marker("slow")
         fixtures = [made[-1] for made in item._fixtureinfo.name2fixturedefs.values()]  # type: ignore[attr-defined]
         shared = [each for each in fixtures if each.scope != "function" and each.baseid.endswith(".py")]
         if shared and item.get_closest_marker("xdist_group") is None:
@@ -99,6 +120,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if getattr(test, "is_hypothesis_test", False):
                 own: Any = test._hypothesis_internal_use_settings or settings.default
                 test._hypothesis_internal_use_settings = settings(own, max_examples=own.max_examples * _EXPLORE)
+
+
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Names long texts by their parameter and length."""
+    return f"{argname} of {len(val)}" if isinstance(val, str | bytes) and len(val) > _LONGEST_ID else None
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
