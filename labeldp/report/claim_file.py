@@ -151,6 +151,7 @@ def _of_release(
         "identity": _code(manifest.identity),
         "unlabelled": without if missing is None else "Which of them had a label is protected as the label is",
         "where": manifest.where and _code(manifest.where),
+        "left_out": _codes(manifest.left_out, _MOST_FEATURES),
         "unit": unit,
         "per": per,
         "whose": f"Label{'s' * (len(labels) > 1)} of one record" if unit is None else f"All labels of {per}",

@@ -27,7 +27,9 @@ JOBS: dict[str, dict[str, Any]] = {
     "several_units": PLAIN | UNITS | {"label": "y,z", "label_max": "20,1", "epsilon": 6},
     "classes": CLASSES | {"mechanism": "rr"},
     "class_center": CLASSES | {"for": "models", "center_features": "x,kind"},
-    "class_units": CLASSES | UNITS | {"for": "models", "center_features": "x,kind", "epsilon": 6},
+    "class_units": CLASSES
+    | UNITS
+    | {"for": "models", "center_features": "x,kind", "epsilon": 6, "leave_out": "user,id"},
 }
 RELEASES = [*JOBS, "applied", "public"]
 

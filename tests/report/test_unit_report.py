@@ -127,3 +127,9 @@ def test_a_manifest_of_another_adjacency_gets_no_page(folder: Path, tmp_path: Pa
     outcome = invoke(["report", str(copy)])
     assert outcome.code == 1
     assert "adjacency" in outcome.error
+
+
+def test_columns_that_are_left_out_are_named(read: Any) -> None:
+    page, manifest = read("class_units")
+    assert manifest["left_out"] == ["user", "id"]
+    assert page.facts("From release.json and mechanism.json")["Columns left out"] == "user, id"
