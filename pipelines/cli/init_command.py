@@ -49,7 +49,7 @@ _TEMPLATE = """\
 # ---- Input: a glob in quotes takes several files that have the same columns.
 {input}
 
-# ---- Label: the private column of numbers. The columns of the file:
+# ---- Label: the private column, of numbers or classes. The columns of the file:
 {columns}
 {label}
 
@@ -58,7 +58,8 @@ _TEMPLATE = """\
 # Never take it from this file: the smallest and the largest label of the data would be revealed.
 #   whole numbers (visits, weeks):  label_step 1, label_max what few labels exceed
 #   prices, durations:              label_max what few labels exceed; label_step for 50 to 500 labels
-#   ratings, classes with a value:  the values themselves, in a file: label_values instead of the three lines below
+#   ratings, numbers of a list:     the values themselves, in a file: label_values instead of the three lines below
+#   clicked or not, grades:         classes, without an order: label_classes: 0,1 instead of the three lines below
 # A long tail is better cut: noise grows with the range, and a step below the noise gains nothing.
 {domain}
 
@@ -81,6 +82,9 @@ output_format: {output_format}
 # center: none                 # no model of the features; the input is then read twice instead of four times
 # id_column: NAME              # unique ids, if records can move to another file or row between runs
 # where: NAME=VALUE            # only the records whose public feature has this value
+# unit_column: user            # epsilon holds for all labels of a user instead of each label
+# max_records_per_unit: 2      # with unit_column: so many records of each user are kept
+# leave_out: user              # columns that are not released
 # validate: true               # compare features and output with a schema; needs the extra validation
 # noise_key_file: noise.key    # 32 secret bytes, mode 0600; default ~/.config/labeldp/noise.key
 # ledger: ledger.jsonl         # record of the budget spent; default beside the output
