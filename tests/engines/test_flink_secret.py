@@ -6,13 +6,17 @@ import contextlib
 import re
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
+from apache_beam.metrics import MetricsFilter
 from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
+from apache_beam.runners.portability.portable_runner import PortableMetrics
+from labeldp.transforms import job_metrics
 
 SHOWN = ("", "/config", "/plan", "/exceptions", "/accumulators")
 RECORDS = 4000
@@ -112,6 +116,19 @@ def submitted(flink: Any) -> dict[str, bytes]:
     return contents
 
 
+def counters(flink: Any, name: str) -> dict[str, int]:
+    """Counters of a job, by the name that Flink shows, as any client of Beam's job server can request them."""
+    with grpc.insecure_channel(flink.job_endpoint) as channel:
+        service = beam_job_api_pb2_grpc.JobServiceStub(channel)
+        jobs = service.GetJobs(beam_job_api_pb2.GetJobsRequest()).job_info
+        [identity] = [job.job_id for job in jobs if job.job_name == name]
+        metrics = PortableMetrics(service.GetJobMetrics(beam_job_api_pb2.GetJobMetricsRequest(job_id=identity)))
+    found: Counter[str] = Counter()
+    for each in metrics.query(MetricsFilter().with_namespace(job_metrics.NAMESPACE))["counters"]:
+        found[each.key.metric.name] += each.attempted
+    return found
+
+
 def unpacked(graph: bytes) -> bytes:
     """A graph followed by its decoded pickled objects, which Beam compresses and encodes in base64."""
     contents = [graph]
@@ -129,8 +146,15 @@ def test_of_a_job_that_succeeds(
     [name] = flink.running_jobs()
     outcome = running.finish().ok()
 
+    # Of how many segments, with how many bytes, depends on bundles.
+    counted = counters(flink, flink.rest(f"/jobs/{name}")["name"])
+    assert counted.pop("bytes_written") >= 8 * RECORDS
+    assert counted.pop("segments") >= 3
+    assert counted == {"records_read": 2 * RECORDS, "records_left_out": 0, "records_written": RECORDS, "passes_done": 2}
+
     said = {"out": outcome.out.encode(), "err": outcome.err.encode()}
     told = shown(flink, name) | submitted(flink) | said
+    assert all(each.encode() in told["web interface /accumulators"] for each in counted)
     # These ports require no authentication.
     assert open_ports["flink"]
     assert {address.rpartition(":")[0] for address in open_ports["flink"]} <= LOOPBACK
