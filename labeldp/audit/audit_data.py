@@ -216,8 +216,9 @@ class _Records:
         """Line of the report on all records."""
         drawn, shards = self._reader.drawn, len(self._release["shards"])
         return (
-            f"data         {self._release['records'] - removed_records(self._release)} records in {shards} shards: "
-            f"every label{'' if self._classes is None else ', a class in one type and spelling,'}"
+            f"data         {self._release['records'] - removed_records(self._release)} records in {shards} "
+            f"shard{'' if shards == 1 else 's'}: every label"
+            f"{'' if self._classes is None else ', a class in one type and spelling,'}"
             f"{'' if self._reader.center is None or drawn else ', minus the center of its record,'} is an output of "
             "the mechanism, row counts are those of the manifest"
         )

@@ -244,8 +244,8 @@ def _document(
 def _announce(request: DomainRequest, result: JobResult, proposal: DomainProposal | None, reason: str) -> None:
     binding = result.binding
     print(f"released   {one_line(request.target)}")
-    share = unusable_share(binding.unusable, binding.records + binding.unusable)
-    print(f"records    {binding.records:,}; {binding.unusable:,}{share} without a usable label left out")
+    left_out = f"{binding.unusable:,}{unusable_share(result)} without a usable label left out"
+    print(f"records    {binding.records:,}; {left_out}")
     unit = result.binding.unit
     whom = "" if unit is None else f", for all labels of a unit of {one_line(unit.column)}"
     cells = len(request.column.domain)

@@ -247,12 +247,12 @@ def _unseen_classes(facts: ReleasedFacts, naming: Naming) -> Iterator[Warn]:
     """Names the classes that may have no record, by the released counts."""
     if facts.class_counts is None or facts.classes is None:
         return
-    noise, values = STANDS_OUT * facts.class_counts.deviation, facts.classes.values
-    unseen = [place for place, count in enumerate(facts.class_counts.counts) if count <= noise]
+    most, values = STANDS_OUT * facts.class_counts.deviation, facts.classes.values
+    unseen = [place for place, count in enumerate(facts.class_counts.counts) if count <= most]
     if unseen:
         yield Warn(
             "unseen_classes",
-            f"{_named(values, unseen)}: by the released counts, of at most {noise:.3g} records, as many as noise alone "
+            f"{_named(values, unseen)}: by the released counts, of at most {most:,.0f} records, as many as noise alone "
             f"may give. Check the spelling of {naming('label_classes')}, spaces and case included: all values that are "
             f"not listed count as {_quoted(values[facts.classes.other])}. If it is right, these classes are rare or "
             "absent",

@@ -112,8 +112,7 @@ def announce(request: Request, released: Sequence[ReleasedLabel], key: SigningKe
     which = f" in each of {counted(len(released), 'column')}" if several else ""
     print(f"released   {one_line(request.output)}")
     left_out = describe_missing(binding).removesuffix("; ")
-    share = unusable_share(binding.unusable, binding.records + binding.unusable)
-    left_out = left_out or f"{binding.unusable:,}{share} without a usable label{which} left out"
+    left_out = left_out or f"{binding.unusable:,}{unusable_share(result)} without a usable label{which} left out"
     print(f"records    {binding.records:,}{shards}; {one_line(left_out)}")
     if key is not None:
         print(f"signed     by sha256:{key.fingerprint}")
@@ -182,8 +181,10 @@ def _announce_randomizer(binding: NoiseBinding, mechanism: MechanismFile, facts:
     print(f"expected   {loss.name} loss {randomizer.expected_loss(mechanism.prior, loss):.6g}, under {under}")
 
 
-def unusable_share(unusable: int, records: int) -> str:
-    """Share of the records without a usable label, which is public, in brackets; empty if there are none."""
+def unusable_share(result: JobResult) -> str:
+    """Share of all records without a usable label, which is public, in brackets; empty if there are none."""
+    unusable, units = result.binding.unusable, result.units
+    records = result.binding.records + unusable + (0 if units is None else units.left_out + units.without_unit)
     return f" ({100 * unusable / records:.2g} % of {records:,})" if unusable else ""
 
 

@@ -5,12 +5,15 @@ import shutil
 from collections import Counter
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from labeldp.mechanisms.release.unit_bound import UnitCounts
+from labeldp.pipelines.cli.announcement import unusable_share
 
 from tests.false_alarms import mean_bound
 from tests.written_logs import write_parts
@@ -170,6 +173,12 @@ def test_another_bound_is_charged(
     other = {"output": output.parent / "other", "max_records_per_unit": 2}
     invoke(command("privatize", flags | CENTERED | other)).ok()
     assert spent(output.parent) > before + Fraction(29, 10)
+
+
+def test_the_share_without_a_label_is_of_all_records() -> None:
+    """Records beyond the bounds of units have labels, of which the limit on unusable ones is a share, too."""
+    result: Any = SimpleNamespace(binding=SimpleNamespace(records=10, unusable=5), units=UnitCounts(4, 80, 5))
+    assert unusable_share(result) == " (5 % of 100)"
 
 
 def test_a_dry_run_says_what_a_record_gets(flags: dict[str, Any], invoke: Any, command: Any, tmp_path: Path) -> None:
