@@ -119,6 +119,13 @@ class Fork:
         self.stderr.close()
 
 
+def write_key(path: Path, key: bytes = SECRET) -> Path:
+    """Writes a key file that only its owner may read. Returns the path."""
+    path.write_bytes(key)
+    path.chmod(0o600)
+    return path
+
+
 Invoke = Callable[[Sequence[str]], Outcome]
 Job = Callable[..., list[str]]
 
@@ -132,19 +139,13 @@ def secret() -> bytes:
 @pytest.fixture(scope="session")
 def key_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Key file that holds SECRET, so that records named by ids get the same noise in every run."""
-    return _key_file(tmp_path_factory.mktemp("key") / "noise.key", SECRET)
+    return write_key(tmp_path_factory.mktemp("key") / "noise.key")
 
 
 @pytest.fixture(scope="session")
 def other_key_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """File of another key."""
-    return _key_file(tmp_path_factory.mktemp("key") / "other.key", hashlib.blake2b(SECRET, digest_size=32).digest())
-
-
-def _key_file(path: Path, key: bytes) -> Path:
-    path.write_bytes(key)
-    path.chmod(0o600)
-    return path
+    return write_key(tmp_path_factory.mktemp("key") / "other.key", hashlib.blake2b(SECRET, digest_size=32).digest())
 
 
 @pytest.fixture
@@ -154,10 +155,8 @@ def signing_key(tmp_path: Path) -> Path:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     key, path = Ed25519PrivateKey.from_private_bytes(SECRET), tmp_path / "signing-key.pem"
-    path.write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
-    path.chmod(0o600)
+    form = serialization.PrivateFormat.PKCS8
+    write_key(path, key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()))
     public = key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
     path.with_suffix(".pub").write_bytes(public)
     return path

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.commands import write_key
+
 ROOT = Path(__file__).resolve().parents[1]
 TIMEOUT_SECONDS = 300
 ROOMS = ("mechanisms", "transforms", "pipelines", "templates")
@@ -118,8 +120,7 @@ def test_the_core_and_tfrecords_run_in_empty_environments(built: Path, tmp_path:
     venv.create(tmp_path / "core", with_pip=False)
     python = tmp_path / "core" / "bin" / "python"
     rows = "\n".join(f"{row},{row % 5}" for row in range(200))
-    (tmp_path / "noise.key").touch(0o600)
-    (tmp_path / "noise.key").write_bytes(bytes(range(32)))
+    write_key(tmp_path / "noise.key", bytes(range(32)))
     (tmp_path / "log.csv").write_text(f"f,y\n{rows}\n")
 
     def privatize(input: str, input_format: str, output: str, output_format: str) -> list[str]:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.commands import write_key
+
 SCRIPT = """
 import os, sys
 
@@ -55,8 +57,7 @@ assert len(locked) >= 2 and all(name.endswith("ledger.jsonl.lock") for name in l
 @pytest.mark.job
 def test_a_release_is_made_audited_and_opened_without_posix(tmp_path: Path) -> None:
     (tmp_path / "log.csv").write_text("f,y\n" + "".join(f"{row},{row % 5}\n" for row in range(200)))
-    (tmp_path / "job.key").touch(0o600)
-    (tmp_path / "job.key").write_bytes(bytes(range(32)))
+    write_key(tmp_path / "job.key", bytes(range(32)))
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", SCRIPT],
         check=False,

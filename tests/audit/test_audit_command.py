@@ -7,14 +7,11 @@ import random
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 from labeldp.audit import documents
 from labeldp.audit.audit_release import audit_path
 from labeldp.pipelines.cli.commands import main
-
-RESPONSE: dict[str, Any] = json.loads(Path(__file__).with_name("response.json").read_text())
 
 
 def test_run_reports_and_exits(changed, write, folder, capsys):

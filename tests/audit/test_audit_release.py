@@ -1,13 +1,9 @@
 """Audit of a release: both of its documents."""
 
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 from labeldp.audit.audit_release import audit_path, audit_report
-
-RESPONSE: dict[str, Any] = json.loads(Path(__file__).with_name("response.json").read_text())
 
 
 def test_a_release_is_audited_by_folder_or_by_manifest(folder):

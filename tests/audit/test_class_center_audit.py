@@ -34,6 +34,7 @@ from labeldp.mechanisms.noise import sum_zero_laplace
 from labeldp.mechanisms.noise.discrete_laplace import ByteStream
 
 from tests.audit.written_files import write_document, write_shard
+from tests.commands import write_key
 
 RECORDS = 6000
 ILL = ("none", "cold", "flu", "rare")
@@ -80,8 +81,7 @@ def logs(tmp_path_factory):
     """Folder of the log and of a key: with ids of the records, the noise is the same in every run."""
     folder = tmp_path_factory.mktemp("centers")
     pq.write_table(table(), folder / "log.parquet")
-    (folder / "noise.key").write_bytes(bytes(range(32)))
-    (folder / "noise.key").chmod(0o600)
+    write_key(folder / "noise.key", bytes(range(32)))
     return folder
 
 

@@ -15,6 +15,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from labeldp.audit.audit_release import NoRecords, audit_path
 from labeldp.audit.signature_audit import NoPublicKey, Signer, signature_report
 
+from tests.commands import write_key
+
 SEED = bytes(range(32))
 NAME = "signature.json"
 KINDS = [
@@ -28,8 +30,7 @@ def key_files(folder: Path, seed: bytes) -> tuple[Path, Path]:
     """Files of a private and of its public key."""
     key = Ed25519PrivateKey.from_private_bytes(seed)
     private, public = folder / f"{seed[0]}.pem", folder / f"{seed[0]}.pub"
-    private.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-    private.chmod(0o600)
+    write_key(private, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
     public.write_bytes(key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
     return private, public
 

@@ -1,5 +1,6 @@
 """Files of a release that a test changes, written as the job writes them: other bytes fail the audit."""
 
+import functools
 import json
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,20 @@ def noised_prior(labels: list[float], counts: list[int], epsilon: float) -> str:
     weights = estimated_prior(np.array(labels), np.array(counts), sum(counts), epsilon).weights.tolist()
     released = PRIOR | {"weights": weights, "epsilon": epsilon, "counts": counts, "records": sum(counts)}
     return json.dumps({"labels": labels, "prior": released})
+
+
+def change_members(document: Any, change: Any) -> None:
+    """Calls a function with a document; or sets members by path, "a.0.b" for example, and deletes those of None."""
+    if callable(change):
+        change(document)
+        return
+    for path, value in change.items():
+        *above, last = (int(key) if key.isdigit() else key for key in path.split("."))
+        parent = functools.reduce(lambda found, key: found[key], above, document)
+        if value is None:
+            del parent[last]
+        else:
+            parent[last] = value
 
 
 def write_document(path: Path, document: Any) -> None:

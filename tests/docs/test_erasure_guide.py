@@ -10,6 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.commands import write_key
+
 GUIDE = (Path(__file__).parents[2] / "docs/guides/auditors.md").read_text()
 GUIDE = GUIDE.partition("\n## Erasure and corrections\n")[2].partition("\n## ")[0]
 ICEBERG, DELTA = re.findall(r"^```python\n(.*?)^```$", GUIDE, re.M | re.S)
@@ -33,8 +35,7 @@ def log() -> pa.Table:
 
 def test_the_command_prints_what_the_guide_shows(folder: Path, run_labeldp: Any, capsys: Any) -> None:
     pq.write_table(log(), "log.parquet")
-    (folder / "noise.key").write_bytes(bytes(range(32)))
-    (folder / "noise.key").chmod(0o600)
+    write_key(folder / "noise.key", bytes(range(32)))
     flags = ["--input=log.parquet", "--input_format=parquet", "--label=weeks", "--label_min=0", "--label_max=52"]
     flags += ["--label_step=1", "--epsilon=1", "--center=linear", "--id_column=name", "--num_shards=3"]
     assert run_labeldp(["privatize", *flags, "--output=released", "--noise_key_file=noise.key"]) == 0

@@ -14,6 +14,8 @@ import pyarrow as pa
 import pyarrow.csv
 import pytest
 
+from tests.commands import write_key
+
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "guides" / "late_labels.md").read_text()
 (CODE,) = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
@@ -78,9 +80,7 @@ def test_commands_and_model_run_as_printed(
     logs: tuple[np.ndarray, np.ndarray], tmp_path: Path, run_labeldp: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     features, chance = logs
-    key = tmp_path / "noise.key"
-    key.write_bytes(bytes(range(32)))
-    key.chmod(0o600)
+    key = write_key(tmp_path / "noise.key", bytes(range(32)))
     assert [command[:2] for command in COMMANDS] == [["labeldp", "privatize"]] * 3
     for command in COMMANDS:
         assert run_labeldp(asked(command, key)) == 0

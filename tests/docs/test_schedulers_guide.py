@@ -14,6 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.commands import write_key
+
 PAGE = (Path(__file__).parents[2] / "docs" / "guides" / "engines.md").read_text()
 PAGE = PAGE.partition("\n## Schedulers\n")[2].partition("\n## ")[0]
 AIRFLOW, SCRIPT, KUBEFLOW = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
@@ -37,8 +39,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     weeks = np.random.default_rng(1).integers(0, 53, 2000)
     pq.write_table(pa.table({"weeks": weeks}), tmp_path / "logs" / DAY / "log.parquet")
     (tmp_path / "job.yaml").write_text(JOB)
-    (tmp_path / "noise.key").write_bytes(bytes(range(32)))
-    (tmp_path / "noise.key").chmod(0o600)
+    write_key(tmp_path / "noise.key", bytes(range(32)))
     program = tmp_path / "bin" / "labeldp"
     program.parent.mkdir()
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -m labeldp "$@"\n')

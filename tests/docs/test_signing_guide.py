@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from tests.commands import write_key
+
 GUIDE = (Path(__file__).parents[2] / "docs" / "guides" / "auditors.md").read_text()
 KEYS = re.search(r"^```sh\n(openssl genpkey.*?)^```$", GUIDE, re.M | re.S)
 PROGRAM = re.search(r"^```python\n(.*?)^```$", GUIDE, re.M | re.S)
@@ -21,8 +23,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     done = subprocess.run(["sh", "-ec", KEYS[1]], check=True, capture_output=True, text=True)
     (tmp_path / "fingerprint").write_text(done.stdout.split()[0])
-    (tmp_path / "noise.key").write_bytes(bytes(range(32)))
-    (tmp_path / "noise.key").chmod(0o600)
+    write_key(tmp_path / "noise.key", bytes(range(32)))
     (tmp_path / "log.csv").write_text("f,y\n" + "".join(f"{i},{i % 5}\n" for i in range(500)))
     flags = "--input=log.csv --input_format=csv --label=y --label_min=0 --label_max=4 --label_step=1 --epsilon=1"
     more = "--for=labels --noise_key_file=noise.key --output=released --sign=sign.pem"

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pytest
 
+from tests.commands import write_key
 from tests.false_alarms import standard_errors
 
 PAGE = (Path(__file__).parents[2] / "docs" / "guides" / "training.md").read_text()
@@ -42,8 +43,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, np.ndarray, np.
     true = (rng.uniform(size=len(p)) < p).astype(int)
     columns = dict(zip(("visits", "recency", "price"), features.T, strict=True))
     pyarrow.csv.write_csv(pa.table({**columns, "converted": true}), str(path / "log.csv"))
-    (path / "noise.key").write_bytes(bytes(range(32)))
-    (path / "noise.key").chmod(0o600)
+    write_key(path / "noise.key", bytes(range(32)))
     assert len(COMMANDS) == 2
     for command in COMMANDS:
         program, *argv = shlex.split(command.replace("\\\n", " "))

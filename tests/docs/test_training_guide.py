@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pytest
 
+from tests.commands import write_key
 from tests.false_alarms import standard_errors
 
 PAGE = (Path(__file__).parents[2] / "docs" / "guides" / "training.md").read_text()
@@ -31,8 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     age, visits = rng.integers(18, 90, 20_000), rng.poisson(2, 20_000)
     weeks = np.clip(np.rint(np.where(age < 60, 6, 20) + 3 * visits + rng.normal(0, 4, len(age))), 0, 52)
     pyarrow.csv.write_csv(pa.table({"age": age, "visits": visits, "weeks": weeks}), str(path / "log.csv"))
-    (path / "noise.key").write_bytes(bytes(range(32)))
-    (path / "noise.key").chmod(0o600)
+    write_key(path / "noise.key", bytes(range(32)))
     program, *argv = shlex.split(COMMAND.replace("\\\n", " "))
     assert program == "labeldp"
     command = [sys.executable, "-m", "labeldp", *argv, "--noise_key_file", "noise.key"]

@@ -18,6 +18,8 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.commands import write_key
+
 PAGE = Path(__file__).parents[2] / "docs" / "tutorial.md"
 KEY = bytes(range(32))
 # The folder that the page shows instead of the temporary folder of this run.
@@ -80,8 +82,7 @@ def run(
     folder, key = tmp_path / "tutorial", tmp_path / "config" / "labeldp" / "noise.key"
     folder.mkdir()
     key.parent.mkdir(parents=True)
-    key.write_bytes(KEY)
-    key.chmod(0o600)
+    write_key(key, KEY)
     monkeypatch.chdir(folder)
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))

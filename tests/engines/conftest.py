@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.commands import write_key
 from tests.engines.flink_cluster import FlinkCluster
 from tests.engines.local_processes import ROOT, LocalProcesses
 from tests.engines.spark_cluster import SparkCluster
@@ -100,10 +101,7 @@ def secret() -> bytes:
 @pytest.fixture(scope="session")
 def key_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Key file that holds SECRET."""
-    path = tmp_path_factory.mktemp("key") / "noise.key"
-    path.write_bytes(SECRET)
-    path.chmod(0o600)
-    return path
+    return write_key(tmp_path_factory.mktemp("key") / "noise.key", SECRET)
 
 
 @pytest.fixture(scope="session")

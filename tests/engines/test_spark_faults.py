@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.commands import write_key
 from tests.engines.local_processes import children, free_ports, is_worker
 
 SECONDS_TO_END = 30.0
@@ -66,9 +67,7 @@ def test_workers_killed(
 
 def test_key_not_found(flags: dict[str, Any], start: Any, spark: Any, tmp_path: Path, secret: bytes) -> None:
     """Workers that do not find the key file end the job with one line, and nothing is released."""
-    key = tmp_path / "noise.key"
-    key.write_bytes(secret)
-    key.chmod(0o600)
+    key = write_key(tmp_path / "noise.key", secret)
     running = start([*spark.alone, *(f"--job_port={port}" for port in free_ports(1))], noise_key_file=key, **flags)
     running.wait_until(lambda: bool(children(running.process.pid)), "it started the job server")
     key.unlink()

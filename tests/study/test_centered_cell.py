@@ -34,6 +34,8 @@ from labeldp.study.models import MODELS, TrainingLabels, linear
 from labeldp.transforms import LabelledBatch
 from labeldp.transforms.batches import record_identities
 
+from tests.commands import write_key
+
 RECORDS = 3000
 TASK = Task("y", tuple(float(label) for label in range(21)))
 AROUND = Cell("unbiased", 1.0, 3, "linear", LINEAR_CENTER)
@@ -143,9 +145,7 @@ def test_labels_around_a_column_are_those_that_the_command_releases(
     cell = Cell("unbiased", 1.5, seed, "linear", "earlier")
     name = evaluation_cell._column(cell, TASK).center
     pq.write_table(pa.table({"y": dataset.labels, name: dataset.center}), path)
-    key = tmp_path / "noise.key"
-    key.write_bytes(seed_secret(seed))
-    key.chmod(0o600)
+    key = write_key(tmp_path / "noise.key", seed_secret(seed))
     flags = {
         "input": path, "input_format": "parquet", "label": "y", "label_min": 0, "label_max": 20, "label_step": 1,
         "epsilon": 1.5, "center_column": name, "noise_key_file": key, "output": tmp_path / "released",

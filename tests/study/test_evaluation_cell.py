@@ -23,6 +23,8 @@ from labeldp.study.evaluation_cell import (
 )
 from labeldp.transforms import LabelledBatch
 
+from tests.commands import write_key
+
 RECORDS = 1200
 TASK = Task("y", tuple(float(label) for label in range(11)))
 
@@ -52,9 +54,7 @@ def test_labels_are_those_that_the_command_releases(
 ) -> None:
     seed, path = 3, tmp_path / "log.parquet"
     pq.write_table(pa.table({"y": dataset.labels}), path)
-    key = tmp_path / "noise.key"
-    key.write_bytes(seed_secret(seed))
-    key.chmod(0o600)
+    key = write_key(tmp_path / "noise.key", seed_secret(seed))
     flags = {
         "input": path, "input_format": "parquet", "label": "y", "label_min": 0, "label_max": 10, "label_step": 1,
         "epsilon": 1.5, "mechanism": mechanism, "noise_key_file": key,

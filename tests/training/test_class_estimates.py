@@ -132,9 +132,6 @@ def log_of(classes: int, records: int) -> tuple[np.ndarray, np.ndarray, np.ndarr
     return np.minimum(places, classes - 1), p, softmax(0.5 * scores)
 
 
-STATISTICS = (*METRICS, "lift", "group share", "compared", "compared by forward loss")
-
-
 @pytest.mark.parametrize("epsilon", [0.5, 1])
 @pytest.mark.parametrize("weights", [TWO, FIVE], ids=["2 classes", "5 classes"])
 def test_intervals_cover_the_true_metric(made_classes: Any, draw: Any, weights: Any, epsilon: float) -> None:

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.commands import write_key
+
 
 @pytest.fixture(scope="session")
 def secret() -> bytes:
@@ -21,9 +23,7 @@ def key(tmp_path: Path, secret: bytes) -> Any:
     """A NoiseKeyFile of `secret`, mode 0600."""
     from labeldp.transforms import NoiseKeyFile
 
-    path = tmp_path / "noise.key"
-    path.write_bytes(secret)
-    path.chmod(0o600)
+    path = write_key(tmp_path / "noise.key", secret)
     return NoiseKeyFile(str(path))
 
 

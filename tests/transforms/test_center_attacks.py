@@ -38,6 +38,8 @@ from labeldp.transforms.center import fit_center
 from labeldp.transforms.center.feature_sample import SampleFeatures
 from labeldp.transforms.center.fit_center import DesignPass, MergePasses, ReleasePass, append_center, summarize
 
+from tests.commands import write_key
+
 ROWS, SAMPLED = 3000, 1500
 """There are more records than a sample holds."""
 FEATURES = ("a", "b", "word")
@@ -167,9 +169,7 @@ class Step:
 @pytest.fixture(scope="module")
 def made(labelled: Any, run: Any, secret: bytes, tmp_path_factory: Any) -> Any:
     """Function (name of a kind) -> all that a job makes of one batch."""
-    path = tmp_path_factory.mktemp("key") / "noise.key"
-    path.write_bytes(secret)
-    path.chmod(0o600)
+    path = write_key(tmp_path_factory.mktemp("key") / "noise.key", secret)
     known: dict[str, dict[str, Any]] = {}
 
     def make(name: str) -> dict[str, Any]:

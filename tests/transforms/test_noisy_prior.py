@@ -27,6 +27,8 @@ from labeldp.transforms import (
 )
 from labeldp.transforms.label_summary import MergeSummaries, SummarizeLabels, summarize
 
+from tests.commands import write_key
+
 DOMAIN = (0.0, 1.0, 2.5, 4.0)
 COLUMN = LabelColumn("y", DOMAIN)
 SECRET = bytes(32)
@@ -255,9 +257,7 @@ def test_the_same_input_gives_the_same_release_to_two_consumers(labelled, run, k
 
 def test_another_input_key_column_domain_rounding_or_budget_gives_other_noise(labelled, release, tmp_path, secret):
     values = labels_of(400)
-    other = tmp_path / "other.key"
-    other.write_bytes(bytes(range(32)))
-    other.chmod(0o600)
+    other = write_key(tmp_path / "other.key", bytes(range(32)))
     batch = labelled({"y": values, "x": values})
     keys = [
         release([batch]).noise_key(secret),

@@ -39,6 +39,7 @@ from labeldp.transforms.batches import LabelledBatchCoder, label_values
 from labeldp.transforms.label_summary import MergeSummaries, summarize, usable_records
 from labeldp.transforms.privatize_labels import privatize_batch
 
+from tests.commands import write_key
 from tests.false_alarms import chi_square_bounds, count_bounds
 
 DOMAIN = (0.0, 1.0, 2.0, 3.0)
@@ -531,8 +532,7 @@ def readme_pipeline(tmp_path, monkeypatch, secret) -> Callable[[], None]:
     text = (Path(__file__).parents[2] / "docs" / "guides" / "python.md").read_text()
     (found,) = [block for block in re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S) if "ReleaseShards" in block]
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "noise.key").write_bytes(secret)
-    (tmp_path / "noise.key").chmod(0o600)
+    write_key(tmp_path / "noise.key", secret)
     write_log(tmp_path, 7.0)
     code = compile(found, "python.md", "exec")
     return lambda: exec(code, {"__name__": "__main__"})

@@ -13,6 +13,8 @@ from labeldp.mechanisms import Prior, solve
 from labeldp.mechanisms.core.budget import BudgetSplit
 from labeldp.transforms import Format, LabelColumn, NoiseKeyFile, UnitBound
 
+from tests.commands import write_key
+
 SECRET = b"marked secret key of 32 octets.."
 MARK = "marked"
 COLUMN = LabelColumn("weeks", (0.0, 1.0, 2.0, 3.0), "id", unit=UnitBound("user", 2))
@@ -67,8 +69,7 @@ def cases(folder: Path) -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
 @pytest.mark.parametrize("name", PUBLIC)
 def test_it_has_facts_of_the_request_and_no_key(tmp_path: Path, name: str) -> None:
     (tmp_path / MARK).mkdir()
-    (tmp_path / MARK / "key").write_bytes(SECRET)
-    (tmp_path / MARK / "key").chmod(0o600)
+    write_key(tmp_path / MARK / "key", SECRET)
     arguments, expected = cases(tmp_path)[name]
     if name == "ValidateExamples":
         pytest.importorskip("tensorflow_data_validation", reason="the extra validation is not installed")

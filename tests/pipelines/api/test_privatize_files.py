@@ -107,8 +107,6 @@ def test_wrong_arguments(files: Any, arguments: dict[str, Any], text: str) -> No
     ("arguments", "options", "text"),
     [
         ({"epsilon": 0}, [], "^epsilon must be between"),
-        ({"label_step": None}, [], "the public label domain is missing"),
-        ({"input": "/nowhere/*.csv"}, [], "matches no file"),
         ({"mechanism": "rr"}, [], "give for_ or mechanism"),
         ({"ledger": "postgresql://me:secret@host/db"}, [], "^ledger has a password"),
         ({}, ["--runner=FlinkRunner"], "workers of this runner share"),

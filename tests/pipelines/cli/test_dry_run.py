@@ -8,6 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.commands import write_key
+from tests.written_logs import write_log
+
 ROWS = 3000
 LABEL = 7.0
 """Label of all records: its bytes are found in files, to be corrupted."""
@@ -25,17 +28,9 @@ def write(tmp_path: Path) -> Callable[[str, Any], Path]:
 
     def written(kind: str, label: Any = LABEL) -> Path:
         path = tmp_path / f"log.{kind}"
-        if kind == "parquet":
-            pq.write_table(table(label), path, compression="none", use_dictionary=False)
-        elif kind == "csv":
-            rows = "".join(f"{row},c{row % 3},{label}\n" for row in range(ROWS))
-            path.write_text("row,city,weeks\n" + rows)
-        else:
-            pytest.importorskip("google_crc32c", reason="the extra tfrecord is not installed")
-            from labeldp.transforms.tfrecord.example_encoder import encode_examples
-            from labeldp.transforms.tfrecord.framing import frame
-
-            path.write_bytes(frame(encode_examples(table(label).combine_chunks().to_batches()[0])))
+        if kind != "parquet":
+            return write_log(path, table(label))
+        pq.write_table(table(label), path, compression="none", use_dictionary=False)
         return path
 
     return written
@@ -105,8 +100,7 @@ def test_nothing_is_written_and_no_key_made(
     assert tree(outputs) == {}
     assert {name for name in tree(outputs.parent) if name not in before} == {f"log.{kind}"}
     if kept is not None:
-        key.write_bytes(kept)
-        key.chmod(0o600)
+        write_key(key, kept)
 
 
 def test_a_label_that_cannot_be_read_fails_as_in_the_job(job: Any, invoke: Any, write: Any) -> None:
@@ -153,13 +147,6 @@ def test_a_release_beyond_the_cap_is_refused(job: Any, invoke: Any, outputs: Pat
     assert outcome.code == 2
     assert "2.5" in outcome.error
     assert not (outputs / "second").exists()
-
-
-def test_apply_has_none(job: Any, invoke: Any) -> None:
-    outcome = invoke([*job("apply"), "--dry_run"])
-
-    assert outcome.code == 2
-    assert "--dry_run is for privatize and fit" in outcome.error
 
 
 @pytest.mark.parametrize("classes", ["a,b", "a, b ,\tc"])

@@ -66,16 +66,6 @@ def test_a_configuration_folder_must_be_absolute(monkeypatch: pytest.MonkeyPatch
         noise_key_file(None)
 
 
-@pytest.mark.parametrize("flag", ["input", "output", "ledger", "noise_key_file"])
-@pytest.mark.parametrize("path", ["~/x", "~", "~somebody/x"])
-def test_no_folder_is_named_tilde(job: Any, invoke: Any, folder: Path, flag: str, path: str) -> None:
-    """Bash does not expand ~ after --flag=, and no shell expands it in a file of flags."""
-    outcome = invoke(job(**{flag: path}))
-    assert outcome.code == 2
-    assert f"{path}: the shell has not expanded ~: write the whole path" in outcome.error
-    assert not list(folder.iterdir())
-
-
 def test_no_folder_is_named_tilde_by_other_ways(job: Any, invoke: Any, folder: Path, key_file: Path) -> None:
     database = pytest.importorskip("labeldp.pipelines.ledger.ledger_database", reason="no extra ledger")
     with pytest.raises(ValueError, match="has not expanded ~"):

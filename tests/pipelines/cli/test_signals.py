@@ -13,7 +13,6 @@ import pytest
 
 WAIT_SECONDS = 60
 SECONDS_TO_BE_COLLECTED = 20
-DOMAIN_FLAGS = ("label_min", "label_max", "label_step", "epsilon")
 
 
 class Running:

@@ -1,6 +1,7 @@
 """Errors: one line that names the flag, file or row, the right exit code, and no partial output.
 
-Exit code 2 is for errors of the command line, 1 for errors in the data.
+Exit code 2 is for errors of the command line, 1 for errors in the data. `tests/pipelines/spec/test_refused_requests.py`
+has the wrong values of flags.
 """
 
 import gc
@@ -15,8 +16,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.written_logs import write_log
-
-NOWHERE = "/nowhere/at/all"
 
 
 @pytest.fixture
@@ -39,90 +38,26 @@ def refused(invoke: Any, outputs: Path) -> Callable[..., str]:
 # The command line.
 
 
-GRID = ("label_min", "label_max", "label_step")
-# Wrong values of one flag, which the error names.
-WRONG = {
-    "epsilon": ["0", "-1", "nan", "inf", "-inf", "30.1", "1e-10", "one"],
-    "prior_epsilon": ["0", "-1", "nan", "inf", "1", "2", "half"],
-    "label_min": [4, 5, "nan", "low"],
-    "label_max": ["inf"],
-    "label_step": [3, 0, -1, "nan", "1e-9"],  # the last makes four billion labels
-    "mechanism": ["magic"],
-    "loss": ["cubic"],
-    "input_format": ["xml"],
-    "output_format": ["csv"],
-    "compression": ["zip"],
-    "num_shards": [0, "many"],
-    "csv_types": ["f=duration"],
-    "where": ["f", "y=1"],  # of the second, which records are released would depend on the label
-    "id_column": ["y"],
-    "max_unusable_fraction": [1.1, "nan"],
-    "epsilon_cap": [0, "nan"],
-    "delta_cap": [-1e-6, "nan"],
-    "mechanism_file": [NOWHERE],
-    "noise_key_file": [NOWHERE],
-    "runner": ["NoSuchRunner", "no.such.Runner", "apache_beam.NoSuchRunner"],
-    "experiments": ["enable_data_sampling", "use_portable_job_submission,enable_always_on_exception_sampling"],
-    "output": ["", "o[1]"],
-}
-# Flags, and what the error says.
-REFUSED: list[tuple[dict[str, Any], str]] = [
-    *(({flag: value}, f"--{flag}") for flag, values in WRONG.items() for value in values),
-    *(({flag: None}, f"--{flag} is missing") for flag in ("input", "input_format", "label", "epsilon", "output")),
-    *(({flag: None}, "--label_min, --label_max and --label_step, or --label_values") for flag in GRID),
-    ({"label_values": NOWHERE} | dict.fromkeys(GRID), f"--label_values {NOWHERE}"),
-    ({"label_values": NOWHERE}, "--label_values replaces --label_min"),
-    ({"label_max": "1e400", "label_step": "1e399"}, "--label_max"),  # larger than any float
-    ({"loss": "poisson", "label_min": -1}, "--loss"),
-    ({"num_shards": 100_000}, "--num_shards must be from 1 to 99,999"),
-    ({"mechanism": "rr:loss=absolute"}, "--mechanism rr: loss: give it as --loss"),
-    ({"mechanism_parameters": "bias=0.2"}, "unknown flag --mechanism_parameters"),
-    ({"schema": "s.pbtxt"}, "unknown flag --schema"),
-    ({"mechanism": "gaussian"}, "--delta"),  # gaussian needs delta; the default is pure DP
-    ({"delta": 1e-6}, "--delta is for mechanisms of (epsilon, delta)-DP"),
-    ({"mechanism": "gaussian", "delta": 0}, "--delta"),
-    ({"mechanism": "gaussian", "delta": 0.9}, "delta must be between"),
-    ({"mechanism": "gaussian:delta=0.1"}, "--delta"),
-]
-
-
-@pytest.mark.parametrize(("flags", "said"), REFUSED)
-def test_wrong_flags(job: Any, refused: Any, flags: dict[str, Any], said: str) -> None:
-    error = refused(job(**flags), 2, said)
-    quoted = [flags[name] for name in ("epsilon", "prior_epsilon", "noise_key_file") if flags.get(name) is not None]
-    assert all(value in error for value in quoted)
-
-
-@pytest.mark.parametrize("text", ["", "1\n3\n2\n", "1\n1\n", "1\nnan\n", "1\ntwo\n"])
-def test_label_values_that_are_no_domain(job: Any, refused: Any, tmp_path: Path, text: str) -> None:
-    path = tmp_path / "values"
-    path.write_text(text)
-    refused(job(**dict.fromkeys(GRID), label_values=path), 2, "--label_values", str(path))
-
-
-@pytest.mark.parametrize("flag", ["--no_such_flag=1", "--no_such_flag", "stray", "--eps=1", "--direct_num_work=1"])
-def test_unknown_flags_and_abbreviations(job: Any, refused: Any, flag: str) -> None:
+@pytest.mark.parametrize(
+    "flag",
+    [
+        "--no_such_flag=1", "--no_such_flag", "stray", "--eps=1", "--direct_num_work=1", "--schema=s.pbtxt",
+        "--mechanism_parameters=bias=0.2", "--runner=NoSuchRunner", "--runner=no.such.Runner",
+        "--runner=apache_beam.NoSuchRunner",
+    ],
+)  # fmt: skip
+def test_unknown_flags_abbreviations_and_runners(job: Any, refused: Any, flag: str) -> None:
     refused([*job(), flag], 2, flag.partition("=")[0])
+
+
+@pytest.mark.parametrize("before", ["", "use_portable_job_submission,"])
+@pytest.mark.parametrize("kind", ["data", "exception", "always_on_exception"])
+def test_sampling_is_refused(job: Any, refused: Any, before: str, kind: str) -> None:
+    refused([*job(), f"--experiments={before}enable_{kind}_sampling"], 2, f"--experiments enable_{kind}_sampling")
 
 
 def test_a_glob_that_the_shell_has_taken_apart(job: Any, refused: Any) -> None:
     refused([*job(), "b.csv"], 2, "'b.csv': quote a glob")
-
-
-@pytest.mark.parametrize("flag", ["mechanism", "loss", "rounding"])
-def test_what_a_mechanism_file_settles(job: Any, invoke: Any, outputs: Path, flag: str) -> None:
-    invoke(job("fit")).ok()
-    value = {"mechanism": "unbiased", "loss": "absolute", "rounding": "nearest"}[flag]
-    outcome = invoke(job("apply", **{flag: value}))
-
-    assert outcome.code == 2
-    assert f"--{flag} is set by the mechanism file; leave it out" in outcome.error
-    assert not (outputs / "released").exists()
-
-
-def test_a_file_whose_name_is_not_utf8(job: Any, refused: Any, tmp_path: Path, write_csv: Any) -> None:
-    write_csv(tmp_path / "log" / "caf\udce9.csv", ["1,2"])
-    refused(job(input=tmp_path / "log" / "*"), 2, "caf\\udce9.csv", "rename the file")
 
 
 def test_a_ledger_that_cannot_be_kept(job: Any, refused: Any, tmp_path: Path, monkeypatch: Any) -> None:
@@ -135,47 +70,10 @@ def test_a_ledger_that_cannot_be_kept(job: Any, refused: Any, tmp_path: Path, mo
     refused(job(ledger=tmp_path / "books" / "ledger"), 2, "--ledger", "cannot be read and written")
 
 
-@pytest.mark.parametrize("command", ["privatize", "fit"])
-def test_a_glob_that_matches_nothing(job: Any, refused: Any, tmp_path: Path, command: str) -> None:
-    refused(job(command, input=tmp_path / "none-*.csv"), 2, "--input", str(tmp_path / "none-*.csv"))
-
-
-@pytest.mark.parametrize("name", ["released", "released/kept"])
-def test_an_output_that_is_a_file_or_not_empty(job: Any, invoke: Any, outputs: Path, tree: Any, name: str) -> None:
-    (outputs / name).parent.mkdir(exist_ok=True)
-    (outputs / name).write_text("kept")
-    outcome = invoke(job())
-    assert (outcome.code, "--output" in outcome.error) == (2, True)
-    assert tree(outputs) == {name: b"kept"}
-
-
-def test_an_output_below_a_file(job: Any, refused: Any, small_log: Path) -> None:
-    refused(job(output=small_log / "released"), 2, "--output", str(small_log))
-
-
-def test_an_output_that_is_a_link_to_an_empty_folder(job: Any, invoke: Any, tmp_path: Path, outputs: Path) -> None:
-    """It is either accepted or rejected at the start; the job must not run, be charged and then fail."""
-    (tmp_path / "real").mkdir()
-    (outputs / "released").symlink_to(tmp_path / "real")
-
-    outcome = invoke(job())
-
-    if outcome.code == 0:
-        assert (outputs / "released" / "release.json").exists()
-    else:
-        assert outcome.code == 2
-        assert "--output" in outcome.error
-        assert [path.name for path in outputs.iterdir()] == ["released"]
-
-
 def test_an_empty_output_folder_is_used(job: Any, invoke: Any, outputs: Path) -> None:
     (outputs / "released").mkdir()
     invoke(job()).ok()
     assert (outputs / "released" / "release.json").exists()
-
-
-def test_a_ledger_inside_the_output(job: Any, refused: Any, outputs: Path) -> None:
-    refused(job(ledger=outputs / "released" / "ledger"), 2, "--ledger")
 
 
 @pytest.mark.parametrize("cap", [None, 9])
@@ -198,38 +96,7 @@ def test_a_corrupt_ledger(job: Any, refused: Any, tmp_path: Path, text: str, cod
     assert path.read_text() == text
 
 
-# The key.
-
-
-KEYS = [
-    *((size, 0o600, "32 bytes") for size in (0, 31, 33)),
-    *((32, mode, "chmod 600 ") for mode in (0o640, 0o604, 0o660)),
-]
-
-
-@pytest.mark.parametrize(("size", "mode", "said"), KEYS)
-def test_a_key_of_another_length_or_that_others_can_read(
-    job: Any, refused: Any, tmp_path: Path, size: int, mode: int, said: str
-) -> None:
-    path = tmp_path / "key"
-    path.write_bytes(b"k" * size)
-    path.chmod(mode)
-    refused(job(noise_key_file=path), 2, "--noise_key_file", str(path), said)
-
-
-def test_a_key_that_is_a_folder(job: Any, refused: Any, tmp_path: Path) -> None:
-    refused(job(noise_key_file=tmp_path), 2, "--noise_key_file", str(tmp_path))
-
-
-def test_a_key_inside_the_output(job: Any, refused: Any, outputs: Path) -> None:
-    refused(job(noise_key_file=outputs / "released" / "key"), 2, "--noise_key_file", "--output")
-
-
 # The data.
-
-
-def test_a_label_column_that_is_missing(job: Any, refused: Any, small_log: Path) -> None:
-    refused(job(label="z"), 2, "--label", str(small_log), "'z'", "it has: f, y")
 
 
 @pytest.mark.parametrize("rows", [["1,two", "2,1"], ["1,1"] * 50 + ["2,two"], [f"{i},no" for i in range(9)]])
@@ -415,27 +282,12 @@ def test_ids_that_are_none(job: Any, refused: Any, tmp_path: Path, write_csv: An
     refused(job(input=path, id_column="f"), 1, str(path), "'f'", "--id_column", named)
 
 
-@pytest.mark.parametrize("flags", [{"id_column": "g"}, {"where": "g=1"}])
-def test_a_column_that_is_missing(job: Any, refused: Any, small_log: Path, flags: dict[str, str]) -> None:
-    refused(job(**flags), 2, f"--{next(iter(flags))}", str(small_log), "'g'", "it has: f, y")
-
-
 def test_where_of_another_type(job: Any, refused: Any) -> None:
     refused(job(where="f=text"), 1, "--where f=text", "int64")
 
 
 def test_csv_types_of_a_column_that_is_missing(job: Any, refused: Any, small_log: Path) -> None:
     refused(job(csv_types="g=string"), 1, "--csv_types", "'g'", str(small_log))
-
-
-@pytest.mark.parametrize("columns", [{"s": [{"a": 1}]}, {"s": [[[1]]]}])
-def test_features_that_an_example_cannot_hold(
-    job: Any, refused: Any, tmp_path: Path, columns: dict[str, list[Any]]
-) -> None:
-    pytest.importorskip("google_crc32c", reason="the extra tfrecord is not installed")
-    path = write_log(tmp_path / "in.parquet", columns | {"y": [1.0]})
-    refused(job(input=path, input_format="parquet", output_format="tfrecord"), 2, "'s'", "tf.Example")
-    gc.collect()  # a file that is left open would make a warning here
 
 
 @pytest.fixture

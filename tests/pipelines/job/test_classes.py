@@ -133,14 +133,10 @@ def test_shards_of_tfrecords_have_the_kind_of_feature(
         assert values == set(classes.split(","))
 
 
-def test_a_file_of_classes_is_the_list(run: Callable[..., Any], released: Release, tmp_path: Path) -> None:
+def test_a_file_of_classes_is_the_list(released: Release, tmp_path: Path) -> None:
     path = tmp_path / "grades.txt"
     path.write_bytes(b"\xef\xbb\xbfpoor\r\nfair\ngood\n")
     assert released("one", label_classes=path).equals(released("two"))
-    problem = run("three", label_classes=tmp_path / "none.txt").error
-    assert problem.endswith("cannot be read: give the classes with commas, or a file of one class per line")
-    path.write_bytes(b"poor\n\xff\n")
-    assert "the file is not text in UTF-8" in run("three", label_classes=path).error
 
 
 def test_values_that_are_not_listed_count_as_the_other_class(
@@ -162,43 +158,7 @@ def test_values_that_are_not_listed_count_as_the_other_class(
         assert tables[0].equals(tables[1])
 
 
-def test_two_lists_have_independent_noise(released: Release, outputs: Path) -> None:
-    """Also where all places are equal: equal noise would tell exactly that no label is one that they differ in."""
-    one = texts(released("one", label="click", label_classes="0,1")["click"])
-    two = texts(released("two", label="click", label_classes="0,1,7")["click"])
-    other = texts(released("three", label="click", label_classes="0,1", other_class="1")["click"])
-    again = texts(released("four", label="click", label_classes="0,1")["click"])
-    assert one == again
-    true = CLICK.astype(int).astype(str)
-    errors = [np.array(drawn) != true for drawn in (one, two, other)]
-    changed = [1 - kept_share(outputs / name) for name in ("one", "two", "three")]
-    for first, second in ((0, 1), (0, 2)):
-        both, expected = np.mean(errors[first] & errors[second]), changed[first] * changed[second]
-        bound = share_bound(np.full(len(true), expected))
-        assert expected + bound < changed[first] / 2
-        assert both == pytest.approx(expected, abs=bound)
-
-
-def test_classes_in_another_order_are_charged(run: Callable[..., Any], outputs: Path, spent: Any) -> None:
-    run("one").ok()
-    before = spent(outputs)
-    assert 2.99 < before <= 3
-    run("two", label_classes="poor,good,fair").ok()
-    assert spent(outputs) == 2 * before
-
-
-def test_apply_takes_the_classes_of_its_file(run: Callable[..., Any], outputs: Path) -> None:
-    file = outputs / "m.json"
-    run(None, name="fit", mechanism_file=file).ok()
-    problem = run("y", name="apply", mechanism_file=file, label_classes="a,b").error
-    assert "--label_classes is set by the mechanism file; leave it out" in problem
-    document = json.loads(file.read_text())
-    for member, change in (("classes", {"values": ["a", "b"], "other": 0}), ("outputs", [0.0, 1.0, 1.5])):
-        file.write_text(json.dumps(document | {member: change}))
-        assert run("z", name="apply", mechanism_file=file).code == 2
-
-
-def test_several_labels_of_classes_and_a_number(run: Callable[..., Any], released: Release, outputs: Path) -> None:
+def test_several_labels_of_classes_and_a_number(released: Release, outputs: Path) -> None:
     flags = {
         "label": "grade,weeks,bought",
         "label_classes": "grade=poor,fair,good;bought=false,true",
@@ -211,48 +171,6 @@ def test_several_labels_of_classes_and_a_number(run: Callable[..., Any], release
     assert [part["epsilon"] for part in whole["labels"]] == [1.0, 1.0, 1.0]
     grade = json.loads((outputs / "released" / "labels" / "grade" / "mechanism.json").read_text())
     assert grade["classes"] == {"values": ["poor", "fair", "good"], "other": 2}
-    for wrong, problem in (
-        ({"label_classes": "poor,fair,good"}, "--label_classes: with several labels give LABEL=CLASSES;..."),
-        ({"label_classes": "grades=poor,fair"}, "--label_classes names 'grades', which is not one of --label"),
-        ({"other_class": "poor"}, "--other_class: with several labels give LABEL=CLASS;..."),
-        ({"label_max": "52,1,1"}, "--label_max 52,1,1: give one value for all labels, or 1, one for each"),
-    ):
-        assert problem in run("wrong", **flags | wrong).error
-
-
-@pytest.mark.parametrize(
-    ("flags", "problem"),
-    [
-        ({"label_classes": None}, "or for classes --label_classes"),
-        ({"label_classes": "a,a"}, "--label_classes: class 'a' is there twice"),
-        ({"label_classes": "a,,b"}, "--label_classes: a class must not be empty"),
-        ({"other_class": "bad"}, "--other_class bad is not one of --label_classes"),
-        ({"label_min": 0}, "--label_min is for labels that are numbers, not classes of --label_classes"),
-        ({"rounding": "randomized"}, "--rounding is for labels that are numbers"),
-        ({"center": "linear"}, "--center linear is for labels that are numbers; that of classes is --center cells"),
-        ({"center_column": "p"}, "--center draws classes by itself: leave out --mechanism and --for"),
-        ({"loss": "absolute"}, "--loss is for labels that are numbers; that of classes is zero_one"),
-        ({"mechanism": "unbiased"}, "--mechanism unbiased is for labels that are numbers; classes take rr or rr_top_k"),
-        ({"delta": 1e-6}, "--delta is for mechanisms of (epsilon, delta)-DP"),
-        ({"mechanism": "rr:k=3"}, "mechanism rr has no parameter 'k'"),
-        ({"label": "click"}, "label column 'click' holds int64, and the classes of --label_classes are not integers"),
-        ({"label": "x"}, "label column 'x' holds double, and the classes of --label_classes are not integers"),
-        ({"label": "bought"}, "label column 'bought' holds bool, and the classes of --label_classes are not false"),
-    ],
-)
-def test_requests_that_are_refused(run: Callable[..., Any], outputs: Path, flags: dict[str, Any], problem: str) -> None:
-    outcome = run("released", **flags)
-    assert (outcome.code, list(outputs.iterdir())) == (2, [])
-    assert problem in outcome.error
-
-
-def test_classes_that_tf_examples_would_round_are_refused(run: Callable[..., Any], outputs: Path) -> None:
-    """x is a column of doubles, and tf.Examples hold floats of 32 bits, which have no 16,777,217."""
-    classes = {"label": "x", "label_classes": "16777216,16777217"}
-    outcome = run("released", output_format="tfrecord", **classes)
-    assert (outcome.code, list(outputs.iterdir())) == (2, [])
-    assert "label column 'x' holds float, and the classes of --label_classes are not integers of" in outcome.error
-    run("released", **classes).ok()
 
 
 def test_classes_without_the_flag_are_refused_with_advice(run: Callable[..., Any]) -> None:
@@ -261,12 +179,6 @@ def test_classes_without_the_flag_are_refused_with_advice(run: Callable[..., Any
     assert outcome.code == 1
     assert "label column 'grade' holds string, not numbers" in outcome.error
     assert "--label_classes" in outcome.error
-
-
-def test_the_purpose_chooses_the_mechanism(run: Callable[..., Any], outputs: Path) -> None:
-    for purpose, expected in (("models", "rr"), ("labels", "rr_top_k"), (None, "rr")):
-        run(str(purpose), mechanism=None, center="none", **{"for": purpose}).ok()
-        assert json.loads((outputs / str(purpose) / "release.json").read_text())["mechanism"] == expected
 
 
 def test_the_summary_names_the_classes(run: Callable[..., Any], outputs: Path) -> None:

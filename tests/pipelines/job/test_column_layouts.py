@@ -160,29 +160,6 @@ def test_hidden_files_in_a_folder(folder: Path, release: Any, job: Any, invoke: 
 @pytest.mark.parametrize(
     "column",
     [
-        pa.array([{"a": 1}]),
-        pa.array([[{"a": 1}]]),
-        pa.array([[[1]]]),
-        pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64())),
-        pa.array([datetime.timedelta(1)]),
-        pa.array([b"ab"], pa.binary(2)),
-        pa.array([[1.5, 2.5]], pa.list_(pa.float32(), 2)),
-    ],
-    ids=lambda column: str(column.type),
-)
-def test_a_type_that_tfrecords_cannot_hold_is_refused_before_anything_is_read(
-    folder: Path, refused: Any, column: pa.Array
-) -> None:
-    pytest.importorskip("google_crc32c", reason="the extra tfrecord is not installed")
-    pq.write_table(pa.table({"odd": column.take(pa.array([0] * ROWS)), "y": labels()}), folder / "a")
-    named = ("--output_format tfrecord", "column 'odd' holds", "--output_format parquet")
-    refused(2, *named, output_format="tfrecord")
-    refused(2, *named, more=["--dry_run"], output_format="tfrecord")
-
-
-@pytest.mark.parametrize(
-    "column",
-    [
         pa.array([2**64 - 1, 5], pa.uint64()),
         pa.array([[2**64 - 1], [5]], pa.list_(pa.uint64())),
         pa.array([Decimal(10) ** 20, Decimal(5)], pa.decimal128(38, 0)),

@@ -134,18 +134,3 @@ def read_first_frame(tmp_path: Path) -> Any:
         return len(frames.records()[0])
 
     return read
-
-
-@pytest.mark.parametrize("epsilon", ["1e-9", "1.9e-9"])
-def test_a_tiny_epsilon_says_which_is_the_smallest(job, invoke, epsilon):
-    outcome = invoke(job(epsilon=epsilon))
-    assert outcome.code == 2
-    assert (
-        f"--epsilon must be at least 2e-09 for a histogram and labels, 1e-09 each, not {float(epsilon):g}"
-        in outcome.error
-    )
-    assert "64-bit weights cannot represent smaller differences" in outcome.error
-
-
-def test_the_smallest_epsilon_works(job, invoke):
-    invoke(job(epsilon="2e-9")).ok()

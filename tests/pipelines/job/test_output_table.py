@@ -140,12 +140,6 @@ def test_flags_that_a_table_cannot_take(job, invoke, log, tmp_path):
     pytest.importorskip("deltalake")
     pytest.importorskip("pyiceberg")
     table = f"delta://{tmp_path}/t"
-    assert "a snapshot cannot be written to" in invoke(job(**flags(log, f"{table}@1"))).error
-    assert "--output_table takes shards of --output_format parquet" in invoke(
-        job(**flags(log, table, output_format="tfrecord"))
-    ).error  # fmt: skip
     assert "there is no catalog dog" in invoke(job(**flags(log, "iceberg://dog/n.t"))).error
-    assert "--output_table t is not of the form" in invoke(job(**flags(log, "t"))).error
-    assert "is for privatize and apply" in invoke(job("fit", input=log, output_table=table)).error
     outcome = invoke([*job(**flags(log, table)), "--dry_run"]).ok()
     assert f"2 parquet shards, added to {table}" in outcome.out

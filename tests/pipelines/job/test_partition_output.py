@@ -147,34 +147,6 @@ def test_validation_reads_the_folders_but_not_those_of_the_output(job, invoke, t
     assert '"run"' not in schema
 
 
-@pytest.mark.parametrize(
-    ("flags", "error"),
-    [
-        ({"partition_output": "mnth"}, "'mnth' is no partition column of the input; these are: month, country"),
-        ({"partition_output": "n"}, "--partition_output: 'n' is no partition column of the input"),
-        ({"partition_output": "month,month"}, "--partition_output names 'month' twice"),
-        ({"partitions": "none"}, "the input has no partition columns, --partitions none ignores them"),
-    ],
-)
-def test_other_columns_are_a_usage_error(partitioned, invoke, outputs, flags, error):
-    outcome = invoke(partitioned(**flags))
-    assert outcome.code == 2
-    assert error in outcome.error
-    assert not list(outputs.iterdir())
-
-
-def test_without_folders_there_is_nothing_to_divide_by(job, invoke):
-    outcome = invoke(job(partition_output="f"))
-    assert outcome.code == 2
-    assert "--partition_output f: the input has no partition columns, no folder is named KEY=VALUE" in outcome.error
-
-
-def test_fit_writes_no_shards(job, invoke):
-    outcome = invoke(job("fit", partition_output="f"))
-    assert outcome.code == 2
-    assert "--partition_output is for privatize and apply; fit writes no shards" in outcome.error
-
-
 def test_a_run_that_fails_after_its_shards_leaves_nothing(partitioned, invoke, outputs, monkeypatch):
     def fail(*_: Any) -> None:
         (staging,) = outputs.glob(".released.*/release")

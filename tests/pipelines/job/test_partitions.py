@@ -62,25 +62,11 @@ def test_none_ignores_them(job, invoke, outputs, logs):
     assert table_of(outputs / "released").schema.names == ["id", "f", "y"]
 
 
-@pytest.mark.parametrize("flag", ["label", "id_column"])
-def test_neither_label_nor_id(flag, job, invoke, logs):
-    error = invoke(job(**flags(logs, **{flag: "month"}))).error
-    assert f"--{flag} month is a folder of the input, month=..." in error
-
-
 def test_a_clash_names_both(job, invoke, tmp_path, write_csv):
     path = write_csv(tmp_path / "f=1" / "a.csv", ["1,2"] * 100)
     outcome = invoke(job(input=path))
     assert outcome.code == 1
     assert "the folder f=... and the column 'f' in the file give two columns of one name" in outcome.error
-
-
-def test_other_folders_are_a_usage_error(job, invoke, tmp_path, write_csv):
-    write_csv(tmp_path / "k=1" / "a.csv", ["1,2"])
-    write_csv(tmp_path / "other" / "a.csv", ["1,2"])
-    outcome = invoke(job(input=tmp_path / "*" / "*.csv"))
-    assert outcome.code == 2
-    assert "its folders give the partition columns none" in outcome.error
 
 
 def test_an_output_below_such_a_folder_is_validated_without_them(job, invoke, tmp_path, small_log):

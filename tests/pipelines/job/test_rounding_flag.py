@@ -2,7 +2,6 @@
 
 import json
 import math
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -121,45 +120,6 @@ class TestRounding:
         for path in (released, released_nearest, released / "mechanism.json"):
             assert invoke(["audit", str(path)]).ok().out.splitlines()[-1] == "PASS"
 
-    def test_the_other_rounding_is_another_release_with_other_noise(
-        self, release: Any, tmp_path: Path, write_csv: Any, spent: Any
-    ) -> None:
-        """All labels are grid labels, which neither rounding changes, so only noise differs."""
-        path = write_csv(tmp_path / "log.csv", [f"0,{i % 3 * 5}" for i in range(3_000)])
-        ledger = tmp_path / "labeldp_ledger.jsonl"
-        outputs = []
-        for rounding in ("nearest", "randomized"):
-            outputs.append(read(release(input=path, rounding=rounding, ledger=ledger, num_shards=1))[1])
-        assert (outputs[0] != outputs[1]).any()
-        assert spent(tmp_path) > 5
-
-
-def test_apply_does_not_round_in_another_way_than_fit(job: Any, after_job: Any, invoke: Any) -> None:
-    after_job("fit", mechanism="rr")
-    outcome = invoke(job("apply", rounding="randomized"))
-    assert outcome.code == 2
-    assert "--rounding is set by the mechanism file; leave it out" in outcome.error
-
-
-@pytest.mark.parametrize(
-    ("mechanism", "asked", "expected"),
-    [
-        ("rr_on_bins", None, "nearest"),
-        ("laplace", None, "nearest"),
-        ("debiased_rr", None, "randomized"),
-        ("rqm", None, "randomized"),
-        ("rr_on_bins", "randomized", "randomized"),
-        ("debiased_rr", "nearest", "nearest"),
-    ],
-)
-def test_the_default_is_the_mechanisms(job: Any, mechanism: str, asked: str | None, expected: str) -> None:
-    from labeldp.pipelines.cli.commands import parse
-    from labeldp.pipelines.spec.fields import Fields
-    from labeldp.pipelines.spec.make_release import make_release
-
-    args, _ = parse(job(mechanism=mechanism, rounding=asked))
-    assert make_release("privatize", Fields.of(vars(args))).labels[0].column.rounding == expected
-
 
 @pytest.mark.parametrize(("mechanism", "expected"), [("rr", "nearest"), ("debiased_rr", "randomized")])
 def test_a_solved_mechanism_is_applied_with_its_default(
@@ -170,25 +130,3 @@ def test_a_solved_mechanism_is_applied_with_its_default(
     invoke(["solve", *solved, "--output", str(outputs / "mechanism.json")]).ok()
     invoke(job("apply")).ok()
     assert recorded(outputs / "released") == {expected}
-
-
-def test_a_file_with_an_unknown_rounding_is_refused(job: Any, after_job: Any, invoke: Any, outputs: Path) -> None:
-    after_job("fit", mechanism="rr")
-    path = outputs / "mechanism.json"
-    path.write_text(path.read_text().replace('"rounding": "nearest"', '"rounding": "upwards"'))
-    outcome = invoke(job("apply"))
-    assert outcome.code == 2
-    assert "its rounding is not nearest or randomized" in outcome.error
-    audit = invoke(["audit", str(path)])
-    assert audit.code == 1
-    assert audit.out.splitlines()[-1] == "FAIL: rounding is not nearest or randomized"
-
-
-def test_a_manifest_that_contradicts_the_mechanism_fails_the_audit(released: Path, invoke: Any, tmp_path: Path) -> None:
-    (tmp_path / "mechanism.json").write_text((released / "mechanism.json").read_text())
-    manifest = json.loads((released / "release.json").read_text()) | {"rounding": "nearest"}
-    (tmp_path / "release.json").write_text(json.dumps(manifest))
-    shutil.copytree(released / "data", tmp_path / "data")
-    audit = invoke(["audit", str(tmp_path)])
-    assert audit.code == 1
-    assert audit.out.splitlines()[-1] == "FAIL: release.rounding is not that of mechanism.json"

@@ -82,21 +82,6 @@ def test_a_job_that_would_exceed_the_window_does_not_start(
     assert "with this run the epsilon spent is 2.25; ledger" in refused.error
 
 
-@pytest.mark.parametrize(
-    ("flags", "said"),
-    [
-        ({"cap_window": "30d"}, "--cap_window is the time in which a cap holds: give --epsilon_cap or --delta_cap"),
-        ({"cap_window": "30", "epsilon_cap": 1}, "--cap_window takes a whole number of hours, days or weeks"),
-        ({"cap_window": "", "delta_cap": 0}, "--cap_window takes a whole number of hours, days or weeks, such as 12h,"),
-    ],
-)
-def test_windows_that_are_refused(job: Any, invoke: Any, outputs: Path, flags: dict[str, Any], said: str) -> None:
-    outcome = invoke(job(**flags))
-    assert outcome.code == 2
-    assert said in outcome.error
-    assert list(outputs.iterdir()) == []
-
-
 @pytest.mark.filterwarnings("ignore:a single released label")
 def test_the_window_of_a_label_privatizer(tmp_path: Path, secret: bytes, days_ago: Any) -> None:
     import labeldp

@@ -297,33 +297,6 @@ def test_a_file_that_is_no_database(new_ledger: Any) -> None:
     assert "cannot be used (file is not a database): check the file" in refusal(place)
 
 
-@pytest.mark.parametrize(
-    ("url", "said"),
-    [
-        (f"mysql://u:{SECRET}@h/db", "--ledger: mysql:// is neither a filesystem"),
-        (
-            f"postgres://u:{SECRET}@h/db",
-            "postgres:// is no database that a ledger can be kept in: write sqlite:///FILE",
-        ),
-        (f"postgresql+psycopg2://u:{SECRET}@h/db", "postgresql+psycopg2:// is no database"),
-        (f"postgresql://u:{SECRET}@h:port/db", "the URL of the database is malformed"),
-        (f"postgresql://u:a@{SECRET}@h/db", "more than one @: write %40"),
-        (f"postgresql://u:a@b:{SECRET}@h/db", "the URL of the database is malformed"),
-        (f"postgresql://u:{SECRET}@h/db?ledger=a&ledger=b", "names several ledgers"),
-        ("sqlite://", "is sqlite:///FILE"),
-        ("sqlite:///:memory:", "is sqlite:///FILE"),
-        (f"sqlite://u:{SECRET}@h/file", "is sqlite:///FILE"),
-        (f"sqlite:///file?mode={SECRET}", "takes ?ledger=NAME and nothing else"),
-    ],
-)
-def test_a_wrong_url_is_refused_without_its_password(job: Any, invoke: Any, outputs: Path, url: str, said: str) -> None:
-    outcome = invoke(job(ledger=url))
-    assert outcome.code == 2
-    assert said in outcome.error
-    assert SECRET not in outcome.err + outcome.out
-    assert list(outputs.iterdir()) == []
-
-
 def test_a_sqlite_file_inside_the_output_is_refused(job: Any, invoke: Any, outputs: Path) -> None:
     outcome = invoke(job(ledger=f"sqlite:///{outputs}/released/ledger"))
     assert outcome.code == 2

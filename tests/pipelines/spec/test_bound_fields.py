@@ -26,6 +26,8 @@ from labeldp.pipelines.spec.label import Label
 from labeldp.pipelines.spec.make_release import make_release
 from labeldp.pipelines.spec.release import Release
 
+from tests.commands import write_key
+
 RECORDS = 3000
 RANDOM = np.random.default_rng(3)
 FEATURES = {name: RANDOM.normal(size=RECORDS) for name in "fg"}
@@ -56,7 +58,6 @@ AFTER = "sums are of labels and features; what is made of them later changes nei
 NAMED = "an id names a record, wherever its file lies"
 AROUND = "labels, centers and budgets are those of the other request, whatever features the centers are made of"
 OF_CENTERS = ("digest", "histogram", "words of records", "words of a stream")
-DESIGN = "the budget of the center is the same"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -191,8 +192,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "single.csv").write_text("y\n" + "1\n2\n" * 5)
     pq.write_table(pc.read_csv(root / "log.csv"), root / "log.parquet")
     for name in ("noise.key", "other.key"):
-        (root / name).write_bytes(bytes(range(32)))
-        (root / name).chmod(0o600)
+        write_key(root / name, bytes(range(32)))
     return root
 
 

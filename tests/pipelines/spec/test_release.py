@@ -10,6 +10,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from labeldp.pipelines.errors import FieldError
+
+from tests.commands import write_key
 
 
 @pytest.fixture
@@ -104,19 +107,6 @@ def test_where_and_csv_types(request_of: Any) -> None:
     assert found.input.format.csv_types == {"f": "string", "y": "int64"}
 
 
-def test_a_mechanism_file_settles_the_domain(request_of: Any, job: Any, invoke: Any) -> None:
-    invoke(job("fit", label_max=9, label_step=3, mechanism="rr")).ok()
-    found = request_of("apply")
-
-    assert found.labels[0].column.domain == (0.0, 3.0, 6.0, 9.0)
-    assert found.labels[0].mechanism.name == "rr"
-    assert found.labels[0].mechanism.fitted.budget.total <= 1
-    assert (found.budget.epsilon, found.labels[0].budget.prior_epsilon) == (
-        found.labels[0].mechanism.fitted.randomizer.epsilon,
-        None,
-    )
-
-
 def test_a_key_is_made_once_for_the_user_alone(
     request_of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -146,23 +136,17 @@ def test_a_key_in_the_home_folder_without_xdg(request_of: Any, tmp_path: Path, m
     assert request_of(noise_key_file=None).key.path == str(tmp_path / "home" / ".config" / "labeldp" / "noise.key")
 
 
-@pytest.mark.parametrize("kind", ["short", "open"])
+@pytest.mark.parametrize(("size", "mode"), [(16, 0o600), (32, 0o644)])
 def test_a_default_key_that_was_spoilt(
-    job: Any, invoke: Any, home: Path, outputs: Path, tmp_path: Path, kind: str
+    request_of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, mode: int
 ) -> None:
-    path = home / "labeldp" / "noise.key"
-    invoke(job(noise_key_file=None, where="f=1")).ok()
-    good = path.read_bytes()
-    try:
-        path.write_bytes(good if kind == "open" else good[:16])
-        path.chmod(0o644 if kind == "open" else 0o600)
-        outcome = invoke(job(noise_key_file=None, output=outputs / "other"))
-        assert outcome.code == 2
-        assert str(path) in outcome.error
-        assert not (outputs / "other").exists()
-    finally:
-        path.write_bytes(good)
-        path.chmod(0o600)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    path = tmp_path / "labeldp" / "noise.key"
+    path.parent.mkdir()
+    write_key(path, bytes(size)).chmod(mode)
+    with pytest.raises(FieldError, match=str(path)):
+        request_of(noise_key_file=None)
+    assert path.read_bytes() == bytes(size)
 
 
 def test_runner_flags_pass_through(beam_options: Any) -> None:
@@ -279,14 +263,3 @@ def test_the_request_holds_the_name_of_the_key_only(request_of: Any, key_file: P
     assert str(key_file).encode() in pickle.dumps(found)
     assert secret not in pickle.dumps(found)
     assert repr(secret)[2:-1] not in repr(found)
-
-
-@pytest.mark.parametrize(
-    "experiment", ["enable_data_sampling", "enable_always_on_exception_sampling", "enable_exception_sampling"]
-)
-def test_sampling_is_refused(job: Any, invoke: Any, outputs: Path, experiment: str) -> None:
-    outcome = invoke([*job(), f"--experiments={experiment}"])
-
-    assert outcome.code == 2
-    assert f"--experiments {experiment}" in outcome.error
-    assert list(outputs.iterdir()) == []

@@ -16,9 +16,7 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     PublicFormat,
 )
-from labeldp.pipelines.errors import FieldError
 from labeldp.pipelines.spec.signing_key import SigningKeyFile
-from labeldp.pipelines.spec.target_checks import resolve_signing_key
 from labeldp.transforms.errors import InputError
 
 PRIVATE = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
@@ -107,20 +105,3 @@ def test_the_key_is_in_no_text_and_no_pickle(written: Any) -> None:
     assert secret not in pickle.dumps(file)
     with pytest.raises(TypeError):
         pickle.dumps(key)
-
-
-@pytest.mark.parametrize(
-    ("path", "problem"),
-    [
-        ("", "--sign is empty"),
-        ("s3://bucket/sign.pem", "--sign s3://bucket/sign.pem: the key is read by this command alone"),
-        ("{0}/out/sign.pem", "lies inside --output, which is released: move it elsewhere"),
-        ("{0}/none.pem", "--sign: signing key file {0}/none.pem does not exist"),
-        ("~nobody/sign.pem", "the shell has not expanded ~"),
-        ("{0}", "is not a regular file"),
-    ],
-)
-def test_places_that_a_key_must_not_have(path: str, problem: str, tmp_path: Path) -> None:
-    with pytest.raises(FieldError) as caught:
-        resolve_signing_key(path.format(tmp_path), str(tmp_path / "out"))
-    assert problem.format(tmp_path) in str(caught.value)

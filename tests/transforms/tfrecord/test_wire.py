@@ -16,6 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from labeldp.transforms.tfrecord import wire, wire_reference
 
+from tests.commands import write_key
+
 pytest.importorskip("google_crc32c")
 
 TIMEOUT_SECONDS = 120
@@ -328,8 +330,7 @@ def test_a_release_without_the_compiled_part_has_the_same_bytes_and_warns(
     }
     log = tmp_path / "log.tfrecord"
     log.write_bytes(wire.frame(encode_examples(pa.RecordBatch.from_pydict(columns))))
-    (tmp_path / "key").write_bytes(bytes(32))
-    (tmp_path / "key").chmod(0o600)
+    write_key(tmp_path / "key", bytes(32))
 
     def arguments(output: str) -> list[str]:
         (tmp_path / output).mkdir()
