@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 import re
 import statistics
 from collections import Counter
@@ -58,13 +59,16 @@ def read_rows(name: str, kind: Any) -> list[Any]:
 
     Args:
       name: Name of the file without .csv.
-      kind: Class of the rows, a named tuple of texts, integers, floats and booleans.
+      kind: Class of the rows, a named tuple of texts, integers, floats and booleans; fields that the file lacks have
+        their default.
 
     Returns:
       The rows; none without a file.
     """
     types = {field: "True".__eq__ if each is bool else each for field, each in get_type_hints(kind).items()}
-    return [kind(*(types[field](row[field]) for field in kind._fields)) for row in rows_of(name)]
+    return [
+        kind(**{field: types[field](row[field]) for field in kind._fields if field in row}) for row in rows_of(name)
+    ]
 
 
 def write_rows(name: str, rows: Iterable[Sequence[Any]], kind: Any) -> None:
@@ -250,10 +254,10 @@ def rival() -> str:
     for run, epsilon in dict.fromkeys((run, epsilon) for run, epsilon, _ in trials):
         data = run.removesuffix("_cells")
         digits = DATA[data][2]
-        found = [trials[run, epsilon, model] for model in ("linear", "network")]
+        found = [trials[run, epsilon, model] for model in ("linear", "network", "DP-EBM")]
         theirs = [f"{float(row['loss']):.{digits}f} ± {float(row['deviation']):.{digits}f}" for row in found]
         rows.append([data, f"{epsilon:g}", *theirs, figure(by_epsilon((run,), "trees")[CELLS, epsilon], digits)])
-    return table(["data", "epsilon", "rival, linear", "rival, network", "`--for log_features`, trees"], rows)
+    return table(["data", "epsilon", "rival, linear", "rival, network", "DP-EBM", "`--for log_features`, trees"], rows)
 
 
 CLASS_RUNS = {
@@ -264,17 +268,21 @@ CLASS_RELEASES = ("default", "center, probabilities", "randomized response", "LP
 
 
 def classes() -> str:
-    """Compares releases of classes by the loss of models that are trained on them.
+    """Compares releases of classes by the loss of models that are trained on them, and by their accuracy if measured.
 
     Returns:
-      A table with a row for each data set and epsilon: means over seeds, and that with true classes.
+      A table with a row for each data set and epsilon: means over seeds, and those with true classes.
     """
     rows = []
     for name, digits in CLASS_RUNS.items():
-        found: dict[tuple[str, float], list[float]] = {}
+        found: dict[tuple[str, float], list[tuple[float, float]]] = {}
         for row in rows_of(f"classes_{name}"):
-            found.setdefault((row["release"], float(row["epsilon"])), []).append(float(row["loss"]))
-        means = {key: f"{statistics.mean(losses):.{digits}f}" for key, losses in found.items()}
+            figures = float(row["loss"]), float(row.get("accuracy", "nan"))
+            found.setdefault((row["release"], float(row["epsilon"])), []).append(figures)
+        means = {}
+        for key, figures in found.items():
+            loss, accuracy = map(statistics.mean, zip(*figures, strict=True))
+            means[key] = f"{loss:.{digits}f}" + ("" if math.isnan(accuracy) else f" ({100 * accuracy:.1f} %)")
         true = means.pop(("true", float("inf")))
         for epsilon in sorted({epsilon for _, epsilon in means}):
             cells = [means.get((release, epsilon), "-") for release in CLASS_RELEASES]
