@@ -30,6 +30,7 @@ from ..core.reproducible import exp, geomspace, log, one_blas_thread
 from ..noise.discrete_laplace import ByteStream
 from ..noise.sum_zero_laplace import sum_zero_laplace_integers, sum_zero_variance
 from .feature_rows import FEATURE_UNIT, MOST_NORM, ROW_UNIT, WEIGHT_UNIT, Columns, MappedColumns, RowMap
+from .latest_fit import keep_latest
 from .linear_center import LEAST_VARIANCE, MOST_COMPONENTS, PLACES, fitting_encoders, norms_of
 from .logit_fit import exact_product, minimized
 from .principal_components import EncodedFeatures, principal_components
@@ -256,6 +257,7 @@ def precisions(signal: np.ndarray, classes: int) -> np.ndarray:
     return np.ones((len(signal) + 1, classes)) / np.concatenate([[_CONSTANT], signal])[:, None]
 
 
+@keep_latest
 def _fitted(design: LogitDesign, sums: np.ndarray) -> np.ndarray:
     """Coefficients, shape (m + 1, K), float64, from class sums in units of 1."""
     moments, records = moments_of(design, sums), design.records
