@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
@@ -17,7 +17,7 @@ MOST_KEPT = 1
 
 
 def keep_latest(fit: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Keeps the latest result of a function of numbers, texts, arrays of numbers, and tuples or dataclasses of them.
+    """Keeps the latest result of a function of numbers, texts, arrays of them, and tuples, dicts or dataclasses of all.
 
     The result is kept with a hash of all arguments, so it must follow from them alone, and no caller may change it.
     """
@@ -42,7 +42,9 @@ def _add(digest: hashlib.blake2b, value: Any) -> None:
     """Adds a value with its type and size, so that different values add different bytes."""
     if dataclasses.is_dataclass(value):
         value = (type(value).__name__, *(getattr(value, each.name) for each in dataclasses.fields(value)))
-    if isinstance(value, (tuple, list)):
+    elif isinstance(value, Mapping):
+        value = tuple(value.items())
+    if isinstance(value, (tuple, list)) and not all(isinstance(each, (str, int, float)) for each in value):
         digest.update(f"({len(value)} ".encode())
         for each in value:
             _add(digest, each)
