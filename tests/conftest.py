@@ -40,6 +40,8 @@ pytest_plugins = ["tests.commands", "tests.snapshots"]
 _keep_results_of_beam = runpy.run_path(str(_TESTS / "kept_between_jobs.py"))["keep_results"]
 _solutions = runpy.run_path(str(_TESTS / "kept_solutions.py"))["KeptSolutions"]()
 _loggers_restored = runpy.run_path(str(_TESTS / "restored_loggers.py"))["loggers_restored"]
+# Centers that are fitted in a process: tests read the same ones again and again.
+_MOST_FITS = 50
 # Tests of the solvers, and those that change them; those that use solvers may be answered with what was found before.
 _SOLVE = (_TESTS / "mechanisms", _TESTS / "attack")
 _USE = tuple(_TESTS / "mechanisms" / name for name in ("analysis", "center"))
@@ -73,6 +75,8 @@ _SLOW_PATHS = """
 _SLOW = [(_TESTS / path).resolve(strict=True) for path in _SLOW_PATHS.split()]
 _LONGEST_ID = 80
 _STARTED = pytest.StashKey[float]()
+# Characters of a text that name a case of a parametrized test.
+_ID_LENGTH = 100
 
 # Hypothesis's own limits of time measure how busy the machine is.
 settings.register_profile("fixed", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -97,6 +101,14 @@ def pytest_configure(config: pytest.Config) -> None:
     texts.find = functools.cache(gettext.find)
     for line in _THIRD_PARTY_WARNINGS:
         config.addinivalue_line("filterwarnings", line)
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Names a case of a long text by its beginning: the names of tests are passed between processes, and into reports.
+
+    pytest numbers cases of the same name.
+    """
+    return ascii(val[:_ID_LENGTH]) if isinstance(val, (str, bytes)) and len(val) > _ID_LENGTH else None
 
 
 # Before pytest-xdist reads the groups.
@@ -132,6 +144,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     _solutions.watch()
     solve, use = (any(item.path.is_relative_to(folder) for folder in folders) for folders in (_SOLVE, _USE))
     _solutions.used = use or not solve
+    if latest_fit := sys.modules.get("labeldp.mechanisms.center.latest_fit"):
+        vars(latest_fit)["MOST_KEPT"] = 1 if solve else _MOST_FITS
     if "apache_beam" in sys.modules:
         _keep_results_of_beam()
 

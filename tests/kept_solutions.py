@@ -3,13 +3,12 @@
 The same arguments give the same randomizer, as the tests of the solvers show; those always solve.
 """
 
-import copy
 import functools
 import sys
 from collections import OrderedDict
 from typing import Any
 
-_SLOW = ("unbiased", "bias_limited", "optm", "mvu", "erm", "rqm", "quantizer")
+_SLOW = ("unbiased", "bias_limited", "rr_on_bins", "optm", "mvu", "erm", "rqm", "quantizer")
 _MOST_BYTES = 256 << 20
 
 
@@ -43,12 +42,18 @@ class KeptSolutions:
             key = mechanism, prior.labels.tobytes(), prior.weights.tobytes(), epsilon
             if key not in self._found:
                 found = solve(mechanism, prior, epsilon)
-                self._found[key] = copy.copy(found)
+                self._found[key] = _copied(found)
                 self._bytes += found.weights.nbytes
                 while self._bytes > _MOST_BYTES:
                     self._bytes -= self._found.popitem(last=False)[1].weights.nbytes
                 return found
-            # Callers set attributes.
-            return copy.copy(self._found[key])
+            return _copied(self._found[key])
 
         return solved
+
+
+def _copied(randomizer: Any) -> Any:
+    """A copy whose attributes callers may set. Its own way of copying would write it as JSON and certify it again."""
+    copied = object.__new__(type(randomizer))
+    vars(copied).update(vars(randomizer), parameters=dict(randomizer.parameters))
+    return copied

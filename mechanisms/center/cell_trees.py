@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .boosting import DEPTH, FOLDS, Boosting, ObliviousTrees
+from .latest_fit import keep_latest
 
 LEAF_UNIT = 1 << 16
 """Leaves are integer multiples of 1 / LEAF_UNIT steps of the label domain."""
@@ -42,6 +43,7 @@ class CellMeans:
     variances: np.ndarray
 
 
+@keep_latest
 def boost(codes: np.ndarray, targets: CellMeans) -> ObliviousTrees:
     """Fits trees to the noised means of cells; there are none without a significant agreement.
 

@@ -33,7 +33,7 @@ from ..noise.discrete_laplace import ByteStream
 from ..noise.noised_part import NoisedPart
 from ..noise.noisy_histogram import HISTOGRAM_SENSITIVITY
 from ..noise.sum_zero_laplace import sum_zero_laplace, sum_zero_variance
-from .boosting import FOLDS, ObliviousTrees, held_out
+from .boosting import FOLDS, ObliviousTrees
 from .cell_partition import LEAST_CELLS, MOST_CELLS
 from .class_logit import (
     LOGIT_UNIT,
@@ -46,7 +46,7 @@ from .class_logit import (
     whole_coefficients,
 )
 from .class_partition import ClassSample, choose_class_partition
-from .class_refit import refitted
+from .class_refit import refitted, refitted_by_fold
 from .class_trees import CellCounts, boost_classes
 from .feature_rows import ROW_UNIT, Columns, MappedColumns, RowMap
 from .logit_fit import exact_product, softmax
@@ -215,9 +215,7 @@ class ReleasedClassCells:
                 found = refitted(linear, sample.rows, targets, np.zeros(len(counts), bool), base)
             return cls(design, counts, whole_coefficients(found), ObliviousTrees.none(classes))
         with one_blas_thread():
-            refits = [
-                refitted(linear, sample.rows, targets, held_out(len(counts), fold), base) for fold in range(FOLDS)
-            ]
+            refits = refitted_by_fold(linear, sample.rows, targets, base)
             given, *logits = (exact_product(whole, each) / ROW_UNIT for each in (start, *refits))
         trees, better = boost_classes(sample.codes, targets, given, logits)
         chosen = np.add.reduce(np.stack(refits), axis=0) / FOLDS if better else start

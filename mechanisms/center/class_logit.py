@@ -29,10 +29,10 @@ from ..core.budget import check_epsilon
 from ..core.reproducible import exp, geomspace, log, one_blas_thread
 from ..noise.discrete_laplace import ByteStream
 from ..noise.sum_zero_laplace import sum_zero_laplace_integers, sum_zero_variance
-from .feature_rows import FEATURE_UNIT, MOST_NORM, ROW_UNIT, WEIGHT_UNIT, Columns, MappedColumns, RowMap
-from .linear_center import LEAST_VARIANCE, MOST_COMPONENTS, PLACES, fitting_encoders, norms_of
+from .feature_rows import ROW_UNIT, Columns, MappedColumns, RowMap
+from .latest_fit import keep_latest
+from .linear_center import PLACES, feature_components
 from .logit_fit import exact_product, minimized
-from .principal_components import EncodedFeatures, principal_components
 
 MOST_CLASSES = 128
 """Largest number of classes."""
@@ -83,23 +83,15 @@ def design_logit(sample: Columns, records: int, shares: np.ndarray, epsilon: flo
     features. The number of components is the one that leaves the least of it unknown; if that is nearly all, no sums
     are released, and all components are kept for the cells. `epsilon` is the budget of the sums, >= 0.
     """
-    encoders = fitting_encoders(sample, PLACES)
-    if not encoders:
+    found = feature_components(sample, PLACES)
+    if found is None or not len(found.variances):
         return None
-    matrix = EncodedFeatures(encoders, sample)
-    with one_blas_thread():
-        directions, variances = principal_components(matrix, MOST_COMPONENTS)
-    kept = variances >= LEAST_VARIANCE
-    directions, variances = directions[:, kept], variances[kept]
-    if not len(variances):
-        return None
-    weights = np.rint(directions * (FEATURE_UNIT * WEIGHT_UNIT / np.sqrt(variances))).astype(np.int64)
-    signal = _SIGNAL * variances / (matrix.squares() / matrix.shape[0])
-    norms = norms_of(RowMap(encoders, weights, MOST_NORM).rows(sample))
+    weights, norms = found.weights, found.norms
+    signal = _SIGNAL * found.variances / found.square
     size = best_size(signal, norms / ROW_UNIT, records, shares, epsilon)
     spent = epsilon if size else 0.0
     size = size or len(signal)
-    row_map = RowMap(encoders, weights[:, :size], int(norms[size]))
+    row_map = RowMap(found.encoders, weights[:, :size], int(norms[size]))
     rows = coarse(row_map.rows(sample)[:MOST_LOGIT_ROWS])
     rows = rows[np.lexsort(rows.T[::-1])]
     return LogitDesign(row_map, len(shares), records, spent, rows, tuple(signal[:size].tolist()))
@@ -256,6 +248,7 @@ def precisions(signal: np.ndarray, classes: int) -> np.ndarray:
     return np.ones((len(signal) + 1, classes)) / np.concatenate([[_CONSTANT], signal])[:, None]
 
 
+@keep_latest
 def _fitted(design: LogitDesign, sums: np.ndarray) -> np.ndarray:
     """Coefficients, shape (m + 1, K), float64, from class sums in units of 1."""
     moments, records = moments_of(design, sums), design.records

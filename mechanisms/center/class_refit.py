@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from .boosting import FOLDS, held_out
 from .class_logit import LOGIT_UNIT, LinearClasses, moments_of, precisions
 from .class_trees import CellCounts
 from .feature_rows import ROW_UNIT
+from .latest_fit import keep_latest
 from .logit_fit import exact_product, minimized, softmax
 
 _ROUNDS, _STEPS = 2, 30
@@ -64,3 +66,12 @@ def refitted(
         typical = targets.means(softmax(exact_product(whole, start) / ROW_UNIT))
         start = minimized(value, start, scale, _STEPS)
     return start
+
+
+@keep_latest
+def refitted_by_fold(
+    linear: LinearClasses, rows: np.ndarray, targets: CellCounts, base: np.ndarray
+) -> tuple[np.ndarray, ...]:
+    """Computes the coefficients of each fold, from the cells that it does not hold out."""
+    size = len(targets.counts)
+    return tuple(refitted(linear, rows, targets, held_out(size, fold), base) for fold in range(FOLDS))

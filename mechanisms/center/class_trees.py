@@ -19,16 +19,16 @@ so this costs no budget.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from .boosting import DEPTH, FOLDS, Boosting, ObliviousTrees, hashed
 from .class_logit import LOGIT_UNIT
+from .latest_fit import keep_latest
 from .logit_fit import softmax
 
 _SIZES = (0, 10, 20, 40, 80, 140, 220, 320)
@@ -95,39 +95,14 @@ class CellCounts:
         return (residuals - shift[:, None] * shares) / diagonal
 
 
+@keep_latest
 def boost_classes(
     codes: np.ndarray, targets: CellCounts, logits: np.ndarray, refits: Sequence[np.ndarray]
 ) -> tuple[ObliviousTrees, bool]:
     """Fits trees to noised counts, on top of logits of shape (s, K), float64, or of `refits`, those of each fold.
 
-    Returns whether the latter were better, too. The sample has codes of shape (s, d), uint8. The latest result is kept
-    with a hash of all that it follows from: a job reads the center back from the file that it has just written.
+    Returns whether the latter were better, too. The sample has codes of shape (s, d), uint8.
     """
-    return _boosted(_Inputs(_hash(codes, targets, logits, *refits), codes, targets, logits, tuple(refits)))
-
-
-@dataclass(frozen=True)
-class _Inputs:
-    """Arguments that trees follow from; equal to others with the same hash."""
-
-    key: bytes
-    codes: np.ndarray = field(compare=False)
-    targets: CellCounts = field(compare=False)
-    logits: np.ndarray = field(compare=False)
-    refits: tuple[np.ndarray, ...] = field(compare=False)
-
-
-def _hash(codes: np.ndarray, targets: CellCounts, *logits: np.ndarray) -> bytes:
-    found = hashlib.blake2b(digest_size=32)
-    for each in (codes, targets.cells, targets.counts, np.array([targets.noise]), *logits):
-        found.update(f"{each.dtype.str} {each.shape} ".encode())
-        found.update(each.tobytes())
-    return found.digest()
-
-
-@lru_cache(maxsize=1)
-def _boosted(inputs: _Inputs) -> tuple[ObliviousTrees, bool]:
-    codes, targets, logits, refits = inputs.codes, inputs.targets, inputs.logits, inputs.refits
     by_column = np.ascontiguousarray(codes.T)
     models = [_CountBoosting(by_column, targets, fold, each, logits) for fold, each in enumerate(refits)]
     refitted = sum(float(np.add.reduce(model.gains(0))) for model in models) > 0

@@ -36,6 +36,7 @@ from .feature_rows import (
     RowMap,
     encoders_of,
 )
+from .latest_fit import keep_latest
 from .principal_components import EncodedFeatures, principal_components
 from .residuals import MODEL_PARAMETERS, Moment
 
@@ -106,30 +107,58 @@ def design_center(sample: Columns, records: int, epsilon: float, places: int = P
     ValueError if `epsilon` is out of range, or there are too many records.
     """
     check_epsilon(epsilon)
-    encoders = fitting_encoders(sample, places)
-    if not encoders:
+    if len(next(iter(sample.values()), ())) > MOST_SAMPLE:
+        raise ValueError(f"the sample of features has more than {MOST_SAMPLE} records")
+    found = feature_components(sample, places)
+    if found is None:
         return _design_without_center(records)
-    matrix = EncodedFeatures(encoders, sample)
-    if matrix.shape[0] > MOST_SAMPLE:
-        raise ValueError(f"the sample of features has {matrix.shape[0]} records, more than {MOST_SAMPLE}")
-    with one_blas_thread():
-        directions, variances = principal_components(matrix, MOST_COMPONENTS)
-    kept = variances >= LEAST_VARIANCE
-    directions, variances = directions[:, kept], variances[kept]
-    weights = np.rint(directions * (FEATURE_UNIT * WEIGHT_UNIT / np.sqrt(variances))).astype(np.int64)
-    # Both are in units of 1 / FEATURE_UNIT^2.
-    signal = _VARIANCE * _LINEAR * variances / (matrix.squares() / matrix.shape[0])
-    norms = norms_of(RowMap(encoders, weights, MOST_NORM).rows(sample))
+    weights, norms = found.weights, found.norms
+    signal = _VARIANCE * _LINEAR * found.variances / found.square
     share, size = _best_share(signal, norms / ROW_UNIT, records, epsilon)
     if not size:
         return _design_without_center(records)
-    chosen = RowMap(encoders, weights[:, :size], int(norms[size]))
+    chosen = RowMap(found.encoders, weights[:, :size], int(norms[size]))
     rows = chosen.rows(sample)
     gram = np.einsum("ij,ik->jk", rows, rows)
     # A multiple of a small fraction makes the scale of the noise a small fraction, from which sampling is fast.
     spent = share * Fraction(epsilon)
     spent = spent // _GRAIN * _GRAIN or spent
     return CenterDesign(chosen, float(spent), gram, len(rows), tuple(signal[:size].tolist()), records)
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureComponents:
+    """Principal components of the encoded features of a sample.
+
+    Attributes:
+      encoders: Encoders of the features.
+      weights: Weights of the encoded features in each component, as in `RowMap`.
+      variances: Variance of each component, shape (m,), in units of 1 / FEATURE_UNIT^2.
+      square: Mean square of the length of an encoded record, in the same units.
+      norms: For each number of components, the norm of the rows, as of `norms_of`.
+    """
+
+    encoders: tuple[Encoder, ...]
+    weights: np.ndarray
+    variances: np.ndarray
+    square: float
+    norms: np.ndarray
+
+
+@keep_latest
+def feature_components(sample: Columns, places: int) -> FeatureComponents | None:
+    """Computes the components of a sample; None without a feature. They are the same for all labels of a log."""
+    encoders = fitting_encoders(sample, places)
+    if not encoders:
+        return None
+    matrix = EncodedFeatures(encoders, sample)
+    with one_blas_thread():
+        directions, variances = principal_components(matrix, MOST_COMPONENTS)
+    kept = variances >= LEAST_VARIANCE
+    directions, variances = directions[:, kept], variances[kept]
+    weights = np.rint(directions * (FEATURE_UNIT * WEIGHT_UNIT / np.sqrt(variances))).astype(np.int64)
+    norms = norms_of(RowMap(encoders, weights, MOST_NORM).rows(sample))
+    return FeatureComponents(encoders, weights, variances, matrix.squares() / matrix.shape[0], norms)
 
 
 def fitting_encoders(sample: Columns, places: int) -> tuple[Encoder, ...]:
@@ -182,14 +211,21 @@ def _best_share(signal: np.ndarray, norms: np.ndarray, records: int, epsilon: fl
 
 def _learned(learnable: float, variance: float, records: int, epsilon: float) -> float:
     """Error of a model of the residuals: of what it could learn, observed with the noise of the labels."""
+    least, divisor = _label_noise(epsilon)
+    noise = min(variance / _VARIANCE, 1.0) * least / divisor
+    return _kept(learnable, min(MODEL_PARAMETERS / records, 1.0) * noise)
+
+
+@functools.lru_cache(maxsize=64)
+def _label_noise(epsilon: float) -> tuple[float, float]:
+    """Variance of the noise of unbiased labels whose range has the length 1, as a dividend and its divisor."""
     # Unbiased labels at the ends of a range of width w have the variance w^2 / 4 coth^2(epsilon / 2). At large epsilon
     # that of staircase noise is smaller (Geng and Viswanath 2014, Theorem 7). The range grows with the spread of the
     # residuals.
     decay = float(exp(-epsilon))
     ends = (1 + decay) ** 2 / 4
     stairs = decay + float(exp(2 / 3 * (log((1 + decay) / 2) - epsilon)))
-    noise = min(variance / _VARIANCE, 1.0) * min(ends, stairs) / (1 - decay) ** 2
-    return _kept(learnable, min(MODEL_PARAMETERS / records, 1.0) * noise)
+    return min(ends, stairs), (1 - decay) ** 2
 
 
 def _kept(signal: float, noise: float) -> float:

@@ -11,6 +11,7 @@ indicators that are 0.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -83,30 +84,37 @@ def _orthonormal(vectors: np.ndarray) -> np.ndarray:
 
 def _jacobi(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Eigenvalues and eigenvectors, as columns, of a symmetric matrix, by cyclic Jacobi rotations."""
-    matrix = (matrix + matrix.T) / 2
     size = len(matrix)
-    vectors = np.eye(size)
+    # Beside the matrix, the eigenvectors as rows: rotations of rows rotate both.
+    both = np.concatenate([(matrix + matrix.T) / 2, np.eye(size)], axis=1)
+    matrix = both[:, :size]
     for _ in range(_SWEEPS):
         off = np.abs(matrix - np.diag(np.diag(matrix))).max(initial=0.0)
         if off <= 1e-14 * np.abs(np.diag(matrix)).max(initial=0.0):
             break
         for i in range(size - 1):
             for j in range(i + 1, size):
-                _rotate(matrix, vectors, i, j)
-    return np.diag(matrix).copy(), vectors
+                _rotate(both, matrix, i, j)
+    return np.diag(matrix).copy(), both[:, size:].T
 
 
-def _rotate(matrix: np.ndarray, vectors: np.ndarray, i: int, j: int) -> None:
-    """Makes entry (i, j) zero by a rotation of rows and columns i and j."""
-    if matrix[i, j] == 0:
+def _rotate(both: np.ndarray, matrix: np.ndarray, i: int, j: int) -> None:
+    """Makes entry (i, j) of the matrix, the first columns of `both`, zero by a rotation of rows and columns i and j."""
+    entry = matrix.item(i, j)
+    if entry == 0:
         return
-    theta = (matrix[j, j] - matrix[i, i]) / (2 * matrix[i, j])
-    tangent = (1.0 if theta >= 0 else -1.0) / (abs(theta) + np.sqrt(theta * theta + 1))
-    cosine = 1 / np.sqrt(tangent * tangent + 1)
+    theta = (matrix.item(j, j) - matrix.item(i, i)) / (2 * entry)
+    tangent = (1.0 if theta >= 0 else -1.0) / (abs(theta) + math.sqrt(theta * theta + 1))
+    cosine = 1 / math.sqrt(tangent * tangent + 1)
     sine = tangent * cosine
-    for array in (matrix, matrix.T, vectors.T):
-        first, second = array[i].copy(), array[j].copy()
-        array[i], array[j] = cosine * first - sine * second, sine * first + cosine * second
+    for array in (both, matrix.T):
+        first, second = array[i], array[j]
+        turned = sine * first
+        turned += cosine * second
+        first *= cosine
+        second *= sine
+        first -= second
+        second[:] = turned
 
 
 class EncodedFeatures:
