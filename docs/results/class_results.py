@@ -9,14 +9,18 @@ probabilities. The number of rounds of models with the correction is the best by
 these two. All noise is drawn anew for each seed. Conversions are simulated, so their loss is known exactly: excess over
 the entropy of the truth, times 1000, and the slope of a logistic regression of the truth on the predicted logit.
 
-WORK_FOLDER/data has the files of prepare.py and run.py; digits come with scikit-learn.
+WORK_FOLDER/data has the files of run.py, and of `prepare.py DATA_FOLDER WORK_FOLDER/data fashion`; digits come with
+scikit-learn. Rows are written as they are computed, and those that are there are kept: interrupt it when there are
+enough seeds.
 """
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -112,6 +116,15 @@ def digits(folder: Path, seed: int) -> Table:
     return Table(pd.DataFrame(found.data, columns=[f"pixel{i}" for i in range(64)]), found.target, 10)
 
 
+def fashion(folder: Path, seed: int) -> Table:
+    """Reads Fashion-MNIST, ten classes of clothes: 20,000 of the 60,000 training images, and all 10,000 test images.
+
+    Pixels are public: the features are their first 32 principal components, which need no label (prepare.py).
+    """
+    frame = pd.read_csv(folder / "data" / "fashion.csv")[-30_000:]
+    return Table(frame, frame.pop("class").to_numpy(), 10, tests=10_000)
+
+
 def twenty(folder: Path, seed: int) -> Table:
     """Simulates 20 classes whose logits are mostly linear in ten features."""
     random, size, tests = np.random.default_rng([20, seed]), 100_000, 20_000
@@ -148,6 +161,7 @@ TABLES: dict[str, Callable[[Path, int], Table]] = {
     "housing": housing,
     "housing_recipients": housing_recipients,
     "digits": digits,
+    "fashion": fashion,
     "cut": cut,
     "weeks": weeks,
     "twenty": twenty,
@@ -327,6 +341,7 @@ class Score(NamedTuple):
       seed: Seed.
       loss: Log loss on test records, or its excess times 1000 for conversions.
       slope: Calibration slope of two classes; 0 for more.
+      accuracy: Share of test records whose likeliest class is the true one; NaN in files that were made without it.
     """
 
     name: str
@@ -335,6 +350,7 @@ class Score(NamedTuple):
     seed: int
     loss: float
     slope: float
+    accuracy: float = math.nan
 
 
 def lost(table: Table, test: np.ndarray, found: np.ndarray) -> float:
@@ -403,7 +419,8 @@ def scores(name: str, folder: Path, seed: int, known: Mapping[tuple[str, float, 
     classes, size = table.classes[train], table.size
 
     def scored(release: str, epsilon: float, found: np.ndarray) -> Score:
-        return Score(name, release, epsilon, seed, *judged(table, test, found))
+        accuracy = float((found.argmax(axis=1) == table.classes[test]).mean())
+        return Score(name, release, epsilon, seed, *judged(table, test, found), accuracy)
 
     truth = known.get(("true", np.inf, seed))
     yield truth or scored("true", np.inf, trained(x[train], categories, classes, size, seed)(x[test]))
@@ -427,13 +444,12 @@ def scores(name: str, folder: Path, seed: int, known: Mapping[tuple[str, float, 
 
 
 def main(folder: Path, names: list[str]) -> None:
-    """Scores tables and writes classes_NAME.csv beside this file for each of them; rows that are there are kept."""
+    """Scores tables and writes classes_NAME.csv beside this file for each of them."""
     for name in names:
         file = f"classes_{name}"
         known = {each[1:4]: each for each in read_rows(file, Score)}
-        for seed in range(SEEDS):
-            known |= {each[1:4]: each for each in scores(name, folder, seed, known)}
-            write_rows(file, known.values(), Score)
+        scored = (each for seed in range(SEEDS) for each in scores(name, folder, seed, known))
+        write_rows(file, chain(known.values(), (each for each in scored if each[1:4] not in known)), Score)
 
 
 if __name__ == "__main__":

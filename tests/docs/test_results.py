@@ -1,5 +1,6 @@
 """Scripts behind docs/results: data sets are as described, the command accepts the flags, tables are current."""
 
+import gzip
 import importlib
 import re
 import shutil
@@ -61,6 +62,27 @@ def test_data_sets_are_as_the_papers_describe_them(
     assert all(table[column].notna().any() for column in table.columns)
 
 
+def test_images_become_their_principal_components(tmp_path: Path) -> None:
+    """The differences of 30 images are all in 29 of them."""
+    prepare = _module("prepare")
+    with pytest.raises(SystemExit, match=r"fashion-mnist is missing: .* dpkg -x"):
+        prepare.prepare_fashion(str(tmp_path), str(tmp_path / "data"))
+    (tmp_path / "fashion-mnist").mkdir()
+    images = np.random.default_rng(1).integers(0, 256, (30, 784), np.uint8)
+    classes = np.arange(30, dtype=np.uint8) % 10
+    for part, rows in (("train", slice(20)), ("t10k", slice(20, None))):
+        for kind, header, values in (("images-idx3", 16, images), ("labels-idx1", 8, classes)):
+            path = tmp_path / "fashion-mnist" / f"{part}-{kind}-ubyte.gz"
+            path.write_bytes(gzip.compress(bytes(header) + values[rows].tobytes()))
+    prepare.prepare_fashion(str(tmp_path), str(tmp_path / "data"))
+    table = pd.read_csv(tmp_path / "data" / "fashion.csv")
+
+    assert table.pop("class").tolist() == classes.tolist()
+    assert table.shape == (30, prepare.COMPONENTS)
+    between, expected = (np.linalg.norm(each - each[0], axis=1) for each in (table.to_numpy(), images / 255))
+    np.testing.assert_allclose(between, expected, atol=0.01)
+
+
 @pytest.mark.parametrize("name", sorted(_module("run").RUNS))
 def test_every_evaluation_is_one_that_the_command_accepts(prepared: Path, name: str) -> None:
     from labeldp.pipelines.cli.commands import parse
@@ -103,7 +125,7 @@ def test_the_tables_of_the_page_are_those_of_the_files(tmp_path: Path, monkeypat
 @pytest.mark.parametrize(
     ("script", "kind", "name"),
     [("expect", "Loss", "expect"), ("rival", "Trial", "rival"), ("late_labels", "Score", "late_labels"),
-     ("class_results", "Score", "classes_digits")],
+     ("class_results", "Score", "classes_fashion")],
 )  # fmt: skip
 def test_rows_are_read_as_they_are_written(
     script: str, kind: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
