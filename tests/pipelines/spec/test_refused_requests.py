@@ -405,8 +405,9 @@ def fitted(folder: Path, invoke: Any, secret: bytes, tmp_path_factory: pytest.Te
     """Writes mechanism files: of `FITTED` for labels in memory, two that are solved for their priors, two of none."""
     log, ledger = log_table(), tmp_path_factory.mktemp("fitted") / "ledger"
     for name, (more, given) in FITTED.items():
-        parameters = {**NUMBERS, "label": "y", "mechanism": "rr", "noise_key": secret, "ledger": ledger, **more}
-        features = {"features": log.select(["x", "word"])} if "center" in more else {}
+        parameters: dict[str, Any] = {**NUMBERS, "label": "y", "mechanism": "rr", "noise_key": secret, "ledger": ledger}
+        parameters |= more
+        features: dict[str, Any] = {"features": log.select(["x", "word"])} if "center" in more else {}
         columns = {argument: log[column] for argument, column in given.items()}
         made = LabelPrivatizer(**parameters).fit(log[parameters["label"]], **features, **columns)
         made.write_mechanism(folder / f"{name}.json")
