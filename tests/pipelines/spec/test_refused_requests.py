@@ -304,7 +304,8 @@ REFUSED: dict[str, list[tuple[Any, ...]]] = {
     ],
     "ledger": [
         (["postgresql://me:hunter2@host/db"], " must be text"), ("full", " full is a folder: name a file"),
-        ("out/ledger", " out/ledger lies inside --output, which is released: name a path outside it"),
+        *((f"{kind}out/ledger", "--ledger out/ledger lies inside --output, which is released: name a path outside it")
+          for kind in ("", "sqlite:///")),
         ("log.csv/ledger", " log.csv/ledger cannot be created: log.csv is not a writable folder"),
         ("~/x", " ~/x: the shell has not expanded ~"), ("mysql://u:hunter2@h/db", ": mysql:// is neither a filesystem"),
         ("postgres://u:hunter2@h/db", "postgres:// is no database that a ledger can be kept in: write sqlite:///FILE"),
