@@ -297,12 +297,6 @@ def test_a_file_that_is_no_database(new_ledger: Any) -> None:
     assert "cannot be used (file is not a database): check the file" in refusal(place)
 
 
-def test_a_sqlite_file_inside_the_output_is_refused(job: Any, invoke: Any, outputs: Path) -> None:
-    outcome = invoke(job(ledger=f"sqlite:///{outputs}/released/ledger"))
-    assert outcome.code == 2
-    assert "lies inside --output, which is released" in outcome.error
-
-
 @pytest.mark.parametrize(("kind", "module"), [("sqlite", "sqlalchemy"), ("postgresql", "psycopg")])
 def test_without_the_extra_the_error_names_it(
     job: Any, invoke: Any, tmp_path: Path, monkeypatch: Any, kind: str, module: str

@@ -304,7 +304,8 @@ REFUSED: dict[str, list[tuple[Any, ...]]] = {
     ],
     "ledger": [
         (["postgresql://me:hunter2@host/db"], " must be text"), ("full", " full is a folder: name a file"),
-        ("out/ledger", " out/ledger lies inside --output, which is released: name a path outside it"),
+        *((f"{kind}out/ledger", "--ledger out/ledger lies inside --output, which is released: name a path outside it")
+          for kind in ("", "sqlite:///")),
         ("log.csv/ledger", " log.csv/ledger cannot be created: log.csv is not a writable folder"),
         ("~/x", " ~/x: the shell has not expanded ~"), ("mysql://u:hunter2@h/db", ": mysql:// is neither a filesystem"),
         ("postgres://u:hunter2@h/db", "postgres:// is no database that a ledger can be kept in: write sqlite:///FILE"),
@@ -405,8 +406,9 @@ def fitted(folder: Path, invoke: Any, secret: bytes, tmp_path_factory: pytest.Te
     """Writes mechanism files: of `FITTED` for labels in memory, two that are solved for their priors, two of none."""
     log, ledger = log_table(), tmp_path_factory.mktemp("fitted") / "ledger"
     for name, (more, given) in FITTED.items():
-        parameters = {**NUMBERS, "label": "y", "mechanism": "rr", "noise_key": secret, "ledger": ledger, **more}
-        features = {"features": log.select(["x", "word"])} if "center" in more else {}
+        parameters: dict[str, Any] = {**NUMBERS, "label": "y", "mechanism": "rr", "noise_key": secret, "ledger": ledger}
+        parameters |= more
+        features: dict[str, Any] = {"features": log.select(["x", "word"])} if "center" in more else {}
         columns = {argument: log[column] for argument, column in given.items()}
         made = LabelPrivatizer(**parameters).fit(log[parameters["label"]], **features, **columns)
         made.write_mechanism(folder / f"{name}.json")
