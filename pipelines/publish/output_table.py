@@ -114,15 +114,15 @@ def _add_to_iceberg(url: TableUrl, shards: _Shards) -> bool:
     # The library of an extra.
     from ...transforms.readers.iceberg_table import check_properties, open_catalog
 
-    catalog, name = open_catalog(url.table, f"iceberg://{url.table}")
     paths = [path if is_remote(path) else f"file://{path}" for path in shards.paths]
-    table = catalog.create_table_if_not_exists(name, shards.schema)
-    check_properties(table.metadata.properties, f"iceberg://{url.table}")
-    if table.current_snapshot() is not None:
-        known = {local_path(path) for path in table.inspect.files()["file_path"].to_pylist()}
-        if not _missing(known, shards.paths):
-            return False
-    table.add_files(paths, snapshot_properties=dict(shards.facts))
+    with open_catalog(url.table, f"iceberg://{url.table}") as (catalog, name):
+        table = catalog.create_table_if_not_exists(name, shards.schema)
+        check_properties(table.metadata.properties, f"iceberg://{url.table}")
+        if table.current_snapshot() is not None:
+            known = {local_path(path) for path in table.inspect.files()["file_path"].to_pylist()}
+            if not _missing(known, shards.paths):
+                return False
+        table.add_files(paths, snapshot_properties=dict(shards.facts))
     return True
 
 

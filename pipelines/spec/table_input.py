@@ -84,7 +84,8 @@ def _check_catalog(url: TableUrl) -> None:
     from ...transforms.readers.iceberg_table import open_catalog
 
     try:
-        open_catalog(url.table, f"iceberg://{url.table}")
+        with open_catalog(url.table, f"iceberg://{url.table}"):
+            pass
     except InputError as error:
         raise FieldError("{output_table} {problem}", problem=one_line(str(error))) from None
 

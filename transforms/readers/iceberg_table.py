@@ -6,6 +6,7 @@ would choose its code, or the store and the credentials that it uses, are refuse
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -81,8 +82,9 @@ def _snapshot(url: TableUrl, what: str) -> TableSnapshot:
     )
 
 
-def open_catalog(text: str, what: str) -> tuple[Any, str]:
-    """Opens the catalog of CATALOG/NAMESPACE.TABLE; returns it, and the name of the table in it.
+@contextlib.contextmanager
+def open_catalog(text: str, what: str) -> Iterator[tuple[Any, str]]:
+    """Opens the catalog of CATALOG/NAMESPACE.TABLE, with the name of the table in it; closes its connections.
 
     Tables that it loads choose neither code nor stores. Raises InputError, which begins with `what`, if there is no
     such catalog; its `load_table` raises one for a table that names code.
@@ -103,17 +105,18 @@ def open_catalog(text: str, what: str) -> tuple[Any, str]:
         return load_file_io(properties, location)
 
     catalog._load_file_io = checked
-    return catalog, table
+    with contextlib.closing(catalog):
+        yield catalog, table
 
 
 def _load(url: TableUrl, what: str) -> Any:
     from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
-    catalog, name = open_catalog(url.table, what)
-    try:
-        return catalog.load_table(name)
-    except (NoSuchTableError, NoSuchNamespaceError):
-        raise InputError(f"{what}: the catalog {url.table.partition('/')[0]} has no table {name}") from None
+    with open_catalog(url.table, what) as (catalog, name):
+        try:
+            return catalog.load_table(name)
+        except (NoSuchTableError, NoSuchNamespaceError):
+            raise InputError(f"{what}: the catalog {url.table.partition('/')[0]} has no table {name}") from None
 
 
 def check_properties(properties: Mapping[str, str], what: str) -> None:
