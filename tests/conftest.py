@@ -75,8 +75,6 @@ _SLOW_PATHS = """
 _SLOW = [(_TESTS / path).resolve(strict=True) for path in _SLOW_PATHS.split()]
 _LONGEST_ID = 80
 _STARTED = pytest.StashKey[float]()
-# Characters of a text that name a case of a parametrized test.
-_ID_LENGTH = 100
 
 # Hypothesis's own limits of time measure how busy the machine is.
 settings.register_profile("fixed", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -101,14 +99,6 @@ def pytest_configure(config: pytest.Config) -> None:
     texts.find = functools.cache(gettext.find)
     for line in _THIRD_PARTY_WARNINGS:
         config.addinivalue_line("filterwarnings", line)
-
-
-def pytest_make_parametrize_id(val: object) -> str | None:
-    """Names a case of a long text by its beginning: the names of tests are passed between processes, and into reports.
-
-    pytest numbers cases of the same name.
-    """
-    return ascii(val[:_ID_LENGTH]) if isinstance(val, (str, bytes)) and len(val) > _ID_LENGTH else None
 
 
 # Before pytest-xdist reads the groups.

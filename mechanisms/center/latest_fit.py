@@ -10,7 +10,8 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-_P, _R = ParamSpec("_P"), TypeVar("_R")
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 MOST_KEPT = 1
 """Number of results that are kept of each function."""

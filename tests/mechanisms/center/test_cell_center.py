@@ -30,6 +30,13 @@ from labeldp.mechanisms.center.residuals import ResidualDomain
 
 from .conftest import KEYS, LABELS, SAMPLED, Log, log_of
 
+
+@pytest.fixture
+def without_trees(released: CellCenter, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leaves out the trees, which follow from the sums and take a second; those of `released` are there."""
+    monkeypatch.setattr(cell_center, "boost", lambda codes, means: ObliviousTrees.none(1))
+
+
 # Sensitivity and noise.
 
 
@@ -63,10 +70,9 @@ def test_the_scale_is_the_sensitivity_over_epsilon_exactly(log: Log, released: C
     assert noise_scale((low, high), log.design.epsilon) == (high - low) / Fraction(log.design.epsilon)
 
 
-def test_the_noise_of_the_sums_has_its_scale(log: Log, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.usefixtures("without_trees")
+def test_the_noise_of_the_sums_has_its_scale(log: Log):
     """Over 20 keys and all cells: the mean of |noise| is the scale, with a standard error of a 200th of it."""
-    # Trees follow from the sums, and take a second for each key.
-    monkeypatch.setattr(cell_center, "boost", lambda codes, means: ObliviousTrees.none(1))
     tables, sizes = log.tables, []
     for seed in range(20):
         cells = noised_cells(log.design, log.linear, tables, KEYS[1], bytes([seed]) * 32)
@@ -79,6 +85,7 @@ def test_the_noise_of_the_sums_has_its_scale(log: Log, monkeypatch: pytest.Monke
     assert abs(every.mean() - 1) < 5 / math.sqrt(len(every))
 
 
+@pytest.mark.usefixtures("without_trees")
 def test_all_cells_are_released_empty_ones_too(log: Log, released: CellCenter):
     size = len(log.design.partition.tree.leaves)
     assert len(released.cells.sums) == size
@@ -93,6 +100,7 @@ def test_all_cells_are_released_empty_ones_too(log: Log, released: CellCenter):
 # Budget.
 
 
+@pytest.mark.usefixtures("without_trees")
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0])
 def test_the_parts_add_up_to_less_than_the_budget(epsilon: float):
     log = log_of(2, epsilon=epsilon)
@@ -182,6 +190,7 @@ def test_the_variance_of_labels_is_that_of_the_linear_center(log: Log, released:
     assert released.label_variance(1.0) == pytest.approx(log.indices.var(), rel=0.3)
 
 
+@pytest.mark.usefixtures("without_trees")
 def test_the_range_depends_on_released_numbers_alone(log: Log, released: CellCenter):
     """A change of raw tables that leaves the noised histogram as it is leaves the range as it is."""
     tables = log.tables

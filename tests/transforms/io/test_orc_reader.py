@@ -91,7 +91,7 @@ def test_times_need_a_library_that_checks_their_range(tmp_path, monkeypatch):
 
 def test_a_small_file_does_not_take_the_memory_that_it_expands_to(tmp_path):
     """Texts of a dictionary, whose stripe is some kilobytes, first short and then long ones."""
-    rows, texts = 10_000, ["short", "x" * 100_000]
+    rows, texts = 5_000, ["short", "x" * 100_000]
     table = pa.table({"y": np.arange(rows), "s": [texts[row > 1000] for row in range(rows)]})
     orc.write_table(table, str(tmp_path / "a"), compression="zlib", dictionary_key_size_threshold=1.0)
     assert orc.ORCFile(str(tmp_path / "a")).nstripes == 1
