@@ -32,7 +32,7 @@ from ..noise.sum_zero_laplace import sum_zero_laplace_integers, sum_zero_varianc
 from .feature_rows import ROW_UNIT, Columns, MappedColumns, RowMap
 from .latest_fit import keep_latest
 from .linear_center import PLACES, feature_components
-from .logit_fit import exact_product, minimized
+from .logit_fit import exact_product, minimized, row_maxima, row_sums
 
 MOST_CLASSES = 128
 """Largest number of classes."""
@@ -282,9 +282,9 @@ def _likeliest(
 
     def value(weights: np.ndarray) -> tuple[float, np.ndarray]:
         logits = exact_product(rows, weights) / ROW_UNIT
-        top = logits.max(axis=1, keepdims=True)
+        top = row_maxima(logits)[:, None]
         parts = exp(logits - top)
-        sums = np.add.reduce(parts, axis=1, keepdims=True)
+        sums = row_sums(parts)[:, None]
         loss = float(np.add.reduce(log(sums[:, 0]) + top[:, 0])) / len(rows)
         loss += float((weights * (ridge * weights / 2 - target)).sum())
         return loss, exact_product(across, parts / sums) / (ROW_UNIT * len(rows)) - target + ridge * weights

@@ -15,7 +15,7 @@ from .class_logit import LOGIT_UNIT, LinearClasses, moments_of, precisions
 from .class_trees import CellCounts
 from .feature_rows import ROW_UNIT
 from .latest_fit import keep_latest
-from .logit_fit import exact_product, minimized, softmax
+from .logit_fit import exact_product, minimized, row_sums, softmax
 
 _ROUNDS, _STEPS = 2, 30
 
@@ -59,7 +59,7 @@ def refitted(
             scaled = missed * inverse
             loss += float((missed * scaled).sum()) / 2
             pull = pull + exact_product(whole, scaled) * (records / (ROW_UNIT * size))
-        gradient = chances * (pull - np.add.reduce(chances * pull, axis=1, keepdims=True))
+        gradient = chances * (pull - row_sums(chances * pull)[:, None])
         return loss, precision * weights - exact_product(across, gradient) / ROW_UNIT
 
     for _ in range(_ROUNDS):

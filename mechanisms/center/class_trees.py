@@ -29,7 +29,7 @@ import numpy as np
 from .boosting import DEPTH, FOLDS, Boosting, ObliviousTrees, hashed
 from .class_logit import LOGIT_UNIT
 from .latest_fit import keep_latest
-from .logit_fit import softmax
+from .logit_fit import row_sums, softmax
 
 _SIZES = (0, 10, 20, 40, 80, 140, 220, 320)
 # Sizes without a gain, after which no more trees are grown.
@@ -91,7 +91,7 @@ class CellCounts:
     def whitened(self, residuals: np.ndarray, shares: np.ndarray) -> np.ndarray:
         """Solutions of covariance x = residuals of each cell, for mean probabilities `shares`; all of shape (c, K)."""
         diagonal = self.records[:, None] * shares + self.spread
-        shift = np.add.reduce(residuals / diagonal, axis=1) / np.add.reduce(shares / diagonal, axis=1)
+        shift = row_sums(residuals / diagonal) / row_sums(shares / diagonal)
         return (residuals - shift[:, None] * shares) / diagonal
 
 
@@ -144,7 +144,7 @@ class _CountBoosting(Boosting):
         """Half the squared distance of the cells held out from these mean probabilities."""
         residuals = self._targets.residuals(means)
         white = self._targets.whitened(residuals, self._shares)
-        return np.add.reduce(residuals * white, axis=1)[self.held] / 2
+        return row_sums(residuals * white)[self.held] / 2
 
     def gains(self, size: int) -> np.ndarray:
         """Grows trees up to a size; gains of the cells held out, shape (cells held out,)."""
@@ -154,7 +154,7 @@ class _CountBoosting(Boosting):
     def choose(self, tree: int) -> tuple[np.ndarray, np.ndarray]:
         self._derive()
         totals = np.add.reduce(self._curvature, axis=0) + _TINY
-        self.splits.weigh(np.add.reduce(self._curvature / totals, axis=1) / len(totals))
+        self.splits.weigh(row_sums(self._curvature / totals) / len(totals))
         sketches = self._sketches(self._gradient / np.sqrt(totals), tree)
         shrinkage = _SHRINKAGE + _PRIOR * len(totals) / float(np.add.reduce(totals))
         return self.splits.choose(tree, [sketch[self.splits.seen] for sketch in sketches], shrinkage)
@@ -165,7 +165,7 @@ class _CountBoosting(Boosting):
         white = targets.whitened(targets.residuals(targets.means(chances)), self._shares)
         white[self.held] = 0.0
         of_record = white[targets.cells]
-        shift = np.add.reduce(chances * of_record, axis=1, keepdims=True)
+        shift = row_sums(chances * of_record)[:, None]
         self._gradient = targets.weights * chances * (of_record - shift)
         self._slopes = targets.weights * chances * (1 - chances)
         whole = targets.means(self._slopes) * targets.sampled[:, None]
@@ -178,7 +178,7 @@ class _CountBoosting(Boosting):
             return [gradient[:, 0]]
         drawn = hashed(np.arange(classes * _SKETCHES), 991 + tree + 1000 * self._fold) % 2
         signs = (drawn.astype(np.float64) * 2 - 1).reshape(_SKETCHES, classes)
-        return [np.add.reduce(gradient * each, axis=1) for each in signs]
+        return [row_sums(gradient * each) for each in signs]
 
     def values(self, leaf: np.ndarray) -> np.ndarray:
         """Newton's step of each leaf and class, where the curvature is that of the cells' counts."""

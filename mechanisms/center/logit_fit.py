@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import numpy as np
@@ -9,6 +10,8 @@ import numpy as np
 from ..core.reproducible import exp
 
 _MEMORY, _CLOSE = 8, 1e-7
+# Of fewer columns, numpy adds the entries of a row one after the other; of more, several at a time.
+_FEW = 8
 _LEAST_LENGTH, _DESCENT = 1e-6, 1e-4
 
 Steps = list[tuple[np.ndarray, np.ndarray, float]]
@@ -17,8 +20,26 @@ Steps = list[tuple[np.ndarray, np.ndarray, float]]
 
 def softmax(logits: np.ndarray) -> np.ndarray:
     """Probabilities of logits, shape (n, K), float64."""
-    weights = exp(logits - logits.max(axis=1, keepdims=True))
-    return weights / np.add.reduce(weights, axis=1, keepdims=True)
+    weights = exp(logits - row_maxima(logits)[:, None])
+    return weights / row_sums(weights)[:, None]
+
+
+def row_sums(values: np.ndarray) -> np.ndarray:
+    """Sums of the rows, shape (n,), of values of shape (n, K), in the order in which numpy adds them.
+
+    For few classes, adding columns takes a tenth of the time.
+    """
+    if not 2 <= values.shape[1] < _FEW:
+        return np.add.reduce(values, axis=1)
+    total = values[:, 0] + values[:, 1]
+    for column in values.T[2:]:
+        total += column
+    return total
+
+
+def row_maxima(values: np.ndarray) -> np.ndarray:
+    """Largest entries of the rows, shape (n,), of values of shape (n, K)."""
+    return functools.reduce(np.maximum, values.T) if values.shape[1] < _FEW else values.max(axis=1)
 
 
 def exact_product(whole: np.ndarray, values: np.ndarray) -> np.ndarray:

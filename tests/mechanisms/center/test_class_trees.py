@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from labeldp.mechanisms.center.class_logit import LOGIT_UNIT
 from labeldp.mechanisms.center.class_trees import CellCounts, boost_classes
-from labeldp.mechanisms.center.logit_fit import exact_product, minimized, softmax
+from labeldp.mechanisms.center.logit_fit import exact_product, minimized, row_maxima, row_sums, softmax
 
 
 def drawn(seed: int, effect: float, classes: int = 3) -> tuple[np.ndarray, CellCounts, np.ndarray]:
@@ -92,6 +92,15 @@ def test_exact_products_do_not_depend_on_the_order_of_sums():
     found = exact_product(whole, values)
     assert (found == exact_product(whole[:, order], values[order])).all()
     assert found == pytest.approx(whole @ values, rel=1e-4, abs=1e-3)
+
+
+@pytest.mark.parametrize("classes", [1, 2, 3, 7, 8, 9, 128])
+def test_sums_and_maxima_of_rows_have_the_bits_of_numpys(classes):
+    random = np.random.default_rng(7)
+    values = random.normal(size=(500, classes)) * 10.0 ** random.integers(-9, 9, (500, classes))
+    for each in (values, np.asfortranarray(values), values[::2]):
+        assert row_sums(each).tobytes() == np.add.reduce(each, axis=1).tobytes()
+        assert row_maxima(each).tobytes() == each.max(axis=1).tobytes()
 
 
 def test_the_minimizer_finds_the_minimum_of_a_quadratic_and_of_rosenbrocks_function():
