@@ -55,22 +55,26 @@ _LANE_PATHS = {
     "job": ("pipelines", "audit", "attack", "report", "study", "training", "templates", "fuzz", "transforms/stores"),
 }
 _LANES = {lane: [(_TESTS / path).resolve(strict=True) for path in paths] for lane, paths in _LANE_PATHS.items()}
-# Half of the CPU time is theirs: simulations of estimates and of attacks, tables of papers, centers and documents with
-# every fault, other processors, stores, killed runs, pages whose examples take long. `make test` leaves them out.
+# More than half of the CPU time is theirs: simulations of estimates and of attacks, tables of papers, centers and
+# documents with every fault, other processors, stores, killed runs, whole commands beside the main ones, and pages
+# whose examples take long. `make test` leaves them out.
 _SLOW_PATHS = """
     attack/test_center_attack.py attack/test_center_breaks.py attack/test_feature_leaks.py attack/test_truth_attack.py
     attack/test_unit_breaks.py audit/test_cell_audit.py audit/test_cell_predictions.py audit/test_class_center_audit.py
     audit/test_malformed_documents.py benchmarks docs/test_attack_guide.py docs/test_choosing.py
-    docs/test_late_labels_guide.py docs/test_notebooks.py docs/test_private_features_guide.py docs/test_site.py
-    docs/test_training_classes_guide.py docs/test_training_guide.py fuzz mechanisms/center/test_cell_center.py
+    docs/test_late_labels_guide.py docs/test_notebooks.py docs/test_private_features_guide.py
+    docs/test_schedulers_guide.py docs/test_site.py docs/test_training_classes_guide.py docs/test_training_guide.py fuzz
+    mechanisms/additive/test_additive.py mechanisms/analysis/test_planning.py mechanisms/center/test_cell_center.py
     mechanisms/quantization/test_published_figures.py mechanisms/test_cpu_matrix.py pipelines/demo pipelines/faults
-    pipelines/job/test_class_center.py pipelines/job/test_core_without_extras.py
-    pipelines/job/test_mechanisms_on_census.py pipelines/job/test_working_grid.py
-    pipelines/remove/test_remove_command.py
-    pipelines/stores report/test_claim_file.py report/test_every_state.py report/test_report_browser.py
-    study/test_compare_command.py study/test_evaluate_command.py study/test_plan_command.py templates/test_dataflow.py
+    pipelines/finish/test_finish_command.py pipelines/job/test_boolean_labels.py pipelines/job/test_class_center.py
+    pipelines/job/test_core_without_extras.py pipelines/job/test_job_metrics.py
+    pipelines/job/test_mechanisms_on_census.py pipelines/job/test_tables.py pipelines/job/test_working_grid.py
+    pipelines/remove/test_remove_command.py pipelines/stores report/test_claim_file.py report/test_every_state.py
+    report/test_report_browser.py report/test_report_input.py study/test_compare_command.py
+    study/test_evaluate_command.py study/test_plan_command.py templates/test_beam_yaml.py templates/test_dataflow.py
     test_packaging.py test_without_posix.py training/test_class_curves.py training/test_class_estimates.py
-    training/test_class_training.py transforms/test_center_attacks.py
+    training/test_class_training.py training/test_estimates.py transforms/io/test_csv_splits.py
+    transforms/test_center_attacks.py transforms/validation
 """
 _SLOW = [(_TESTS / path).resolve(strict=True) for path in _SLOW_PATHS.split()]
 _LONGEST_ID = 80

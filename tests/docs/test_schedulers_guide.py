@@ -72,7 +72,6 @@ def test_the_command(folder: Path) -> None:
     check_twice(run, folder, folder / "released" / "labeldp_ledger.jsonl")
 
 
-@pytest.mark.slow
 def test_airflow(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tasks: list[SimpleNamespace] = []
 
@@ -110,7 +109,6 @@ def test_airflow(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     check_twice(run, folder, folder / "released" / "ledger.jsonl")
 
 
-@pytest.mark.slow
 def test_kubeflow(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dsl = SimpleNamespace(
         container_component=lambda function: function, OutputPath=lambda kind: kind, ContainerSpec=SimpleNamespace

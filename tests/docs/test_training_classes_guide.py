@@ -88,7 +88,6 @@ def test_the_examples_run_as_printed(
     assert excess(p, names["modeled_p"]) < constant / 10
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_the_example_of_a_library(log: Any, library: str) -> None:
     """Each learns probabilities that are far better than one prediction, and have the right mean."""

@@ -241,7 +241,6 @@ def test_features_of_recipients_are_for_models_alone(evaluation: Any, invoke: An
     assert json.loads((tmp_path / "output" / "results.json").read_text())["recipient_features"] == ["x"]
 
 
-@pytest.mark.slow
 def test_killed_half_way_and_run_again_is_as_if_never_killed(
     evaluation: Any, invoke: Any, forked: Any, tmp_path: Path, tree: Any
 ) -> None:
@@ -312,7 +311,6 @@ def test_a_failure_shows_no_label(
     assert not (tmp_path / "output" / "results.csv").exists()
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed")
 def test_the_network_runs(evaluation: Any, forked: Any, invoke: Any, tmp_path: Path) -> None:
     outcome = forked(evaluation(mechanism=["unbiased"], epsilon=[8], seeds=1, model=["network"])).wait().ok()
