@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .channel import Channel
+from ..mechanisms.analysis.channel import Channel
 from .class_arrays import read_places
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 from labeldp.mechanisms import Prior, Randomizer, solve
+from labeldp.mechanisms.analysis.channel import Channel
 from labeldp.mechanisms.analysis.utility import utility
 from labeldp.training import Release
-from labeldp.training.channel import Channel
 
 Made = tuple[Randomizer, Release]
 

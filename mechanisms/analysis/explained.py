@@ -1,0 +1,364 @@
+"""Share of the variance of the true labels that predictions explain, measured on the released labels.
+
+A release is public, so what is measured on it costs no budget. Let h be an estimate of the true label y from the
+released one with E[h | y] = y, f a prediction that does not depend on the noise of its own record's label, and m the
+mean of h over the n records. Then
+
+    2 Cov(h, f) - Var(f) - (mean f - m)^2 + Var(h) / n
+
+estimates Var(y) - E (y - f)^2 without bias, because f, unlike y, is known: the noise enters once, and not squared as in
+the error of f on the released labels. Divided by Var(y), it is the explained share, R2. Var(y) is estimated from the
+release as well: the center and its covariance with the labels, and the mean square of the residuals from the released
+labels and from their noised histogram, weighted by the standard errors.
+
+Of classes, y is the vector of the indicators, and squares and products are those of vectors: the share is that of the
+Brier score of the shares of the classes which predictions take off.
+
+The model that is measured is a ridge on principal components of the features, around the center if there is one. Each
+fifth of the records is predicted by a ridge that is trained on the others, with the penalty that is best on them. A
+center has seen the labels it is measured on, through noise: with p parameters its share is p / n too large at most.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from ..center.feature_rows import MOST_NORM, ROW_UNIT, Categories, Columns, RowMap
+from ..center.linear_center import MOST_SAMPLE, PLACES, feature_components
+from ..center.residuals import Moment, ResidualDomain
+from ..core.reproducible import one_blas_thread
+from ..noise.noisy_histogram import HISTOGRAM_SENSITIVITY
+from .channel import Channel
+
+MOST_RECORDS = 100_000
+"""Records of a release that are looked at."""
+
+MOST_INVERTED = 1 << 10
+"""Channels of more labels are not inverted: it would take seconds."""
+
+FOLDS = 5
+# Penalties of a ridge of features of variance 1, as parts of the number of records; the last leaves the center alone.
+_PENALTIES = (0.001, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, math.inf)
+# The histogram is of other labels if it is further from the released ones than this many standard errors.
+_FAR = 4
+
+
+class Share(NamedTuple):
+    """Measured share of the variance of the true labels.
+
+    Attributes:
+      value: The share; noise may take it below 0.
+      error: Its standard error.
+    """
+
+    value: float
+    error: float
+
+    @property
+    def least(self) -> float:
+        """Lower end of the interval of two standard errors, which words follow from."""
+        return self.value - 2 * self.error
+
+    @property
+    def most(self) -> float:
+        """Upper end of that interval."""
+        return self.value + 2 * self.error
+
+
+def label_weights(channel: Channel, line: tuple[float, float] | None, records: int) -> np.ndarray:
+    """Computes an estimate of the true label, or residual, for each output of a channel of numbers.
+
+    It is without bias where the mechanism allows; otherwise by the debiasing line, or the weights that are best under
+    the prior. Residuals at the ends of the range are moved by the mean of what clipping took off them.
+
+    Args:
+      channel: The channel.
+      line: Intercept and slope of the debiasing line; (0, 1) for labels that need none, None without a line.
+      records: Number of records that bias is weighed against variance for.
+
+    Returns:
+      Shape (m,), in units of the label.
+    """
+    given = None if line is None else (channel.outputs - line[0]) / line[1]
+    few = len(channel.labels) <= MOST_INVERTED
+    shift = float(channel.prior @ channel.labels)
+    wanted = channel.labels - shift
+    if given is None or (few and not channel.exact(given - shift, wanted)):
+        weights = channel.weights(wanted) if few else channel.posterior @ wanted
+        if few and not channel.exact(weights, wanted):
+            weights = channel.weights(wanted, records)
+            given = given if given is not None else weights + shift
+        else:
+            given = weights + shift
+    beyond, ends, shares = channel.beyond
+    if not len(beyond):
+        return given
+    if not few:
+        return given + float(shares @ (beyond - ends))
+    return given + channel.weights(channel.excess(beyond, ends), records)
+
+
+def class_weights(channel: Channel, records: int) -> np.ndarray:
+    """Computes estimates of the indicators of the K classes for each output, shape (m, K); arguments as above."""
+    identity = np.eye(len(channel.labels))
+    table = channel.table
+    return table if channel.exact(table, identity) else channel.weights(identity, records)
+
+
+def explained_share(labels: np.ndarray, predictions: np.ndarray, variance: Moment) -> Share:
+    """Estimates the share of the variance of the true labels that held-out predictions explain.
+
+    Args:
+      labels: Estimates of the true labels, without bias, shape (n,); of classes (n, K). See `label_weights`.
+      predictions: Predictions of them, which have not seen the noise of the same record, of the same shape.
+      variance: Variance of the true labels with its standard error, of `label_variance` or `class_variance`.
+
+    Returns:
+      The share with its standard error, for records like these: that of noise, of sampling and of the variance.
+    """
+    h, f = (each.reshape(len(each), -1) for each in (labels, predictions))
+    size, mean = len(h), h.mean(axis=0)
+    terms = np.einsum("ij,ij->i", 2 * (h - mean) - (f - mean), f - mean)
+    spread = float(np.einsum("ij,ij->", h - mean, h - mean)) / size
+    total = float(terms.mean()) + spread / max(size - 1, 1)
+    error = math.sqrt(float(terms.var()) / max(size - 1, 1))
+    share = total / variance.value
+    return Share(share, math.hypot(error, share * variance.error) / variance.value)
+
+
+def square_weights(channel: Channel, weights: np.ndarray, around: float, records: int) -> np.ndarray:
+    """Computes an estimate of (label - around)^2 for each output, shape (m,), from those of `label_weights`."""
+    if len(channel.labels) > MOST_INVERTED:
+        return (weights - around) ** 2 - float(channel.prior @ channel.covariance(weights, weights))
+    wanted = (channel.labels - around) ** 2
+    found = channel.weights(wanted)
+    found = found if channel.exact(found, wanted) else channel.weights(wanted, records)
+    beyond, ends, _ = channel.beyond
+    if not len(beyond):
+        return found
+    return found + channel.weights(channel.excess((beyond - around) ** 2, (ends - around) ** 2), records)
+
+
+def label_variance(
+    labels: np.ndarray, center: np.ndarray | float, squares: np.ndarray, histogram: Moment | None
+) -> Moment:
+    """Estimates the variance of the true labels.
+
+    Args:
+      labels: Estimates of the true labels, shape (n,).
+      center: Center of each record, shape (n,), or a constant.
+      squares: Estimates of the squared difference of label and center, without bias, shape (n,).
+      histogram: Mean square of that difference by the noised histogram, with its error; None without one.
+
+    Returns:
+      The variance and its standard error, in squared units of the label.
+    """
+    size = len(labels)
+    own = Moment(float(squares.mean()), math.sqrt(float(squares.var()) / max(size - 1, 1)))
+    parts = [own]
+    if histogram is not None and abs(histogram.value - own.value) <= _FAR * math.hypot(histogram.error, own.error):
+        parts.append(histogram)
+    weights = [1 / max(part.error, 1e-9 * abs(part.value), 1e-300) ** 2 for part in parts]
+    square = sum(weight * part.value for weight, part in zip(weights, parts, strict=True)) / sum(weights)
+    residuals, spread = labels - center, center - np.mean(center)
+    noise = float(residuals.var()) / max(size - 1, 1)
+    found = square + float(np.mean(spread * (spread + 2 * residuals))) - float(residuals.mean()) ** 2 + noise
+    errors = 1 / math.sqrt(sum(weights)), 2 * math.sqrt(float(np.mean(spread * spread)) * noise)
+    return Moment(max(found, 0.0), math.hypot(*errors))
+
+
+class NoisedHistogram(NamedTuple):
+    """Released histogram of the labels, or of the residuals around a center.
+
+    Attributes:
+      domain: Label domain, shape (k,), ascending; evenly spaced around a center.
+      counts: Noised records of each label, or of each cell of the residuals of the domain; integers.
+      epsilon: Budget of the histogram.
+    """
+
+    domain: np.ndarray
+    counts: np.ndarray
+    epsilon: float
+
+    def square(self, around: float | None) -> Moment:
+        """Mean square of the labels around a constant; None for that of the residuals."""
+        if around is None:
+            residuals = ResidualDomain(self.domain)
+            step = float(self.domain[-1] - self.domain[0]) / residuals.most
+            return Moment(*(part * step**2 for part in residuals.mean_square(self.counts, self.epsilon)))
+        squares, records = (self.domain - around) ** 2, max(float(self.counts.sum()), 1.0)
+        spread = HISTOGRAM_SENSITIVITY / self.epsilon / records * math.sqrt(2 * float(squares @ squares))
+        return Moment(max(float(self.counts @ squares) / records, 0.0), spread)
+
+
+class EstimatedLabels(NamedTuple):
+    """Estimates of the true labels of n released records.
+
+    Attributes:
+      labels: Shape (n,); of classes estimates of their indicators, shape (n, K).
+      center: Center of each record, shape (n,), or the constant, or shares, that take its place.
+      variance: Variance of the true labels, with its standard error.
+    """
+
+    labels: np.ndarray
+    center: np.ndarray | float
+    variance: Moment
+
+
+def estimated_labels(
+    channel: Channel,
+    line: tuple[float, float] | None,
+    places: np.ndarray,
+    center: np.ndarray | None = None,
+    histogram: NoisedHistogram | None = None,
+) -> EstimatedLabels:
+    """Estimates the true labels of released records, numbers.
+
+    Args:
+      channel: The channel.
+      line: As for `label_weights`.
+      places: Place in the outputs of the channel of what was drawn for each record, shape (n,).
+      center: Center of each record, shape (n,), on the grid; None without one.
+      histogram: The released histogram; None for a public prior.
+
+    Returns:
+      The estimates.
+    """
+    weights, around = label_weights(channel, line, len(places)), None
+    if center is None:
+        around = float(channel.prior @ channel.labels)
+    squares = square_weights(channel, weights, around or 0.0, len(places))[places]
+    moment = None if histogram is None else histogram.square(around)
+    labels, given = weights[places], around if center is None else center
+    assert given is not None
+    labels = labels if center is None else labels + center
+    return EstimatedLabels(labels, given, label_variance(labels, given, squares, moment))
+
+
+def estimated_classes(channel: Channel, places: np.ndarray) -> EstimatedLabels:
+    """Estimates the indicators of the classes of released records, from the places of the outputs, shape (n,)."""
+    labels = class_weights(channel, len(places))[places]
+    return EstimatedLabels(labels, labels.mean(axis=0), class_variance(labels))
+
+
+def class_variance(labels: np.ndarray) -> Moment:
+    """Estimates the Brier score of the shares of the classes, the variance of all indicators, from their estimates.
+
+    Those of n records have shape (n, K).
+    """
+    size, means = len(labels), labels.mean(axis=0)
+    spread = labels - means
+    biased = float(np.einsum("ij,ij->", spread, spread)) / size / max(size - 1, 1)
+    error = 2 * math.sqrt(float((spread @ means).var()) / max(size - 1, 1))
+    return Moment(max(1 - float(means @ means) + biased, 0.0), error)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a model explains of the true labels, measured on the release.
+
+    Attributes:
+      share: Share of the variance of the labels.
+      parameters: Effective number of parameters of the ridge; 0 if the center alone is as good.
+      noise: Share of the variance that noise costs such a model for each of its parameters.
+      records: Number of records that it was measured on.
+      seen: Number of features of the log that the ridge has.
+    """
+
+    share: Share
+    parameters: float
+    noise: float
+    records: int
+    seen: int
+
+
+def measure(estimates: EstimatedLabels, columns: Columns) -> Measured | None:
+    """Measures a cross-validated ridge around a center.
+
+    Args:
+      estimates: Estimates of the true labels of n records.
+      columns: Features of these records.
+
+    Returns:
+      What it explains; None for fewer than ten records, or labels without variance.
+    """
+    labels, center, variance = estimates
+    size = len(labels)
+    if size < 2 * FOLDS or not variance.value > 0:
+        return None
+    h = labels.reshape(size, -1)
+    around = np.asarray(center, np.float64)
+    around = np.broadcast_to(around[:, None] if around.shape == (size,) else around, h.shape)
+    rows, variances, seen = ridge_rows(columns, size)
+    with one_blas_thread():
+        predictions, parameters = _cross_validated(rows, variances, h - around)
+    predictions += around
+    spread = h - h.mean(axis=0)
+    noise = max(float(np.einsum("ij,ij->", spread, spread)) / size - variance.value, 0.0) / size / variance.value
+    return Measured(explained_share(h, predictions, variance), parameters, noise, size, seen)
+
+
+def ridge_rows(columns: Columns, records: int) -> tuple[np.ndarray, np.ndarray, int]:
+    """Maps features to a constant and principal components of variance 1, shape (n, m + 1).
+
+    Returns the variances of the components as well, shape (m,), in units of that of a feature, and the number of
+    features. The components are those of evenly spaced records.
+    """
+    step = -(-records // MOST_SAMPLE)
+    found = feature_components({name: _every(column, step) for name, column in columns.items()}, PLACES)
+    if found is None or not len(found.variances):
+        return np.ones((records, 1)), np.empty(0), 0
+    rows = RowMap(found.encoders, found.weights, MOST_NORM).rows(columns) / ROW_UNIT
+    return rows, found.variances * len(found.encoders) / found.square, len(found.encoders)
+
+
+def _every(column: np.ndarray | Categories, step: int) -> np.ndarray | Categories:
+    return Categories(column.codes[::step], column.values) if isinstance(column, Categories) else column[::step]
+
+
+def _cross_validated(rows: np.ndarray, variances: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, float]:
+    """Held-out predictions of ridges of targets, shape (n, r), and the effective number of their parameters."""
+    folds = [np.s_[fold::FOLDS] for fold in range(FOLDS)]
+    grams = [rows[fold].T @ rows[fold] for fold in folds]
+    moments = [rows[fold].T @ targets[fold] for fold in folds]
+    gram, moment = np.sum(grams, axis=0), np.sum(moments, axis=0)
+    gains = np.empty((FOLDS, len(_PENALTIES)))
+    fits = []
+    for place in range(FOLDS):
+        left = _Ridge(gram - grams[place], moment - moments[place], variances)
+        fits.append([left.coefficients(penalty) for penalty in _PENALTIES])
+        # What a fit takes off the squared error of the fold, up to noise.
+        gains[place] = [np.sum(fit * (2 * moments[place] - grams[place] @ fit)) for fit in fits[-1]]
+    found = np.empty_like(targets)
+    for place, fold in enumerate(folds):
+        # Chosen by the other folds: the largest of several estimates is too large.
+        found[fold] = rows[fold] @ fits[place][int(np.argmax(gains.sum(axis=0) - gains[place]))]
+    best = _PENALTIES[int(np.argmax(gains.sum(axis=0)))]
+    return found, _Ridge(gram, moment, variances).freedom(best)
+
+
+class _Ridge:
+    """Ridges of all penalties from the sums of rows and targets."""
+
+    def __init__(self, gram: np.ndarray, moment: np.ndarray, variances: np.ndarray):
+        self._gram, self._moment, self._variances = gram, moment, variances
+
+    def coefficients(self, penalty: float) -> np.ndarray:
+        """Coefficients of the rows, shape (m + 1, r)."""
+        if math.isinf(penalty):
+            return np.zeros_like(self._moment)
+        return np.linalg.solve(self._penalized(penalty), self._moment)
+
+    def freedom(self, penalty: float) -> float:
+        """Effective number of parameters."""
+        return 0.0 if math.isinf(penalty) else float(np.trace(np.linalg.solve(self._penalized(penalty), self._gram)))
+
+    def _penalized(self, penalty: float) -> np.ndarray:
+        found = self._gram.copy()
+        places = np.arange(1, len(found))
+        found[places, places] += penalty * self._gram[0, 0] / self._variances
+        return found

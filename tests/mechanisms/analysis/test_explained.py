@@ -1,0 +1,84 @@
+"""Explained shares are estimated without bias, and their standard errors are those of the estimates."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from labeldp.mechanisms import Prior, Randomizer, solve
+from labeldp.mechanisms.analysis.channel import Channel
+from labeldp.mechanisms.analysis.explained import (
+    EstimatedLabels,
+    estimated_classes,
+    estimated_labels,
+    explained_share,
+    measure,
+)
+from labeldp.mechanisms.analysis.utility import utility
+
+RECORDS, DRAWS = 2000, 200
+
+
+def places(randomizer: Randomizer, of_labels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    words = rng.integers(0, 1 << 64, len(of_labels), dtype=np.uint64)
+    return np.searchsorted(randomizer.outputs, randomizer.sample(of_labels, words))
+
+
+def numbers(mechanism: str, of_labels: np.ndarray, rng: np.random.Generator) -> EstimatedLabels:
+    """Estimates of labels from 0 to 10, of which these are the places."""
+    labels = np.arange(11.0)
+    prior = Prior(labels, np.bincount(of_labels, minlength=11))
+    randomizer = solve(mechanism, prior, 1.0)
+    moments = utility(randomizer, prior)
+    channel = Channel(labels, randomizer.outputs, randomizer.probabilities(), prior.weights)
+    line = (0.0, 1.0) if moments.unbiased else moments.line
+    return estimated_labels(channel, line, places(randomizer, of_labels, rng))
+
+
+def classes(_: str, of_labels: np.ndarray, rng: np.random.Generator) -> EstimatedLabels:
+    prior = Prior(np.arange(3.0), np.bincount(of_labels, minlength=3))
+    randomizer = solve("rr", prior, 1.0)
+    channel = Channel(prior.labels, randomizer.outputs, randomizer.probabilities(), prior.weights)
+    return estimated_classes(channel, places(randomizer, of_labels, rng))
+
+
+Kind = Callable[[str, np.ndarray, np.random.Generator], EstimatedLabels]
+
+
+@pytest.mark.parametrize(("kind", "mechanism"), [(numbers, "unbiased"), (numbers, "rr"), (classes, "rr")])
+def test_share_of_given_predictions(kind: Kind, mechanism: str) -> None:
+    """The mean over draws is the true share, and two standard errors hold it in nine of ten or more."""
+    rng = np.random.default_rng(1)
+    score = rng.normal(size=RECORDS)
+    noisy = score + rng.normal(size=RECORDS)
+    if kind is numbers:
+        of_labels = np.clip(np.rint(5 + 1.5 * noisy), 0, 10).astype(int)
+        truth, given = of_labels[:, None].astype(float), (4.7 + 1.5 * score)[:, None]
+    else:
+        of_labels = np.digitize(noisy, [-1, 1])
+        truth = np.eye(3)[of_labels]
+        given = np.stack([0.5 - 0.2 * score, np.full(RECORDS, 0.3), 0.2 + 0.2 * score], axis=1)
+    variance = truth.var(axis=0).sum()
+    true = 1 - ((truth - given) ** 2).mean(axis=0).sum() / variance
+    found = []
+    for _ in range(DRAWS):
+        estimates = kind(mechanism, of_labels, rng)
+        found.append(explained_share(estimates.labels, given.reshape(estimates.labels.shape), estimates.variance))
+    values, errors = np.array(found).T
+    # The ratio of two estimates is right to first order in the relative error of the variance.
+    assert abs(np.mean(values) - true) < 4 * np.std(values) / np.sqrt(DRAWS) + 0.03 * true
+    # 0.9 is 3 standard deviations of the number of hits below 95 %.
+    assert np.mean(np.abs(values - true) <= 2 * errors) >= 0.9
+
+
+def test_ridge_is_measured_on_records_that_it_has_not_seen() -> None:
+    """Features without a relation to the label explain nothing, up to two standard errors; others what they do."""
+    rng = np.random.default_rng(2)
+    features = rng.normal(size=(4000, 30))
+    columns = {f"f{i}": column for i, column in enumerate(features.T)}
+    blind = np.clip(np.rint(5 + 2 * rng.normal(size=4000)), 0, 10).astype(int)
+    seeing = np.clip(np.rint(5 + 1.5 * features[:, 0] + 1.5 * rng.normal(size=4000)), 0, 10).astype(int)
+    for of_labels, true in ((blind, 0.0), (seeing, 0.5)):
+        found = measure(numbers("unbiased", of_labels, rng), columns)
+        assert found is not None
+        assert found.seen == 30
+        assert abs(found.share.value - true) <= 3 * found.share.error
