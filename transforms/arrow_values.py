@@ -5,7 +5,7 @@ from __future__ import annotations
 import decimal
 import json
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -86,6 +86,48 @@ def index_levels(schema: pa.Schema) -> dict[str, str]:
         # The metadata is not that of pandas.
         pass
     return levels
+
+
+def namesakes(name: str, columns: Iterable[tuple[str, pa.Array]]) -> Iterator[tuple[str, str]]:
+    """Finds what has a name but for case and white space: columns, fields within them, and keys of maps.
+
+    Yields the column, and the full name of what has the name, such as `event.weeks`. `columns` are names and values, or
+    no values, which then have no keys.
+    """
+    for column, values in columns:
+        if column != name and folded(column) == folded(name):
+            yield column, column
+        for path in _inner_names(values):
+            if folded(path[-1]) == folded(name):
+                yield column, ".".join([column, *path])
+
+
+def folded(name: str) -> str:
+    """The name without case and white space."""
+    return "".join(name.split()).casefold()
+
+
+def _inner_names(values: pa.Array) -> Iterator[tuple[str, ...]]:
+    """Paths of the fields and of the keys of maps within values of any type; elements of lists have no name."""
+    kind = values.type
+    if isinstance(values, pa.ExtensionArray):
+        yield from _inner_names(values.storage)
+    elif pa.types.is_dictionary(kind):
+        yield from _inner_names(values.dictionary)
+    elif pa.types.is_run_end_encoded(kind):
+        yield from _inner_names(values.values)
+    elif pa.types.is_struct(kind):
+        for place, field in enumerate(kind):
+            yield (field.name,)
+            yield from ((field.name, *path) for path in _inner_names(values.field(place)))
+    elif pa.types.is_map(kind):
+        if is_text(value_type(kind.key_type)):
+            texts = plain_values(values.keys).cast(pa.large_binary()).unique().drop_null()
+            yield from ((text.decode(errors="replace"),) for text in texts.to_pylist())
+        for part in (values.keys, values.items):
+            yield from _inner_names(part)
+    elif pa.types.is_nested(kind) and hasattr(values, "values"):
+        yield from _inner_names(values.values)
 
 
 def is_list(kind: pa.DataType) -> bool:

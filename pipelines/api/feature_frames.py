@@ -6,7 +6,7 @@ Features are public, and so are the messages about them.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,12 +14,13 @@ import numpy as np
 import pyarrow as pa
 
 from ...mechanisms.center.feature_rows import Number, RowMap
-from ...transforms.arrow_values import holds_numbers, index_levels, kept_values, plain_schema, value_type
+from ...transforms.arrow_values import holds_numbers, index_levels, kept_values, namesakes, plain_schema, value_type
 from ..errors import did_you_mean
 from .label_arrays import arrow_column, check_index, is_of, swapped, width
 
 DATA_FRAMES = "a pandas or polars DataFrame, or an Arrow table or record batch"
 FRAMES = f"{DATA_FRAMES}, a dict of columns, or a two-dimensional array"
+_HOLDERS = (Mapping, list, tuple, np.ndarray)
 # Beginning of the name that pandas has for the column of an index level without a name.
 _UNNAMED = "__index_level_"
 
@@ -208,6 +209,43 @@ def public_frame(frame: Any, label: str, named: Sequence[Any]) -> tuple[Any, str
     elif left_out:
         frame = frame.select([name for name in names if name not in left_out])
     return frame, _left_out(left_out)
+
+
+def check_namesakes(frame: Any, label: str, left_out: Sequence[Any]) -> None:
+    """Refuses what has the label's name in another column of one of `DATA_FRAMES`, as the command does.
+
+    Raises ValueError, which names the column or the field within it, unless the column is left out.
+    """
+    columns = ((name, column) for name, column in _columns(frame, "frame") if name not in left_out)
+    for column, other in namesakes(label, ((name, _nested(column)) for name, column in columns)):
+        raise ValueError(
+            f"label {label!r}: the frame also has {'a column' if column == other else 'a field'} {other!r}, which "
+            f"would be released as it is: drop or rename it, or give leave_out={[column]}"
+        )
+
+
+def _nested(column: Any) -> pa.Array:
+    """The column as Arrow has it if there may be names within it, otherwise an empty one."""
+    if isinstance(column, pa.ChunkedArray):
+        return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+    if isinstance(column, pa.Array):
+        return column
+    if is_of(column, "polars", "Series"):
+        return column.to_arrow() if column.dtype.is_nested() else pa.nulls(0)
+    if isinstance(column.dtype, sys.modules["pandas"].ArrowDtype):
+        return _nested(pa.array(column))
+    names = dict.fromkeys(name for value in column if isinstance(value, _HOLDERS) for name in _keys(value))
+    return pa.array([], pa.struct([(name, pa.null()) for name in names]))
+
+
+def _keys(value: Any) -> Iterator[str]:
+    """Keys of dictionaries within a value of Python, at any depth."""
+    if isinstance(value, Mapping):
+        yield from map(str, value)
+        value = list(value.values())
+    if isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.dtype == object):
+        for inner in value:
+            yield from _keys(inner)
 
 
 def _names(frame: Any) -> list[str]:

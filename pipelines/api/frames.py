@@ -17,6 +17,7 @@ from .callers import warn
 from .feature_frames import (
     DATA_FRAMES,
     FeatureFrame,
+    check_namesakes,
     frame_column,
     is_data_frame,
     named_features,
@@ -145,6 +146,7 @@ def privatize(frame: Any, *, label: str, epsilon: float, **parameters: Any) -> R
     for name in left:
         if columns.names[_place(columns, "leave_out", name)] in {label, privatizer.center_column}:
             raise ValueError(f"leave_out: {name!r} is released, as the label or its center")
+    check_namesakes(frame, label, left)
     if privatizer.features is None:
         no_features = {label, privatizer.id_column, None if linear else privatizer.center_column, *left}
         privatizer.set_params(features=len({*columns.names} - no_features))

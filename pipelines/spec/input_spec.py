@@ -5,16 +5,17 @@ Functions raise FieldError if a field is wrong, and InputError, which names the 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 import pyarrow as pa
 
 from ...mechanisms.release.label_column import LabelColumn
-from ...transforms.arrow_values import index_levels, value_type
+from ...transforms.arrow_values import index_levels, namesakes, value_type
 from ...transforms.csv_input.csv_columns import are_names, delimiter_advice, missing_column, spaced_names
 from ...transforms.errors import InputError, listed
 from ...transforms.io.csv_dialect import Dialect
@@ -228,20 +229,30 @@ def check_columns(named: Mapping[str, str | None], input: InputSpec, schema: pa.
 
 
 def check_twins(label: str, input: InputSpec, schema: pa.Schema, left_out: Sequence[str] = ()) -> None:
-    """Refuses a column that differs from the label by case or white space only: it may be a copy, and looks like it.
+    """Refuses what has the label's name, but for case or white space: it may be a copy, and looks like it.
 
-    Columns that are left out of the release are not released.
+    That is another column, or a field within a column, or a key of a map in the first records. Columns that are left
+    out of the release are not released.
     """
-    for name in schema.names:
-        if name != label and name not in left_out and _folded(name) == _folded(label):
-            raise FieldError(
-                "{label} {name!r}: {path} also has a column {other!r}, which would be released as it is: drop or "
-                "rename it, or give {leave_out}", name=label, path=input.paths[0], other=name,
-            )  # fmt: skip
+    kept = pa.schema([field for field in schema if field.name not in left_out])
+    for column, other in namesakes(label, _first_maps(input, kept, label)):
+        raise FieldError(
+            "{label} {name!r}: {path} also has {what} {other!r}, which would be released as it is: drop or rename it, "
+            "or give {leave_out} {column}", name=label, path=input.paths[0], column=column, other=other,
+            what="a column" if column == other else "a field",
+        )  # fmt: skip
 
 
-def _folded(name: str) -> str:
-    return "".join(name.split()).casefold()
+def _first_maps(input: InputSpec, schema: pa.Schema, label: str) -> Iterator[tuple[str, pa.Array]]:
+    """Name of each column without values, and columns with maps with those of the first records."""
+    yield from ((field.name, pa.nulls(0, field.type)) for field in schema)
+    maps = [field.name for field in schema if field.name != label and "map<" in str(field.type)]
+    for part in input.parts if maps else ():
+        # The job reports a file that cannot be read.
+        with contextlib.suppress(InputError):
+            for batch in FileReader(input.format, [*maps, label], None, label).read(part):
+                yield from ((name, column) for name in maps if (column := batch.column(name)) is not None)
+                return
 
 
 def _missing(name: str, input: InputSpec, names: list[str]) -> str:

@@ -427,6 +427,20 @@ def test_index_levels_without_a_name_are_neither_features_nor_released(standard:
     assert release(LOG[5:2000], **standard, **REQUEST).frame.index[0] == 6
 
 
+@pytest.mark.parametrize("kind", [pd.DataFrame, pl.DataFrame, pa.table])
+def test_what_has_the_name_of_the_label_is_refused(kind: Any, key_file: Path) -> None:
+    frame, request = LOG[["age", "weeks"]].fillna(0)[:400], {**REQUEST, "label": "weeks", "noise_key_file": key_file}
+    labels = frame["weeks"].tolist()
+    copies = {"Weeks ": labels, "event": [{"id": 1, "weeks": y} for y in labels], "e": [[{"weeks": y}] for y in labels]}
+    for (column, values), name in zip(copies.items(), ("Weeks ", "event.weeks", "e.weeks"), strict=True):
+        log = kind({**frame.to_dict("list"), column: values})
+        with pytest.raises(
+            ValueError, match=f"'{name}', which would be released as it is.* leave_out=\\['{column}'\\]"
+        ):
+            labeldp.privatize(log, **request)
+        assert labeldp.privatize(log, **request, leave_out=[column]).records == 400
+
+
 def test_an_index_with_the_name_of_the_label_is_refused(standard: Any, privatizer: Any) -> None:
     log = LOG[["age", "weeks", "visits"]][:2000]
     by_label = log.set_index("weeks", drop=False)

@@ -32,6 +32,12 @@ TEXTS = {
     "full/kept": "", "mixed/k=1/a.csv": "f,y\n1,2\n", "mixed/other/a.csv": "f,y\n1,2\n",
     "latin/caf\udce9.csv": "f,y\n1,2\n",
 }  # fmt: skip
+INNER: list[tuple[str, object, pa.DataType | None]] = [
+    ("struct", {"a": {" Y": 1}}, None), ("structs", [{"y": 1}], None), ("two", [{"y": 1}] * 2, pa.list_(
+        pa.struct([("y", pa.int64())]), 2)), ("map", [("a", 1), ("Y", 2)], pa.map_(pa.string(), pa.int64())),
+    ("maps", {"a": [("k", {"y": 1})]}, pa.struct([("a", pa.map_(pa.string(), pa.struct([("y", pa.int64())])))])),
+]  # fmt: skip
+"""Values, and types, of a column with something of the label's name within it."""
 KEYS = {"noise.key": (32, 0o600), "short.key": (31, 0o600), "open.key": (32, 0o640)}
 """Bytes and mode of each key file."""
 
@@ -55,6 +61,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if importlib.util.find_spec("google_crc32c") is not None:
         write_log(root / "log.tfrecord", table.drop(["day"]))
     write_log(root / "nested.parquet", table.append_column("struct", pa.array([{"a": 1}] * ROWS)))
+    for name, values, kind in INNER:
+        write_log(root / f"{name}.parquet", table.append_column("event", pa.array([values] * ROWS, kind)))
     for name, text in TEXTS.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text, "latin-1")

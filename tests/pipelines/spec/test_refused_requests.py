@@ -106,7 +106,10 @@ REFUSED: dict[str, list[tuple[Any, ...]]] = {
         ("y", ": semicolons.csv: there is no column 'y' in the header line, which ';' divides into columns: use "
          "--csv_dialect delimiter=';'", {"input": "semicolons.csv"}),
         ("y", " 'y': twin.csv also has a column 'Y', which would be released as it is: drop or rename it, or give "
-         "--leave_out", {"input": "twin.csv"}),
+         "--leave_out Y", {"input": "twin.csv"}),
+        *(("y", f" 'y': {name}.parquet also has a field 'event.{inner}', which would be released as it is: drop or "
+           "rename it, or give --leave_out event", {**PARQUET, "input": f"{name}.parquet"})
+          for name, inner in (("struct", "a. Y"), ("structs", "y"), ("two", "y"), ("map", "Y"), ("maps", "a.y"))),
         ("month", " month is a folder of the input, month=..., whose name is public", MONTHS),
         ("y,,z", " y,,z: a name between two commas is empty"),
         ("y,z,y", " y,z,y names a column twice: give every label once"),
@@ -379,6 +382,7 @@ ACCEPTED: list[dict[str, Any]] = [
     CLASSES,
     {**NO_GRID, **PARQUET, "label": "x", "label_classes": "16777216,16777217"},
     {"input": "twin.csv", "leave_out": "Y"},
+    *({**PARQUET, "input": f"{name}.parquet", "leave_out": "event"} for name in ("struct", "two", "map")),
     {"label_max": 1, "center": "linear"},
     {"center": "linear", "center_column": "new"},
     applied("linear", leave_out="user"),
