@@ -12,7 +12,6 @@ from pathlib import Path
 from setuptools import Extension, setup
 
 HERE = Path(__file__).resolve().parent
-HOME = "https://github.com/labeldp/labeldp"
 VERSION = re.findall(r'^__version__ = "(.*)"$', (HERE / "labeldp" / "__init__.py").read_text(), re.MULTILINE)[0]
 # The import root with what lies in it, the folders that are imported from it, and all packages in them.
 FOLDERS = ["labeldp", "mechanisms", "transforms", "pipelines", "templates"]
@@ -30,12 +29,6 @@ setup(
     long_description=(HERE / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     license="Apache-2.0",
-    url=HOME,
-    project_urls={
-        "Documentation": f"{HOME}/tree/main/docs",
-        "Changelog": f"{HOME}/blob/main/CHANGELOG.md",
-        "Issues": f"{HOME}/issues",
-    },
     keywords=["differential privacy", "label differential privacy", "apache beam", "regression", "ads measurement"],
     classifiers=[
         "Development Status :: 4 - Beta",

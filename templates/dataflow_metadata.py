@@ -13,8 +13,10 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from ..pipelines.errors import FieldNames, as_flag
 from ..pipelines.flags.command_parser import CommandParser
 from ..pipelines.flags.job_flags import privatize_flags
+from ..pipelines.spec.fields import Fields, declared
 
 # A template has its own form for parameters.
 # The launcher submits the job and returns: validation needs passes that it would have to wait for.
@@ -86,7 +88,7 @@ def _parameter(name: str, action: argparse.Action, needed: bool) -> dict[str, An
     parameter: dict[str, Any] = {
         "name": name,
         "label": name.replace("_", " ").capitalize(),
-        "helpText": action.help,
+        "helpText": _text(action),
         "isOptional": not needed,
         "paramType": _KINDS.get(name) or _kind(action),
     }
@@ -97,6 +99,12 @@ def _parameter(name: str, action: argparse.Action, needed: bool) -> dict[str, An
     elif action.default is not None:
         parameter["defaultValue"] = str(action.default)
     return parameter
+
+
+def _text(action: argparse.Action) -> str:
+    """The long text of a field; the help of any other flag."""
+    field = declared(Fields).get(action.dest)
+    return str(action.help) if field is None else FieldNames(field.metadata["help"]).text(as_flag)
 
 
 def _kind(action: argparse.Action) -> str:

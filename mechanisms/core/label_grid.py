@@ -100,7 +100,7 @@ def label_grid(low: str, high: str, step: str) -> np.ndarray:
       ValueError: If an argument is not a number, the bounds are not ascending, the step is not positive or does not
         divide the range, or the grid has too many labels.
     """
-    first, last, stride = _decimal("label_min", low), _decimal("label_max", high), _decimal("label_step", step)
+    first, last, stride = decimal_of("label_min", low), decimal_of("label_max", high), decimal_of("label_step", step)
     if first >= last:
         raise ValueError(f"label_min must be below label_max, but {low} >= {high}")
     if stride <= 0:
@@ -180,7 +180,8 @@ def _most_steps(epsilon: float) -> int:
     return min(max(2 * enough, _FEW_STEPS), _MANY_STEPS)
 
 
-def _decimal(name: str, text: str) -> Fraction:
+def decimal_of(name: str, text: str) -> Fraction:
+    """Reads a bound or a step exactly. Raises ValueError, which begins with `name`, if the text is not a number."""
     exponent = _EXPONENT.search(text)
     if len(text) > _LONGEST_NUMBER or (exponent is not None and abs(int(exponent[1])) > _LARGEST_EXPONENT):
         # A fraction of as many digits would be made of it.

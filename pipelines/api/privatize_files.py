@@ -66,7 +66,7 @@ class PrivatizeFiles(beam.PTransform):
         *,
         label: str,
         epsilon: float,
-        input_format: str = "parquet",
+        input_format: str | None = None,
         output_format: str = "parquet",
         noise_key_file: str | os.PathLike[str] | None = None,
         **flags: Any,

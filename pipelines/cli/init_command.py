@@ -21,17 +21,12 @@ from ...transforms.io.filesystems import absolute, match, open_input
 from ...transforms.io.input_format import Format, file_parts
 from ...transforms.readers.file_reader import FileReader
 from ..errors import UsageError, did_you_mean, one_line
-from ..spec.fields import Fields
+from ..spec.fields import Fields, format_of_name
 from ..spec.input_spec import csv_dialect
 from ..spec.machine import check_file, check_tfrecord
 from ..spec.written_files import NEW, write_file
 from .exit_codes import run_command
 
-_ENDINGS = {
-    ".csv": "csv", ".tsv": "csv", ".tab": "csv",
-    ".parquet": "parquet", ".pq": "parquet", ".orc": "orc",
-    ".tfrecord": "tfrecord", ".tfrecords": "tfrecord", ".tfrec": "tfrecord",
-}  # fmt: skip
 _TABS = (".tsv", ".tab")
 _PARQUET_MAGIC = b"PAR1"
 _WIDTH = 100
@@ -183,9 +178,9 @@ def _delimiter(path: str, label: str | None, dialect: Dialect) -> str:
 
 def _format_of(path: str) -> str:
     """Format by the ending of the name, without .gz, or by the first bytes."""
-    ending = os.path.splitext(path.lower().removesuffix(".gz"))[1]
-    if ending in _ENDINGS:
-        return _ENDINGS[ending]
+    kind = format_of_name(path)
+    if kind is not None:
+        return kind
     with contextlib.suppress(OSError, pa.ArrowException), open_input(path) as file:
         if file.read(len(_PARQUET_MAGIC)) == _PARQUET_MAGIC:
             return "parquet"
@@ -207,7 +202,10 @@ def job_template(
         file=one_line(file),
         input=_lines(input),
         columns=_comment(named),
-        domain="\n".join(f"{name}: {value}" if boolean else f"{name}:" for name, value in _TRUTH_VALUES.items()),
+        domain="\n".join(
+            f"{name}: {value}" if boolean or name != "label_max" else f"{name}:"
+            for name, value in _TRUTH_VALUES.items()
+        ),
         label="label:" if label is None else _lines({"label": label}),
         output_format="tfrecord" if input["input_format"] == "tfrecord" else "parquet",
     )

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
 _WIDTH = 80
 _REQUIRED = " (required)"
-_CONFIG_HELP = "YAML file of flags, with a line NAME: VALUE for each, without its dashes; flags on the command line win"
-_GRID = ("label_min", "label_max", "label_step")
+_CONFIG_HELP = "YAML file of flags, a line NAME: VALUE for each"
 _PATH = re.compile(r"\b(FILE|FOLDER|DIR|GLOB|KEY|PUB|TABLE|RELEASE|URL)\b")
 
 Add = Callable[..., None]
@@ -87,7 +86,7 @@ def field_flags(add: Add, *names: str, **changed: Any) -> None:
     for name in names:
         each, kinds = declared(Fields)[name], kinds_of(Fields)[name]
         settings = {
-            "help": FieldNames(each.metadata["help"]).text(as_flag),
+            "help": FieldNames(each.metadata["line"]).text(as_flag),
             "default": None if each.default is MISSING else each.default,
             "writes": each.metadata["writes"],
         }
@@ -111,6 +110,7 @@ class CommandParser(ArgumentParser):
       domain_needed: Whether the command needs a label domain, in one of its two forms.
       hints: Advice by the name of a flag that the command does not take.
       modes: Modes with flags of their own.
+      first: Name of the required flag whose value may come right after the command, without the flag; None if none may.
       writes: Kind of each file or folder that a flag names to be written, by the name of the flag.
     """
 
@@ -127,6 +127,7 @@ class CommandParser(ArgumentParser):
         super().__init__(**settings, add_help=False, formatter_class=_HelpFormatter)
         self.needed: list[str] = []
         self.domain_needed = False
+        self.first: str | None = None
         self.hints: Mapping[str, str] = {}
         self.modes: list[Mode] = []
         self.writes: dict[str, str] = {}
@@ -219,6 +220,7 @@ class CommandParser(ArgumentParser):
         given = list(sys.argv[1:] if args is None else args)
         try:
             _check_values(given)
+            given = self._with_first(given)
             config = self._config(given)
             # The last value of a flag counts.
             found, others = super().parse_known_args([*(config.arguments if config else ()), *given], namespace)
@@ -228,6 +230,15 @@ class CommandParser(ArgumentParser):
         except UsageError as error:
             self.error(str(error))
         return found, others
+
+    def _with_first(self, given: list[str]) -> list[str]:
+        """The arguments with the flag of the value that comes first without it."""
+        if self.first is None or not given or given[0][:1] in ("-", ""):
+            return given
+        flag = f"--{self.first}"
+        if any(argument.partition("=")[0] == flag for argument in given):
+            raise UsageError(f"{flag} and {given[0]!a} both name the input: give one of them")
+        return [f"{flag}={given[0]}", *given[1:]]
 
     def _config(self, given: Sequence[str]) -> Config | None:
         actions = self.flags()
@@ -248,7 +259,7 @@ class CommandParser(ArgumentParser):
     def _check_needed(self, args: argparse.Namespace, config: Config | None, others: Sequence[str]) -> None:
         actions = self.flags()
         missing = [name for name in self._needed_flags(args) if getattr(args, actions[name].dest) is None]
-        domain = [name for name in _GRID if self.domain_needed and getattr(args, name) is None]
+        domain = ["label_max"] if self.domain_needed and args.label_max is None else []
         if domain and (args.label_values is not None or getattr(args, "label_classes", None) is not None):
             domain = []
         empty = [name for name in (*missing, *domain) if config is not None and name in config.empty]
@@ -265,7 +276,8 @@ class CommandParser(ArgumentParser):
             raise UsageError(f"{join_names(missing)} {'is' if len(missing) == 1 else 'are'} missing{purpose}")
         if domain:
             raise UsageError(
-                "the public label domain is missing: give --label_min, --label_max and --label_step, or --label_values"
+                "the public label domain is missing: give --label_max, and --label_min and --label_step where they are "
+                "not 0 and 1, or --label_values"
                 + (", or for classes --label_classes" if hasattr(args, "label_classes") else "")
             )
 
@@ -336,6 +348,9 @@ class CommandParser(ArgumentParser):
         actions = self.flags()
         parts = [str(action.metavar or action.dest) for action in self.positionals()]
         for name in _with_domain(self.needed) if self.domain_needed else self.needed:
+            if name == self.first:
+                parts.append(str(actions[name].metavar))
+                continue
             parts.append(f"--{name} {actions[name].metavar or ''}".rstrip())
         indent = " " * len(f"usage: {self.prog} ")
         # Flags stay on one line with their values.
@@ -347,9 +362,9 @@ class CommandParser(ArgumentParser):
 
 
 def _with_domain(names: Sequence[str]) -> list[str]:
-    """The names, with those of the label grid after the label."""
-    place = names.index("label") + 1
-    return [*names[:place], *_GRID, *names[place:]]
+    """The names, with that of the label domain after the label."""
+    after = names.index("label") + 1
+    return [*names[:after], "label_max", *names[after:]]
 
 
 def _lines_of_values(config: Config, given: Sequence[str]) -> dict[str, str]:

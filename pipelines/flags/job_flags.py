@@ -5,7 +5,7 @@ A new flag is a field that `spec.fields.Fields` declares, and its name in a grou
 
 from __future__ import annotations
 
-from ..spec.fields import OUTPUT_FORMATS, STORE_FLAGS
+from ..spec.fields import OUTPUT_FORMATS
 from ..spec.written_files import NEW, RESULT
 from .command_parser import Add, CommandParser, Switch, field_flags
 from .release_flags import dialect_flags
@@ -47,14 +47,17 @@ _DESCRIPTIONS = {
     "apply": "Release a dataset with labels that are randomized by a mechanism file of fit or solve. The file sets "
     "label domain, budget and mechanism.",
 }
-_FITTED = """  labeldp {} --input 'log-*.csv' --input_format csv --label weeks \\
-      --label_min 0 --label_max 52 --label_step 1 --epsilon 1 \\
-      {}"""
+_ABOUT_MECHANISM = (
+    "--for, --mechanism and --center decide one thing, what the labels serve for. models, the default, randomizes "
+    "what a linear model of the features misses: for recipients who may have more features. log_features is for those "
+    "who train on the columns of this log alone: a better model takes most of epsilon. labels takes the least error "
+    "of each label. --mechanism and --center choose the randomizer and the model themselves."
+)
+_FITTED = "  labeldp {} 'log-*.csv' --label weeks --label_max 52 --epsilon 1 \\\n      {}"
 _EXAMPLES = {
     "privatize": _FITTED.format("privatize", "--output released"),
     "fit": _FITTED.format("fit", "--mechanism_file m.json"),
-    "apply": """  labeldp apply --input 'log-*.csv' --input_format csv --label weeks \\
-      --mechanism_file m.json --output released""",
+    "apply": "  labeldp apply 'log-*.csv' --label weeks --mechanism_file m.json \\\n      --output released",
 }
 
 
@@ -91,20 +94,18 @@ def add_flags(parser: CommandParser, command: str) -> None:
     _budget_flags(parser, command)
     unit_flags(parser)
     _mechanism_flags(parser)
-    _center_flags(parser)
     _output_flags(parser, command)
     runner_group(parser)
     add = parser.flag_group("Other")
     add("--if_exists", choices=IF_EXISTS, default=IF_EXISTS[0], metavar="HOW",
-        help="what to do if the output is a release: fail; or verify that it is the one of this request, by ledger and "
-        "audit, and succeed without a charge, as retries of a scheduler need; default fail")  # fmt: skip
+        help="fail; or verify that a release there is this one; default fail")  # fmt: skip
     add("--wait_until_finish", action=Switch,
-        help="wait for the job and publish its release, the default; or submit it, for labeldp finish")  # fmt: skip
+        help="wait for the job, the default; or only submit it")  # fmt: skip
     add(
         "--result_json",
         metavar="FILE",
         writes=RESULT,
-        help="write paths, epsilons, warnings and verdict of a run that succeeds",
+        help="write epsilons, warnings and verdict as JSON",
     )
     field_flags(add, "dry_run")
 
@@ -112,8 +113,9 @@ def add_flags(parser: CommandParser, command: str) -> None:
 def input_flags(parser: CommandParser) -> None:
     """Adds the flags that describe the input files and their records."""
     add = parser.flag_group("Input")
-    field_flags(add, "input", "input_format", needed=True)
-    field_flags(add, "csv_types")
+    field_flags(add, "input", needed=True)
+    parser.first = "input"
+    field_flags(add, "input_format", "csv_types")
     dialect_flags(add)
     field_flags(add, "partitions", "missing_columns", "where", "id_column", "max_unusable_fraction")
 
@@ -126,7 +128,7 @@ def label_flags(parser: CommandParser) -> None:
         None
         if fitted
         else "The label domain is public: declare it from what is known in general, never from the data, with "
-        "--label_min, --label_max and --label_step, or with --label_values. Labels outside are clamped to it.",
+        "--label_max or --label_values. Labels outside are clamped to it.",
     )
     field_flags(add, "label", needed=True)
     field_flags(add, "label_min", "label_max", "label_step", "label_values", "rounding")
@@ -165,19 +167,11 @@ def budget_record_flags(add: Add) -> None:
 
 
 def _mechanism_flags(parser: CommandParser) -> None:
-    if "mechanism" in parser.hints:
-        add = parser.flag_group("Mechanism")
+    fitted = "mechanism" in parser.hints
+    add = parser.flag_group("Mechanism", None if fitted else _ABOUT_MECHANISM)
+    if fitted:
         field_flags(add, "mechanism_file", needed=True)
-    else:
-        add = parser.flag_group("Mechanism", "The default is right for labels that models are trained on.")
-    field_flags(add, "for_", "mechanism", "loss")
-
-
-def _center_flags(parser: CommandParser) -> None:
-    fitted = "center" in parser.hints
-    about = None if fitted else "Only the difference between a label and a prediction of it is randomized."
-    add = parser.flag_group("Center", about)
-    field_flags(add, "center", "center_column", "center_features")
+    field_flags(add, "for_", "mechanism", "center", "loss", "center_column", "center_features")
 
 
 def _output_flags(parser: CommandParser, command: str) -> None:
@@ -201,10 +195,8 @@ def runner_group(parser: CommandParser) -> None:
     """Adds the text on the runner's flags."""
     parser.flag_group(
         "Runner",
-        "The job runs in this process, unless --runner names another runner of Apache Beam, such as FlinkRunner or "
-        "DataflowRunner. Its flags (--direct_num_workers, --flink_master, --temp_location, ...) are passed to it. "
-        "Paths may be s3:// and gs:// URLs; the environment (AWS_*, GOOGLE_APPLICATION_CREDENTIALS) or Beam's flags "
-        f"say how: {STORE_FLAGS}.",
+        "The job runs in this process, unless --runner names another runner of Apache Beam, such as FlinkRunner, whose "
+        "flags are passed to it. Paths may be s3:// and gs:// URLs; the environment or Beam's flags say how.",
     )
 
 
@@ -215,8 +207,8 @@ def domain_flags(parser: CommandParser) -> None:
         "say which range of it holds them. Use it where the range is not known in general. Costs epsilon."
     )
     parser.epilog = """Example:
-  labeldp domain --input 'log-*.csv' --input_format csv --label price \\
-      --epsilon 0.1 --domain_file domain.json"""
+  labeldp domain 'log-*.csv' --label price --epsilon 0.1 \\
+      --domain_file domain.json"""
     input_flags(parser)
     add = parser.flag_group("Labels")
     field_flags(add, "label", needed=True)

@@ -27,6 +27,13 @@ from ..errors import FieldError, FieldNames, as_parameter, did_you_mean, one_lin
 from .written_files import FOLDER, LEDGER
 
 INPUT_FORMATS = ("tfrecord", "parquet", "csv", "orc")
+ENDINGS = {
+    ".csv": "csv", ".tsv": "csv", ".tab": "csv",
+    ".parquet": "parquet", ".pq": "parquet", ".orc": "orc",
+    ".tfrecord": "tfrecord", ".tfrecords": "tfrecord", ".tfrec": "tfrecord",
+}  # fmt: skip
+"""Formats by the end of a file's name, before `.gz`."""
+TABLE_SCHEMES = ("iceberg://", "delta://")
 CSV_TYPES = ("int64", "uint64", "float64", "string", "date", "timestamp")
 DIALECT = ("delimiter", "encoding", "decimal", "thousands", "columns", "newlines")
 """Settings of `--csv_dialect`."""
@@ -74,9 +81,6 @@ class MechanismNames(tuple[str, ...]):
         return super().__contains__(str(text).partition(":")[0])
 
 
-STORE_FLAGS = "--s3_endpoint_url, --s3_region_name, ... for S3; --project, --no_auth, ... for Google Cloud Storage"
-"""Flags of object stores, for the help."""
-
 # A file, or any path or array: the values are checked as they are taken.
 Place = str | Any
 Names = str | Sequence[str]
@@ -98,15 +102,21 @@ F = TypeVar("F", bound="Fields")
 
 
 def about(
-    metavar: str | None, help: str, choices: Sequence[str] = (), writes: str | None = None, memory: str | None = None
+    metavar: str | None,
+    help: str,
+    choices: Sequence[str] = (),
+    writes: str | None = None,
+    memory: str | None = None,
+    line: str | None = None,
 ) -> dict[str, Any]:
     """Metadata of a declared field: what faces show of it.
 
     Fields in braces are named as each face does. `metavar` stands for the value of the flag, None for a switch.
     `writes` is the kind of the file that the value names to be written. `memory` is the text of classes that take
-    records in memory, where it is not `help`.
+    records in memory, and `line` that of the command's help, where they are not `help`.
     """
-    return {"metavar": metavar, "help": help, "choices": choices, "writes": writes, "memory": memory or help}
+    texts = {"help": help, "memory": memory or help, "line": line or help}
+    return {"metavar": metavar, "choices": choices, "writes": writes, **texts}
 
 
 def option(default: Any, metavar: str | None, help: str, **more: Any) -> Any:
@@ -159,14 +169,15 @@ class LabelFields:
     epsilon: float | None = option(
         None, "E",
         "privacy budget of the release, label histogram and labels together; smaller is more private",
+        line="privacy budget; smaller is more private",
     )  # fmt: skip
     label_min: Number | None = option(
-        None, "A", "smallest label of the label grid",
+        None, "A", "smallest label of the label grid; default 0",
         memory="smallest label of the public label grid: an integer, float or decimal text. Labels outside the domain "
-        "are clamped to it",
+        "are clamped to it; default 0",
     )  # fmt: skip
     label_max: Number | None = option(None, "B", "largest label of the label grid")
-    label_step: Number | None = option(None, "S", "spacing of the label grid")
+    label_step: Number | None = option(None, "S", "spacing of the label grid; default 1 for whole numbers")
     label_values: str | Sequence[float] | Any | None = option(
         None, "FILE", "label domain, one label per line, instead of a grid",
         memory="the labels of an uneven public domain, ascending, instead of a grid",
@@ -176,19 +187,25 @@ class LabelFields:
         "classes of the label, with commas, or a file of one per line; with several labels LABEL=A,B,...;LABEL=FILE",
         memory="public classes of the label, texts, whole numbers or booleans, instead of a domain of numbers. "
         "Released labels have the type of the given ones",
+        line="classes of the label, with commas or in a file",
     )  # fmt: skip
     other_class: str | Mapping[str, Any] | Any | None = option(
-        None, "CLASS", "class as which values count that are not listed; default: the first one"
+        None,
+        "CLASS",
+        "class as which values count that are not listed; default: the first one",
+        line="class that unlisted values count as; default: first",
     )
     missing_label: Number | Any | None = option(
         None, "VALUE",
         "label or class that a missing one counts as, such as 0 for what has not come yet; whether a record has a "
         "label is then as private as its label. Default: records without a label are left out",
+        line="what a missing label counts as; default: left out",
     )  # fmt: skip
     mechanism: str | None = option(
         None, "NAME[:PARAMETER=VALUE,...]",
         "auto, the mechanism with the least error of a model that is trained on the labels; or a name, with parameters "
         f"as in bias_limited:bias=0.2. For {MECHANISM_LIST}; default auto", choices=MechanismNames((AUTO, *MECHANISMS)),
+        line="auto, or the name of a mechanism; default auto",
     )  # fmt: skip
     for_: str | None = option(
         None, "PURPOSE",
@@ -196,25 +213,38 @@ class LabelFields:
         "train on the features of this log alone: up to epsilon 2 labels are then drawn around a model that takes most "
         "of epsilon; or labels, the least error of each label, which is rr_on_bins without a center; of classes, "
         "models is rr and labels rr_top_k; default models", choices=PURPOSES,
+        line="models, log_features or labels; default models",
     )  # fmt: skip
     loss: str | None = option(
-        None, "LOSS", f"loss to minimize: {', '.join(LOSSES)}; default {DEFAULT_LOSS}", choices=LOSSES
+        None,
+        "LOSS",
+        f"loss to minimize: {', '.join(LOSSES)}; default {DEFAULT_LOSS}",
+        choices=LOSSES,
+        line="squared, absolute or poisson; default squared",
     )
-    delta: float | None = option(None, "D", "delta of (epsilon, delta)-DP, as gaussian needs; default: pure DP")
+    delta: float | None = option(
+        None,
+        "D",
+        "delta of (epsilon, delta)-DP, as gaussian needs; default: pure DP",
+        line="delta, as gaussian needs; default: pure DP",
+    )
     prior_epsilon: float | None = option(
         None, "E1",
         "part of {epsilon} for the label histogram; default: sqrt(labels/records), at most a half, for mechanisms "
         "without bias a 128th, for those without a prior a 256th; with a center sqrt(cells/records), a 32nd to an "
         "eighth",
+        line="part of {epsilon} for the histogram; default: by rule",
     )  # fmt: skip
     rounding: str | None = option(
         None, "HOW",
         "rounding of labels between grid points: nearest, or randomized, which is unbiased; default: randomized for "
         "unbiased mechanisms, else nearest", choices=ROUNDINGS,
+        line="nearest or randomized; default: by mechanism",
     )  # fmt: skip
     id_column: str | None = option(
         None, "NAME", "column of unique record ids; default: identified by file and row",
         memory="name of the column of `ids`; default: records are identified by source and row",
+        line="column of unique record ids; default: file and row",
     )  # fmt: skip
     center: str | None = option(
         None, "CENTER",
@@ -224,20 +254,26 @@ class LabelFields:
         choices=CENTERS,
         memory='"cells" or "linear" for a center of the features also where none is made by default, "none" for none; '
         'default: one if features are given, with {mechanism} "auto", only for an even grid of at least five labels',
+        line="linear, cells or none; default: by label and {for}",
     )  # fmt: skip
     center_column: str | None = option(
         None, "NAME",
         "public column with a prediction of the label, from a model that has not seen these labels; needs an even "
         "label domain. With {center} cells or linear, name of the new column; default LABEL_center",
+        line="public column with a prediction of the label",
     )  # fmt: skip
     center_features: Names | None = option(
-        None, "NAME,...", "features of {center}: numbers, and texts as categories; default: all of them"
+        None,
+        "NAME,...",
+        "features of {center}: numbers, and texts as categories; default: all of them",
+        line="columns that the center predicts from; default: all",
     )
     leave_out: Names | None = option(
         None, "NAME,...",
         "columns that are not released, neither in the shards nor in the center or the statistics: such as that of the "
         "unit, the id or {where}, or features that are private themselves; not the label",
         memory="names of columns of the features that are not released, in neither frame nor center",
+        line="columns that are not released",
     )  # fmt: skip
     unit_column: str | None = option(
         None, "NAME",
@@ -245,23 +281,27 @@ class LabelFields:
         "are left out",
         memory="name of the column of `units`, for all labels of one of which epsilon then holds; default: for the "
         "label of a single record",
+        line="public column of units, such as users",
     )  # fmt: skip
     max_records_per_unit: int | None = option(
         None, "M",
         "largest number of records of a unit that are released, chosen by a keyed hash of their identities; each label "
         "gets an M-th of epsilon. labeldp plan --units compares values of M",
         memory="largest number of records of a unit that are released. Labels of further records stay missing",
+        line="most records of a unit that are released",
     )  # fmt: skip
     max_unusable_fraction: float = option(
         0.5, "F",
         "tolerated fraction of records without a usable label, which are left out; default 0.5: a job is refused where "
         "most labels are missing",
         memory="tolerated fraction of records without a usable label, whose labels stay missing; default 0.5",
+        line="tolerated share of missing labels; default 0.5",
     )  # fmt: skip
     noise_key_file: Place | None = option(
         None, "FILE",
         "file with the 32-byte secret key, mode 0600; default: ~/.config/labeldp/noise.key, created if it does not "
         "exist",
+        line="secret key; default ~/.config/labeldp/noise.key",
     )  # fmt: skip
     # It may hold a password.
     ledger: Place | None = field(default=None, repr=False, metadata=about(
@@ -270,13 +310,25 @@ class LabelFields:
         "default labeldp_ledger.jsonl beside the output", writes=LEDGER,
         memory="record of the budget spent, a file or the URL of a database; default labeldp_ledger.jsonl in the "
         "current folder",
+        line="record of budget spent; default beside the output",
     ))  # fmt: skip
-    epsilon_cap: float | None = option(None, "E", "refuse a release that would raise the ledger's epsilon above it")
-    delta_cap: float | None = option(None, "D", "the same for delta; default 0 with {epsilon_cap}, else no cap")
+    epsilon_cap: float | None = option(
+        None,
+        "E",
+        "refuse a release that would raise the ledger's epsilon above it",
+        line="refuse a release that raises the ledger above it",
+    )
+    delta_cap: float | None = option(
+        None,
+        "D",
+        "the same for delta; default 0 with {epsilon_cap}, else no cap",
+        line="the same for delta; default 0 with {epsilon_cap}",
+    )
     cap_window: str | None = option(
         None, "TIME",
         "let the caps hold for what is released within any time of this length, such as 12h, 30d or 4w; default: all "
         "time together",
+        line="let caps hold for any time of this length, such as 30d",
     )  # fmt: skip
 
 
@@ -292,12 +344,20 @@ class Fields(LabelFields):
         None, "GLOB|TABLE",
         "input files; quote a glob, as in 'log-*.csv'. Or a snapshot of a table, by default the current one: "
         "iceberg://CATALOG/NAMESPACE.TABLE[@SNAPSHOT_ID] or delta://PATH[@VERSION]",
+        line="input files: quote a glob; or a table",
     )  # fmt: skip
     input_format: str | None = option(
-        None, "FORMAT", f"format of the input files: {', '.join(INPUT_FORMATS)}", choices=INPUT_FORMATS
+        None,
+        "FORMAT",
+        f"format of the input files: {', '.join(INPUT_FORMATS)}; default: that of their names",
+        choices=INPUT_FORMATS,
+        line="tfrecord, parquet, csv or orc; default: by the name",
     )
     csv_types: Pairs | None = option(
-        None, "NAME=TYPE,...", f"column types, where CSV inference fails: {', '.join(CSV_TYPES)}"
+        None,
+        "NAME=TYPE,...",
+        f"column types, where CSV inference fails: {', '.join(CSV_TYPES)}",
+        line="column types, where CSV inference fails",
     )
     csv_dialect: Names | Mapping[str, Any] | None = option(
         None, "NAME=VALUE",
@@ -306,22 +366,31 @@ class Fields(LabelFields):
         "mark, and thousands=. for that of thousands; columns=NAME,... of files without a header line; "
         "newlines=true, if "
         "quoted fields may have line breaks; default: delimiter=, encoding=utf-8 decimal=.",
+        line="such as delimiter=';' encoding=latin-1 decimal=,",
     )  # fmt: skip
     partitions: str = option(
         PARTITIONS[0], "HOW",
         "folders named KEY=VALUE in the paths of input files: hive makes columns of them, none ignores them; default "
         "hive", choices=PARTITIONS,
+        line="folders KEY=VALUE as columns, hive or none",
     )  # fmt: skip
     missing_columns: str = option(
         MISSING_COLUMNS[0], "HOW",
         "columns that only some of the Parquet files have: error, or null, which is their value in the others; default "
         "error. Tables say it themselves", choices=MISSING_COLUMNS,
+        line="for columns that files lack: error or null",
     )  # fmt: skip
-    where: str | None = option(None, "NAME=VALUE", "keep only records whose public feature NAME has this value")
+    where: str | None = option(
+        None,
+        "NAME=VALUE",
+        "keep only records whose public feature NAME has this value",
+        line="keep only records with this value of a feature",
+    )
     noise_key_mode: str | None = option(
         None, "WHO",
         "who may read {noise_key_file}: owner; or group, a group of this process as well, mode 0440, as mounted "
         "secrets of Kubernetes have it; default owner", choices=KEY_MODES,
+        line="who may read the key: owner or group; default owner",
     )  # fmt: skip
     mechanism_file: str | None = option(None, "FILE", "mechanism file of fit or solve")
     output: str | None = option(None, "DIR", "output folder; must be new or empty", writes=FOLDER)
@@ -329,39 +398,54 @@ class Fields(LabelFields):
         None, "TABLE",
         "add the shards to a table, in one commit after the charge: iceberg://CATALOG/NAMESPACE.TABLE, or "
         "delta://PATH, which gets copies",
+        line="add the shards to a table as well",
     )  # fmt: skip
     sign: str | None = option(
         None, "KEY",
         "sign the hashes of all files of the release with this Ed25519 private key: a PEM file (PKCS8, not encrypted) "
         "with the mode of {noise_key_file}",
+        line="sign the release with this Ed25519 private key",
     )  # fmt: skip
     output_format: str | None = option(
         None, "FORMAT",
         f"format of the shards: {', '.join(OUTPUT_FORMATS)}; default: that of the input, or parquet for csv",
         choices=OUTPUT_FORMATS,
+        line="tfrecord or parquet; default: as the input",
     )  # fmt: skip
     num_shards: int | None = option(
         None, "N",
         "number of shards; default: number of input files. With {partition_output}, of each folder; default: the "
         "largest number of input files of a folder",
+        line="number of shards; default: that of input files",
     )  # fmt: skip
     partition_output: Names | None = option(
         None, "NAME,...",
         "write shards to folders NAME=VALUE, by columns that come from the names of the input's folders; the columns "
         "are left out of the shards",
+        line="write shards to folders NAME=VALUE",
     )  # fmt: skip
     compression: str = option(
         COMPRESSIONS[0], "HOW", f"compression of the shards: {', '.join(COMPRESSIONS)}; default none",
         choices=COMPRESSIONS,
+        line="none or gzip; default none",
     )  # fmt: skip
     validate: bool | str | None = option(
         None, "FILE",
         "validate, and release TFDV statistics and a schema in validation/; with FILE, features must match this TFDV "
         "schema",
+        line="release TFDV statistics; with FILE, match its schema",
     )  # fmt: skip
     dry_run: bool | None = option(
-        None, None, "say what the job would do, and what it would charge; of labels, it only reads which are missing"
+        None,
+        None,
+        "say what the job would do, and what it would charge; of labels, it only reads which are missing",
+        line="say what the job would do and charge",
     )
+
+    def __post_init__(self) -> None:
+        """Takes the format from the name of the input, where none is given."""
+        if self.input_format is None and self.input is not None:
+            self.input_format = format_of_name(self.input)
 
     @classmethod
     def of(cls: type[F], values: Mapping[str, Any]) -> F:
@@ -409,6 +493,13 @@ class Fields(LabelFields):
             if keyword not in kinds_of(cls):
                 raise ValueError(f"{owner} has no parameter {keyword!r}: see labeldp privatize --help")
         return cls.of(keywords)
+
+
+def format_of_name(path: str) -> str | None:
+    """Format by the name of a file, a glob or a table; None if it does not say."""
+    if path.startswith(TABLE_SCHEMES):
+        return "parquet"
+    return ENDINGS.get(os.path.splitext(path.lower().removesuffix(".gz"))[1])
 
 
 @functools.lru_cache

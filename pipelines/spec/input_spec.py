@@ -28,7 +28,7 @@ from ...transforms.readers.orc_reader import orc_schema
 from ...transforms.readers.parquet_reader import int96_columns, parquet_index_levels
 from ...transforms.readers.table_snapshot import is_table
 from ..errors import FieldError, as_flag, did_you_mean, field_errors, one_line
-from .fields import DIALECT, NULL_COLUMNS, PARTITIONS, Fields, names_of, pairs_of
+from .fields import DIALECT, INPUT_FORMATS, NULL_COLUMNS, PARTITIONS, Fields, names_of, pairs_of
 from .machine import check_tfrecord
 from .release import InputSpec
 from .table_input import check_no_table, check_not_ordered, table_spec, union_columns
@@ -117,6 +117,12 @@ def check_no_folder(input: InputSpec, field: str, name: str | None) -> None:
 
 def input_format(fields: Fields) -> Format:
     """Reads format and dialect of the files, types of CSV columns, and what folders named KEY=VALUE are."""
+    if fields.input_format is None:
+        raise FieldError(
+            "{input} {path}: the name does not tell the format: give {input_format} {known}",
+            path=fields.input,
+            known=", ".join(INPUT_FORMATS[:-1]) + f" or {INPUT_FORMATS[-1]}",
+        )
     if fields.missing_columns == NULL_COLUMNS and fields.input_format != "parquet":
         raise FieldError("{missing_columns} null takes {input_format} parquet")
     if fields.input_format == "tfrecord":

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...mechanisms.core.budget import check_epsilon
 from ...mechanisms.core.label_classes import LabelClasses, domain_label
-from ...mechanisms.core.label_grid import check_domain, label_grid, working_grid
+from ...mechanisms.core.label_grid import check_domain, decimal_of, label_grid, working_grid
 from ...mechanisms.release.label_column import LabelMeaning
 from ...transforms.io.filesystems import open_input
 from ..errors import FieldError, field_errors
@@ -51,16 +51,11 @@ def working_domain(fields: Fields, epsilon: float) -> LabelDomain:
 
 def label_domain(fields: Fields) -> np.ndarray:
     """Reads the labels that are numbers, from a grid, a file or a sequence: k, strictly ascending, float64."""
-    grid, values = [getattr(fields, name) for name in GRID], fields.label_values
+    values = fields.label_values
     if values is None:
-        if any(bound is None for bound in grid):
-            raise FieldError(
-                "the public label domain is missing: give {label_min}, {label_max} and {label_step}, or "
-                "{label_values}, or for classes {label_classes}"
-            )
         with field_errors():
-            return label_grid(*map(str, grid))
-    if any(bound is not None for bound in grid):
+            return label_grid(*_grid(fields))
+    if any(getattr(fields, name) is not None for name in GRID):
         raise FieldError("{label_values} replaces {label_min}, {label_max} and {label_step}: give one or the other")
     if not isinstance(values, str):
         labels = np.array(values)
@@ -72,6 +67,28 @@ def label_domain(fields: Fields) -> np.ndarray:
         labels = np.array([float(word) for word in " ".join(_lines("label_values", values, "check the path")).split()])
         check_domain(labels)
     return labels
+
+
+def _grid(fields: Fields) -> tuple[str, str, str]:
+    """Ends and step of the grid as text: by default from 0, and a step of 1 between whole numbers."""
+    if fields.label_max is None:
+        raise FieldError(
+            "the public label domain is missing: give {label_max}, and {label_min} and {label_step} where they are not "
+            "0 and 1, or {label_values}, or for classes {label_classes}"
+        )
+    low, high = "0" if fields.label_min is None else str(fields.label_min), str(fields.label_max)
+    if fields.label_step is not None:
+        return low, high, str(fields.label_step)
+    with field_errors():
+        lowest, highest = decimal_of("label_min", low), decimal_of("label_max", high)
+    if lowest % 1 or highest % 1 or highest - lowest == 1:
+        raise FieldError(
+            "{label_step} is missing: it is 1 by default only between whole numbers that are further apart, not "
+            "between {low} and {high}: give {label_step} 0.01, or the spacing that labels need",
+            low=low,
+            high=high,
+        )
+    return low, high, "1"
 
 
 def label_classes(fields: Fields) -> LabelClasses | None:

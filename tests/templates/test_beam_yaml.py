@@ -301,7 +301,7 @@ def _touch(_: Any, path: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"label_min": None}, "the public label domain"),
+        ({"label_max": None}, "the public label domain"),
         ({"label_values": [0, 1]}, "label_values replaces label_min, label_max and label_step"),
         ({"label_step": 0}, "label_step"),
         ({"epsilon": -1}, "epsilon"),

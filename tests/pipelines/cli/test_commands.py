@@ -72,7 +72,7 @@ def test_a_flag_before_the_command(invoke: Any) -> None:
         (["apply", "--epsilon", "1"], "--epsilon is set by the mechanism file; leave it out"),
         (["privatize", "only", "--lable=y"], "unknown flag --lable; did you mean --label?"),
         (["fit", "only", "--output", "o"], "--output is for privatize and apply; fit writes --mechanism_file"),
-        (["fit"], "--input, --input_format, --label, --epsilon and --mechanism_file are missing"),
+        (["fit"], "--input, --label, --epsilon and --mechanism_file are missing"),
         (["demo"], "--output is missing: new folder for the log and the release"),
     ],
 )
@@ -100,7 +100,7 @@ def test_help(invoke: Any, name: str, monkeypatch: pytest.MonkeyPatch, snapshot:
     if name:
         parser, usage = cli.command_parser(name), outcome.out.partition("\n\n")[0]
         assert outcome.out.count("(required)") == len(parser.needed)
-        assert [flag for flag in parser.needed if f"--{flag} " not in usage] == []
+        assert [flag for flag in parser.needed if flag != parser.first and f"--{flag} " not in usage] == []
         assert invoke([name, "-h"]).out == outcome.out
         assert [flag for flag in parser.flags() if not re.search(rf"--{flag}\b", outcome.out)] == []
     else:

@@ -45,7 +45,7 @@ def test_it_names_format_and_columns_and_no_value(invoke: Any, logs: dict[str, P
     assert (flags["input"], flags["input_format"]) == (str(logs[kind]), kind)
     assert flags["output_format"] == ("tfrecord" if kind == "tfrecord" else "parquet")
     assert {name for name, value in flags.items() if value is None} == {
-        "label", "label_min", "label_max", "label_step", "epsilon",
+        "label", "label_max", "epsilon",
     }  # fmt: skip
     types = {"age": "int64", "home town": "string", "weeks": "double"}
     for name, type in types.items():
@@ -82,7 +82,7 @@ def test_the_job_says_what_is_left_to_fill_in(invoke: Any, logs: dict[str, Path]
         for number, line in enumerate(target.read_text().splitlines(), start=1)
         if line[:1] != "#" and line.endswith(":")
     ]
-    names = ("label", "label_min", "label_max", "label_step", "epsilon")
+    names = ("label", "label_max", "epsilon")
     missing = ", ".join(f"{name} (line {line})" for name, line in zip(names, lines, strict=True))
     assert f"{target}: fill in {missing} (see" in outcome.error
 
@@ -90,7 +90,7 @@ def test_the_job_says_what_is_left_to_fill_in(invoke: Any, logs: dict[str, Path]
 def test_a_completed_file_runs(invoke: Any, logs: dict[str, Path], target: Path, outputs: Path, key_file: Path) -> None:
     invoke(["init", str(logs["csv"]), "--label=weeks", f"--output={target}"]).ok()
     text = target.read_text()
-    filled = {"label_min": "0", "label_max": "52", "label_step": "1", "epsilon": "1"}
+    filled = {"label_max": "52", "epsilon": "1"}
     for name, value in filled.items():
         assert f"\n{name}:\n" in text
         text = text.replace(f"\n{name}:\n", f"\n{name}: {value}\n")

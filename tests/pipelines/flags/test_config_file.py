@@ -206,11 +206,11 @@ def test_nothing_is_constructed(refused: Any, tmp_path: Path) -> None:
 
 
 def test_what_is_left_to_fill_in(refused: Any) -> None:
-    text = COMPLETE.replace("label_min: 0", "label_min:").replace("epsilon: 1", "epsilon:")
+    text = COMPLETE.replace("label_max: 52", "label_max:").replace("epsilon: 1", "epsilon:")
 
-    assert "job.yaml: fill in label_min (line 4), epsilon (line 7) (see" in refused(text)
+    assert "job.yaml: fill in label_max (line 5), epsilon (line 7) (see" in refused(text)
     without = text.replace("input: log-*.csv", "")
-    assert "fill in label_min (line 4), epsilon (line 7); --input is missing, too" in refused(without)
+    assert "fill in label_max (line 5), epsilon (line 7); --input is missing, too" in refused(without)
 
 
 def test_an_empty_value_is_no_value(write: Any) -> None:
@@ -221,7 +221,7 @@ def test_an_empty_value_is_no_value(write: Any) -> None:
 
 
 def test_an_empty_file_is_no_flags(refused: Any) -> None:
-    assert "--input, --input_format, --label, --epsilon and --output are missing" in refused("# nothing\n")
+    assert "--input, --label, --epsilon and --output are missing" in refused("# nothing\n")
 
 
 def test_a_file_that_is_missing(invoke: Any) -> None:

@@ -44,6 +44,11 @@ def test_mechanism_and_center(fields: dict[str, Any], mechanism: str, center: st
     assert center == (None if made is None else "cells" if made.cells or classes else "linear")
 
 
+def test_the_shortest_request_is_the_long_one(release_of: Any) -> None:
+    """Format by the name of the file, from 0 on, in steps of 1: what is signed, charged and bound is the same."""
+    assert release_of(input_format=None, label_min=None, label_step=None) == release_of()
+
+
 @pytest.mark.parametrize(
     ("mechanism", "asked", "expected"),
     [

@@ -47,7 +47,7 @@ NEEDS = {
 }  # fmt: skip
 """Modules of extras by a part of what needs them."""
 
-NO_DOMAIN = "the public label domain is missing: give --label_min, --label_max and --label_step, or --label_values, or "
+NO_DOMAIN = "the public label domain is missing: give --label_max, and --label_min and --label_step where "
 
 
 def applied(file: str, **more: Any) -> dict[str, Any]:
@@ -120,7 +120,7 @@ REFUSED: dict[str, list[tuple[Any, ...]]] = {
         ("x", "the center of --mechanism_file must be another column than --label", applied("column")),
     ],
     "label_min": [
-        *((low, f" must be below label_max, but {low} >= 4") for low in (4, 5)), (None, NO_DOMAIN),
+        *((low, f" must be below label_max, but {low} >= 4") for low in (4, 5)),
         ("low", " must be a number, not 'low'"), (0, " is for labels that are numbers, not classes", CLASSES),
     ],
     "label_max": [
@@ -130,7 +130,9 @@ REFUSED: dict[str, list[tuple[Any, ...]]] = {
         ("4,1,1", " 4,1,1: give one value for all labels, or 1, one for each", TWO_KINDS),
     ],
     "label_step": [
-        (None, NO_DOMAIN), (3, " 3 does not divide the range from 0 to 4"), ("nan", " must be a number, not 'nan'"),
+        *((None, f" is missing: it is 1 by default only between whole numbers that are further apart, not between 0 "
+           f"and {high}", {"label_max": high}) for high in (1, 4.5)),
+        (3, " 3 does not divide the range from 0 to 4"), ("nan", " must be a number, not 'nan'"),
         (0, " must be positive, not 0"), (-1, " must be positive, not -1"),
         ("1e-9", " 1e-9 makes 4000000001 labels; at most 1048576 are allowed"),
         # At once: no fraction of so many digits is made.
