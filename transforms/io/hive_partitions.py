@@ -1,24 +1,25 @@
 """Partition columns: folders named KEY=VALUE in the path of a file, as Hive and Spark write them.
 
-A column is of int32 if the values of all files are integers of 32 bits, otherwise of text, as `pyarrow.dataset` infers
-it. Values are URI-encoded; `__HIVE_DEFAULT_PARTITION__` is a missing one. The folders are in the names of files, which
-are public, so a partition column is a feature and never a label. Shards can be written to such folders again.
+A column is of int32 if the values of all files are integers of 32 bits that are written as numbers are, otherwise of
+text: 00501 and 501 are two texts, as in CSV, where `pyarrow.dataset` would infer one integer. Values are URI-encoded;
+`__HIVE_DEFAULT_PARTITION__` is a missing one. The folders are in the names of files, which are public, so a partition
+column is a feature and never a label. Shards can be written to such folders again.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from urllib.parse import unquote_to_bytes
+from urllib.parse import unquote, unquote_to_bytes
 
 import pyarrow as pa
 
 from ..errors import InputError
 
 _MISSING = "__HIVE_DEFAULT_PARTITION__"
-_INTEGER = re.compile(r"-?[0-9]+", re.ASCII)
+_INTEGER = re.compile(r"0|-?[1-9][0-9]*", re.ASCII)
 # As Hive does, and NUL.
 _ESCAPED = re.compile(r"""[\x00-\x1f"#%'*/:=?\\\x7f{\[\]^]""")
 
@@ -103,13 +104,9 @@ def folder_of(path: str, columns: Sequence[tuple[str, bool]]) -> str:
     Special characters are escaped as Hive does. `columns` are names, and whether each is of int32, from the outermost
     folder on.
     """
-    texts, found = dict(_folders(path)), []
-    for name, integer in columns:
-        text = texts.get(name)
-        if integer and text is not None and _INTEGER.fullmatch(text):
-            text = str(int(text))
-        found.append(f"{_escaped(name)}={_MISSING if text is None else _escaped(text)}")
-    return "/".join(found)
+    texts = dict(_folders(path))
+    values = [(name, texts.get(name)) for name, _ in columns]
+    return "/".join(f"{_escaped(name)}={_MISSING if text is None else _escaped(text)}" for name, text in values)
 
 
 def _escaped(text: str) -> str:
@@ -143,6 +140,12 @@ def find_partitions(paths: Sequence[str], root: str = "") -> list[tuple[Partitio
         )
         for folders in found
     ]
+
+
+def folder_names(paths: Iterable[str]) -> set[str]:
+    """Names of all folders KEY=VALUE of some paths, whether they are read as partitions or not."""
+    folders = {folder for parent in {path.rpartition("/")[0] for path in paths} for folder in parent.split("/")}
+    return {unquote(name) for name, equals, _ in (folder.partition("=") for folder in folders) if equals}
 
 
 def without_values(path: str, names: Collection[str]) -> str:

@@ -1,4 +1,4 @@
-"""Partition columns: as pyarrow.dataset infers them, in every format, and never the label."""
+"""Partition columns: as pyarrow.dataset infers them but for zeros, in every format, and never the label."""
 
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,8 @@ from labeldp.transforms.io.input_format import file_parts
 from labeldp.transforms.readers.file_reader import FileReader
 
 FORMATS = ["tfrecord", "parquet", "csv"]
-VALUES = ["1", "02", "-7", "-0", "2147483647", "2147483648", "-2147483649", "1.5", "2024-01-31", "", "a", "a+b", "b=c",
+PADDED = ["02", "-0", "-007", "00"]
+VALUES = ["1", "0", "-7", "2147483647", "2147483648", "-2147483649", "1.5", "2024-01-31", "", "a", "a+b", "b=c",
           "%20x", "%C3%A9", "+3", " 3", "true", "٣", "1e3", "__HIVE_DEFAULT_PARTITION__"]  # fmt: skip
 
 
@@ -43,6 +44,13 @@ def test_types_and_values_are_those_of_pyarrow(tmp_path_factory: pytest.TempPath
         table = expected.filter(fragment.partition_expression).to_table()
         own = found[paths.index(fragment.path)]
         assert own == {name: (table[name][0].as_py(), str(table[name].type)) for name in ("a", "b_")}
+
+
+@given(st.lists(st.sampled_from([*VALUES, *PADDED]), min_size=1, max_size=4, unique=True))
+def test_no_two_texts_become_one_value(texts):
+    (values,) = zip(*(own.values() for own in values_of([f"/x/m={text}/a" for text in texts])), strict=True)
+    assert len({value for value, _ in values}) == len(texts)
+    assert not {*texts} & {*PADDED} or {kind for _, kind in values} == {"string"}
 
 
 @pytest.mark.parametrize(
@@ -163,13 +171,13 @@ def test_output_folders_are_escaped_as_hive_does():
     columns = (("a b", False), ("m", True))
     special = bytes([*range(1, 32), *b"\"#%'*/:=?\\{[]^\x7f"]).decode()
     encoded = "".join(f"%{ord(each):02X}" for each in special)
-    assert folder_of(f"/log/m=-007/a%20b={encoded}/x", columns) == f"a b={encoded}/m=-7"
+    assert folder_of(f"/log/m=-007/a%20b={encoded}/x", columns) == f"a b={encoded}/m=-007"
     assert folder_of("/log/m=__HIVE_DEFAULT_PARTITION__/a b=é $&<>|}~/x", columns) == (
         "a b=é $&<>|}~/m=__HIVE_DEFAULT_PARTITION__"
     )
 
 
-@given(st.lists(st.sampled_from(VALUES), min_size=1, max_size=4, unique=True))
+@given(st.lists(st.sampled_from([*VALUES, *PADDED]), min_size=1, max_size=4, unique=True))
 def test_output_folders_hold_the_values_that_were_read(texts):
     paths = [f"/log/m={text}/x" for text in texts]
     read = find_partitions(paths)
@@ -180,8 +188,8 @@ def test_output_folders_hold_the_values_that_were_read(texts):
 
 def test_a_file_of_an_unknown_folder_was_added_while_the_job_ran():
     partitions = OutputPartitions((("m", True),), ("m=1", "m=2"))
-    assert [partitions.place(f"/log/m={m}/a") for m in ("1", "02")] == [0, 1]
-    for path in ("/log/m=3/a", "/log/m=x/a", "/log/a"):
+    assert [partitions.place(f"/log/m={m}/a") for m in ("1", "2")] == [0, 1]
+    for path in ("/log/m=3/a", "/log/m=02/a", "/log/m=x/a", "/log/a"):
         with pytest.raises(InputError, match=f"{path} was added to the input while the job ran"):
             partitions.place(path)
     assert partitions.shard_name(3, 2, "parquet") == "m=2/part-00001-of-00002.parquet"
