@@ -20,6 +20,7 @@ from ...transforms.csv_input.csv_columns import are_names, delimiter_advice, mis
 from ...transforms.errors import InputError, listed
 from ...transforms.io.csv_dialect import Dialect
 from ...transforms.io.filesystems import absolute, match
+from ...transforms.io.hive_partitions import folder_names
 from ...transforms.io.input_format import Equals, Format, file_parts
 from ...transforms.io.table_columns import TableColumns
 from ...transforms.progress_log import LOGGER
@@ -103,10 +104,21 @@ def _without_index(fields: Fields, input: InputSpec) -> InputSpec:
 def check_no_folder(input: InputSpec, field: str, name: str | None) -> None:
     """Checks that a column, if there is one, is not one of those that the input's folders are named by.
 
-    Nor may the label be one that decides on the file, or on the place in it, of a table's records.
+    Folders of the label are refused even if no partitions are read: the file of a record tells its label then. Nor may
+    the label be one that decides on the file, or on the place in it, of a table's records.
     """
-    if field == "label" and input.table is not None:
-        check_not_ordered(input.table, str(name))
+    if field == "label":
+        if input.table is not None:
+            check_not_ordered(input.table, str(name))
+        for folder in sorted(folder_names(input.paths)):
+            if _folded(folder) == _folded(str(name)):
+                raise FieldError(
+                    "{label} {name}: files of the input lie in folders {folder}=..., so the file of a record, which is "
+                    "public, tells its label: write the log again in one folder, in an order that does not follow from "
+                    "{name}",
+                    name=name,
+                    folder=folder,
+                )
     if name in [partition.name for partition in input.parts[0].partitions]:
         raise FieldError(
             f"{{{field}}} {{name}} is a folder of the input, {{name}}=..., whose name is public and the same for all "

@@ -110,7 +110,9 @@ REFUSED: dict[str, list[tuple[Any, ...]]] = {
         *(("y", f" 'y': {name}.parquet also has a field 'event.{inner}', which would be released as it is: drop or "
            "rename it, or give --leave_out event", {**PARQUET, "input": f"{name}.parquet"})
           for name, inner in (("struct", "a. Y"), ("structs", "y"), ("two", "y"), ("map", "Y"), ("maps", "a.y"))),
-        ("month", " month is a folder of the input, month=..., whose name is public", MONTHS),
+        *((name, f" {name.split(',')[-1]}: files of the input lie in folders month=..., so the file of a record, which "
+           "is public, tells its label: write the log again in one folder", {**MONTHS, "partitions": read})
+          for name in ("month", "Month", "y,month") for read in ("hive", "none")),
         ("y,,z", " y,,z: a name between two commas is empty"),
         ("y,z,y", " y,z,y names a column twice: give every label once"),
         ("y,zz", f": there is no column 'zz' in log.csv; it has: {COLUMNS}; did you mean z?"),
