@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import time
 from collections.abc import Sequence
 
@@ -26,6 +27,7 @@ from ..publish.protocol import check_caps
 from ..publish.release_steps import ReleasedLabel
 from ..publish.request import Request, Run, new_run
 from ..publish.signals import signals_as_interrupts
+from ..publish.staging_locks import remove_leftovers
 from ..spec.fields import Fields
 from ..spec.input_spec import announce_csv_columns, read_schema
 from ..spec.make_release import make_release
@@ -74,6 +76,9 @@ def _run(command: str, args: argparse.Namespace, runner_flags: Sequence[str]) ->
             )
         if verify and is_released(release):
             found = verify_existing(release)
+            with contextlib.suppress(InputError):
+                # A run may have been killed right after it had published this release.
+                remove_leftovers(release.output.target)
             holds = "its audit holds" if release.sign is None else "its audit and its signature hold"
             print(f"verified   {one_line(found.output)}: the release of this request, charged before; {holds}")
             _add_to_table(release)

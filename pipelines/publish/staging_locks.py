@@ -25,6 +25,9 @@ from ...transforms.progress_log import LOGGER
 
 SUBMITTED_NAME = "submitted.json"
 """File of a staging folder whose job was submitted to a cluster: public facts with which it is found there."""
+_MARK_NAME = "staging.txt"
+_MARK = "Temporary files of labeldp: a run that was killed left them, and the next one with this output deletes them.\n"
+"""File of a local staging folder that tells it from a folder of somebody else with such a name."""
 _DELETIONS = 3
 
 LockState = Literal["locked", "held", "no locks", "gone"]
@@ -46,6 +49,12 @@ def locked_staging(target: str) -> Iterator[str]:
         with lock_folder(folder) as state:
             # Another run may have removed the folder before it was locked.
             if state in ("locked", "no locks") and os.path.isdir(folder):
+                try:
+                    with open(os.path.join(folder, _MARK_NAME), "w", encoding="utf-8") as file:
+                        file.write(_MARK)
+                except BaseException:
+                    remove_staging(folder)
+                    raise
                 yield folder
                 return
 
@@ -61,21 +70,33 @@ def _make_private(folder: str) -> None:
 def remove_leftovers(target: str) -> None:
     """Removes the staging folders that killed runs with this target have left behind, and names them in the log.
 
-    A folder is kept, and named, if its run is still going or if that cannot be known. Raises InputError if its job was
-    submitted, to be ended by `labeldp finish`.
+    A folder is kept, and named, if its run is still going or if that cannot be known, or if no run has marked it.
+    Raises InputError if its job was submitted, to be ended by `labeldp finish`.
     """
     for folder in staging_folders(target):
         if is_remote(folder):
             LOGGER.info("%s is the staging folder of another run: delete it if no such run is going", folder)
             continue
         with lock_folder(folder) as state:
-            if state == "locked":
+            if state == "locked" and not _is_marked(folder):
+                LOGGER.info("%s has the name of a staging folder, but no run has marked it: it is kept", folder)
+            elif state == "locked":
                 _check_not_submitted(folder, target)
                 _remove(folder, target)
             elif state == "held":
                 LOGGER.info("another run with this output is going, in %s: only one of the two can be released", folder)
             elif state == "no locks":
                 LOGGER.info("%s may be the staging folder of a killed run: delete it if no run is going", folder)
+
+
+def _is_marked(folder: str) -> bool:
+    """Tells whether a run has made a folder. One that is empty, or its mark, may have been killed as it made it."""
+    try:
+        names = os.listdir(folder)
+        mark = read_text(os.path.join(folder, _MARK_NAME)) if names else ""
+        return mark == _MARK or (len(names) <= 1 and _MARK.startswith(mark))
+    except (InputError, OSError):
+        return False
 
 
 def _remove(folder: str, target: str) -> None:

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.xdist_group("faults")
 
 SEED = 20261124
 KILLS = 20
-STEPS = 26
+STEPS = 27
 """File-system steps of a run; a test counts them."""
 DELAYS = (0.001, 0.3)
 """Seconds. The stages that compute take longest."""

@@ -272,7 +272,7 @@ def test_what_the_folder_holds_is_public(
 
     submit().ok()
     files = tree(staged()[0])
-    assert sorted(files) == ["request.json", "submitted.json"]
+    assert sorted(files) == ["request.json", "staging.txt", "submitted.json"]
     assert not [name for name, content in files.items() if secret in content or secret.hex().encode() in content]
     assert json.loads(files["request.json"])["key"]["path"].endswith("noise.key")
     with_password = "postgresql://me:hunter2@host/db?ledger=a&sslmode=require&sslpassword=hunter3"

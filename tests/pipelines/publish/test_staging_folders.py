@@ -54,15 +54,22 @@ def test_a_process_keeps_its_folder_until_it_is_killed(tmp_path: Path, log: pyte
 
 def test_only_staging_folders_of_the_target_are_removed(tmp_path: Path) -> None:
     kept = [f".other.{DEAD}", f".released.{DEAD}0", f"released.{DEAD}", ".released.0123456789aB", f".released.x.{DEAD}"]
-    for name in [*kept, f".released.{DEAD}"]:
+    with locked_staging(str(tmp_path / "released")) as folder:
+        marked = {path.name: path.read_bytes() for path in Path(folder).iterdir()}
+    for name in kept:
         (tmp_path / name).mkdir()
-    file, link = f".released.{'1' * 12}", f".released.{'2' * 12}"
+        for mark, text in marked.items():
+            (tmp_path / name / mark).write_bytes(text)
+    file, link, other = (f".released.{digit * 12}" for digit in "123")
+    (tmp_path / other).mkdir()
+    (tmp_path / other / "thesis.txt").write_text("a file of somebody else")
     (tmp_path / file).write_text("a file")
     (tmp_path / link).symlink_to(tmp_path / kept[0])
 
     remove_leftovers(str(tmp_path / "released") + "/")
 
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*kept, file, link])
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*kept, file, link, other])
+    assert os.listdir(tmp_path / other) == ["thesis.txt"]
 
 
 def test_a_target_whose_parent_does_not_exist(tmp_path: Path) -> None:
@@ -96,14 +103,11 @@ def test_without_locks_a_folder_is_named_and_kept(
         raise OSError(95, "not supported")
 
     monkeypatch.setattr(fcntl, "flock", no_locks)
-    (tmp_path / f".released.{DEAD}").mkdir()
+    with locked_staging(str(tmp_path / "released")) as killed:
+        assert os.path.isdir(killed)
     remove_leftovers(str(tmp_path / "released"))
-    assert log.messages == [
-        f"{tmp_path}/.released.{DEAD} may be the staging folder of a killed run: delete it if no run is going"
-    ]
-    with locked_staging(str(tmp_path / "released")) as folder:
-        assert os.path.isdir(folder)
-    assert (tmp_path / f".released.{DEAD}").is_dir()
+    assert log.messages == [f"{killed} may be the staging folder of a killed run: delete it if no run is going"]
+    assert os.path.isdir(killed)
 
 
 def test_on_a_remote_filesystem_folders_are_named_only(
