@@ -240,7 +240,10 @@ def command_line(command: str, flags: Mapping[str, Any]) -> list[str]:
     purpose = {} if asked or command not in ("privatize", "fit") else {"for": "labels"}
     given = {**flags, **purpose}.items()
     listed = [(name, value if isinstance(value, list) else [value]) for name, value in given if value is not None]
-    return [command, *(f"--{name}={each}" for name, values in listed for each in values)]
+    return [
+        command,
+        *(f"--{name}" if each is True else f"--{name}={each}" for name, values in listed for each in values),
+    ]
 
 
 @pytest.fixture(scope="session")

@@ -246,8 +246,13 @@ def words(key: bytes, purpose: bytes, identities: Identities) -> np.ndarray:
     is the fingerprint of the mechanism, so that two mechanisms over the same records get independent words. The result
     has shape (n,), uint64.
     """
+    return word_pairs(key, purpose, identities)[:, 0].copy()
+
+
+def word_pairs(key: bytes, purpose: bytes, identities: Identities) -> np.ndarray:
+    """Computes two words per record, no two pairs of a namespace alike, shape (n, 2), uint64; see `words`."""
     message = encode_parts(purpose, identities.space)
-    return keyed_blocks(keyed_hash(key, b"labeldp words", message), identities.blocks)[:, 0].copy()
+    return keyed_blocks(keyed_hash(key, b"labeldp words", message), identities.blocks)
 
 
 def labelled_words(

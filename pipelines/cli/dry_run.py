@@ -309,7 +309,7 @@ def _output(release: Release) -> str:
     if release.command == "fit":
         return one_line(f"mechanism file {output.target}")
     compression = "" if output.compression == "none" else f", {output.compression}"
-    shards = counted(output.num_shards, f"{output.format} shard")
+    shards = counted(output.num_shards, f"{'shuffled ' if output.shuffle else ''}{output.format} shard")
     if output.partitions.columns:
         folders = counted(len(output.partitions.folders), "folder")
         shards += f" in each of {folders}, {'/'.join(f'{name}=...' for name in output.partitions.names)}"

@@ -29,6 +29,7 @@ _NOT_TAKEN = {
         "output": "--output is for privatize and apply; fit writes --mechanism_file",
         "num_shards": f"--num_shards {_NO_SHARDS}",
         "compression": f"--compression {_NO_SHARDS}",
+        "shuffle": f"--shuffle {_NO_SHARDS}",
         "partition_output": f"--partition_output {_NO_SHARDS}",
         "output_table": f"--output_table {_NO_SHARDS}",
         "sign": "--sign is for privatize and apply, which release records; fit writes one mechanism file",
@@ -187,7 +188,9 @@ def _output_flags(parser: CommandParser, command: str) -> None:
         # Nothing is written that statistics could be of.
         field_flags(add, "validate", action="store", nargs=None, help="TFDV schema that the features must match")
     else:
-        field_flags(add, "output_format", "num_shards", "partition_output", "compression", "validate", "sign")
+        field_flags(
+            add, "output_format", "num_shards", "shuffle", "partition_output", "compression", "validate", "sign"
+        )
     field_flags(add, "leave_out")
 
 

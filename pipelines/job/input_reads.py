@@ -67,9 +67,12 @@ class InputReads:
         return self.read("Labels", self.release.labels[0].column, columns, carried, split=split)
 
     def records(
-        self, columns: Sequence[str], carried: Sequence[Carried], ranges: Carried
+        self, columns: Sequence[str], carried: Sequence[Carried], ranges: Carried | None
     ) -> PCollection[LabelledBatch]:
-        """Reads whole records, of which drawing the labels needs some columns; `ranges` are those of the shards."""
+        """Reads whole records, of which drawing the labels needs some columns.
+
+        `ranges` are those of the shards; None for shuffled records.
+        """
         release, input, output = self.release, self.release.input, self.release.output
         # Features that are written as they were read need not be decoded; classes are not of the size of the float that
         # is overwritten, and a label that is missing has no bytes to overwrite: where they were put would tell that it
@@ -79,8 +82,9 @@ class InputReads:
         # A record that has a new column already would have it twice.
         centers = [label.column.center for label in release.labels if label.column.center is not None]
         needed = list(dict.fromkeys([*columns, *centers])) if encoded else None
+        carried = carried if ranges is None else [*carried, ranges]
         return self.read(
-            "Records", release.labels[0].column, needed, [*carried, ranges], encoded=encoded,
+            "Records", release.labels[0].column, needed, carried, encoded=encoded,
             folders=(*output.partitions.names, *output.left_out), split=reads_parts(release),
             shards=ranges if _parts_are_shards(release) else None,
         )  # fmt: skip
@@ -103,9 +107,10 @@ def reads_parts(release: Release, num_shards: int | None = None) -> bool:
 def _parts_are_shards(release: Release) -> bool:
     """Tells whether workers know the shards of the records that they read.
 
-    Records of units are read before that, and the folder of a shard is found later.
+    Records of units are read before that, and the folder of a shard is found later. Of shuffled records, no part is a
+    shard.
     """
-    return release.unit is None and not release.output.partitions.names
+    return release.unit is None and not release.output.partitions.names and not release.output.shuffle
 
 
 def bound_units(

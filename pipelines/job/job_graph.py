@@ -76,9 +76,13 @@ def _privatize(
 ) -> tuple[list[Any], PCollection[ShardFile], PCollection[LetterFile]]:
     """Draws the labels of all records, and writes shards and dead letters; returns the digest of each label, too."""
     output = reads.release.output
-    rows: Any = labels | "CountRows" >> CountRows()
-    divided: Any = rows | "DivideRows" >> DivideRows(output.num_shards, output.partitions)
-    ranges = Carried("ranges", divided)
+    ranges = order = None
+    if output.shuffle:
+        order = fitted[0].order
+    else:
+        rows: Any = labels | "CountRows" >> CountRows()
+        divided: Any = rows | "DivideRows" >> DivideRows(output.num_shards, output.partitions)
+        ranges = Carried("ranges", divided)
     records, drawn = reads.records(*_needed(fitted), ranges), []
     for label in fitted:
         drawn.append(label.draw(records))
@@ -96,6 +100,7 @@ def _privatize(
         ranges,
         output.left_out,
         reads.release.private,
+        order,
     )
     left: Any = drawn[0].dead_letters
     hidden = {partition.name for partition in reads.release.input.parts[0].partitions} & {*output.left_out}

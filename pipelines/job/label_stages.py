@@ -29,6 +29,7 @@ from ...transforms.noise_key_file import NoiseKeyFile
 from ...transforms.noisy_prior import NoisyPrior
 from ...transforms.privatize_labels import PrivatizedLabels, PrivatizeLabels
 from ...transforms.shards.dead_letter_writer import LetterFile
+from ...transforms.shards.keyed_order import KeyedOrder
 from ...transforms.shards.shard_writer import ShardFile
 from ...transforms.solve_randomizer import SolveRandomizer
 from ..publish.job_result import JobResult
@@ -200,6 +201,11 @@ class FittedLabel(_LabelStages):
     def carried(self) -> list[Carried]:
         """Side inputs that batches carry to `draw`."""
         return [value for value in (self.centers, self.mechanism, self._carried_binding) if isinstance(value, Carried)]
+
+    @property
+    def order(self) -> KeyedOrder:
+        """Order of the records of the release, under the key of the noise of this label."""
+        return KeyedOrder(self._carried_binding, self.label.column.id_column, self.reads.release.key)
 
     def draw(self, records: PCollection[LabelledBatch]) -> PrivatizedLabels:
         """Adds the stage that draws the labels."""

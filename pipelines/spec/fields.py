@@ -418,6 +418,11 @@ class Fields(LabelFields):
         "largest number of input files of a folder",
         line="number of shards; default: that of input files",
     )  # fmt: skip
+    shuffle: bool | None = option(
+        None, None,
+        "put records into shards and in an order that follow from the noise key alone, where the files or the order of "
+        "the input may tell labels; sorts each shard in memory",
+    )  # fmt: skip
     partition_output: Names | None = option(
         None, "NAME,...",
         "write shards to folders NAME=VALUE, by columns that come from the names of the input's folders; the columns "

@@ -42,7 +42,7 @@ def output_spec(fields: Fields, target: str, input: InputSpec) -> OutputSpec:
     num_shards = fields.num_shards or max(files.values())
     partitions = OutputPartitions(columns, tuple(sorted(files)))
     table, left_out = output_table(fields, format), tuple(dict.fromkeys(names_of(fields.leave_out)))
-    return OutputSpec(target, format, num_shards, fields.compression, partitions, table, left_out)
+    return OutputSpec(target, format, num_shards, fields.compression, partitions, table, left_out, bool(fields.shuffle))
 
 
 def check_left_out(fields: Fields, labels: Sequence[Label], input: InputSpec, schema: pa.Schema) -> None:

@@ -98,6 +98,7 @@ class OutputSpec:
       partitions: Folders of the shards, by partition columns of the input.
       table: Table to which the shards are added; None for none.
       left_out: Columns of the input that are in no file of the output, `leave_out`.
+      shuffle: Whether shards and order of the records follow from the key, not from the files and rows of the input.
     """
 
     target: str
@@ -107,6 +108,7 @@ class OutputSpec:
     partitions: OutputPartitions = ONE_FOLDER
     table: TableUrl | None = None
     left_out: tuple[str, ...] = ()
+    shuffle: bool = False
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ shards, and Arrow IPC streams otherwise.
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,10 +20,13 @@ import pyarrow.parquet as pq
 from ..arrow_values import record_bytes
 from ..batches import LabelledBatch
 from ..errors import InputError
-from ..tfrecord.example_encoder import encode_frames
+from ..tfrecord.encoded_batches import EncodedRecords
+from ..tfrecord.example_encoder import encode_frames, frame_array
+from .keyed_order import sorted_records, without_words
 from .shard_writer import COPY_BYTES, Layout, Segment, SegmentWriter, WriteShards, open_segment_file
 
 _GZIP_LEVEL = 6
+_FRAMES = pa.schema([("frame", pa.large_binary())])
 ROW_GROUP = 1 << 16
 """Records of each row group of Parquet but the last, and those that end early."""
 GROUP_BYTES = 1 << 26
@@ -51,6 +55,7 @@ class WriteTFRecords(WriteShards):
         makes of them for these shards, carried by the batches; None if unknown.
       left_out: Columns, or features, that are left out of the shards.
       labels: Private columns, without which the metric `bytes_written` counts; None counts encoded records only.
+      order: Keyed order, by which records go to shards and are sorted in them; None for that of files and rows.
     """
 
     def _layout(self) -> Layout:
@@ -67,6 +72,20 @@ class _TFRecordLayout:
 
     def open_segment(self, path: str, batch: LabelledBatch, whole: bool) -> SegmentWriter:
         return _TFRecordSegment(path, whole and self.compression == "gzip")
+
+    def columns(self, batch: LabelledBatch) -> pa.RecordBatch:
+        frames = frame_array(batch.batch) if batch.encoded is None else batch.encoded.replaced_frames()
+        return pa.RecordBatch.from_arrays([frames], schema=_FRAMES)
+
+    def open_unsorted(self, path: str) -> SegmentWriter:
+        return _UnsortedSegment(path)
+
+    def assemble_sorted(self, segments: list[Segment], schemas: frozenset[bytes], file: BinaryIO) -> None:
+        found = (batch for segment in segments for batch in _batches(segment))
+        frames = sorted_records(found, _FRAMES, _conformed).column(0)
+        with compressed_file(file) if self.compression == "gzip" else contextlib.nullcontext(file) as target:
+            for chunk in frames.chunks:
+                target.write(EncodedRecords(chunk, {}).framed())
 
     def is_shard(self, segments: list[Segment], schemas: frozenset[bytes]) -> bool:
         # gzip of several pieces has other bytes than that of the whole.
@@ -131,6 +150,7 @@ class WriteParquet(WriteShards):
         makes of them for these shards, carried by the batches; None if unknown.
       left_out: Columns, or features, that are left out of the shards.
       labels: Private columns, without which the metric `bytes_written` counts; None counts encoded records only.
+      order: Keyed order, by which records go to shards and are sorted in them; None for that of files and rows.
     """
 
     def _layout(self) -> Layout:
@@ -152,6 +172,19 @@ class _ParquetLayout:
         if whole and all(_returns(field.type) for field in schema):
             return _ParquetSegment(path, schema, self.compression)
         return _ArrowSegment(path)
+
+    def columns(self, batch: LabelledBatch) -> pa.RecordBatch:
+        return batch.batch
+
+    def open_unsorted(self, path: str) -> SegmentWriter:
+        return _UnsortedSegment(path)
+
+    def assemble_sorted(self, segments: list[Segment], schemas: frozenset[bytes], file: BinaryIO) -> None:
+        schema = _common_schema(schemas)
+        found = (batch for segment in segments for batch in _batches(segment))
+        with GroupWriter(file, schema, self.compression) as writer:
+            for batch in sorted_records(found, schema, _conformed).to_batches():
+                writer.write(batch)
 
     def is_shard(self, segments: list[Segment], schemas: frozenset[bytes]) -> bool:
         return len(segments) == 1 and segments[0].final and segments[0].schemas == schemas
@@ -312,6 +345,13 @@ class _ArrowSegment(SegmentWriter):
 
     def schemas(self) -> frozenset[bytes]:
         return frozenset(self._schemas)
+
+
+class _UnsortedSegment(_ArrowSegment):
+    """Records after their words."""
+
+    def schemas(self) -> frozenset[bytes]:
+        return frozenset(map(without_words, self._schemas))
 
 
 def _returns(kind: pa.DataType) -> bool:

@@ -3,6 +3,7 @@
 A record's shard follows from its row, from the numbers of rows of all files (`ShardRanges`), and with partitions from
 the folder of its file. Each bundle writes its records to its own segment files. A shard of one segment is that file,
 renamed. Any other is assembled from its segments in the order of source and row, under a temporary name, and renamed.
+With a `KeyedOrder`, shard and order follow from the key instead, and every shard is sorted when it is assembled.
 An object store cannot rename: there, the store itself joins segments that have the bytes of the shard, and others are
 assembled under its name. Only the names of segments are shuffled.
 """
@@ -33,6 +34,7 @@ from ..io.hive_partitions import ONE_FOLDER, OutputPartitions
 from ..job_metrics import BYTES_WRITTEN, RECORDS_WRITTEN, SEGMENTS, public_bytes
 from ..shown_transform import ShownTransform
 from ..stores.object_store import is_store
+from .keyed_order import KeyedOrder, by_shard, check_size
 from .shard_ranges import DivideRows, RowCuts, ShardRanges, SourceRows
 
 COMPRESSIONS = ("none", "gzip")
@@ -58,6 +60,18 @@ class Layout(Protocol):
 
         `whole` tells that the segment is expected to have all records of a shard: it is worth its format then.
         """
+        ...
+
+    def columns(self, batch: LabelledBatch) -> pa.RecordBatch:
+        """Records as they are held until their shard is sorted."""
+        ...
+
+    def open_unsorted(self, path: str) -> SegmentWriter:
+        """Opens a new segment file of such records, each after its words."""
+        ...
+
+    def assemble_sorted(self, segments: list[Segment], schemas: frozenset[bytes], file: BinaryIO) -> None:
+        """Writes one shard from such segments, in the order of the words."""
         ...
 
     def is_shard(self, segments: list[Segment], schemas: frozenset[bytes]) -> bool:
@@ -165,7 +179,8 @@ class WriteShards(ShownTransform):
 
     If the rows of the sources are known (`CountRows`), each shard has a range of them, and all bundles together write
     at most one segment for each source, shard and bundle, and fewer where sources of one shard follow each other in a
-    bundle. Otherwise rows go to shards in turn, in blocks of 256, and every bundle writes a segment for every shard.
+    bundle. Otherwise rows go to shards in turn, in blocks of 256, and every bundle writes a segment for every shard, as
+    it does with a keyed order.
 
     The attributes are those of its subclasses, `WriteTFRecords` and `WriteParquet`.
     """
@@ -178,6 +193,7 @@ class WriteShards(ShownTransform):
     rows: PCollection[SourceRows] | Carried[ShardRanges] | None = None
     left_out: Sequence[str] = ()
     labels: Collection[str] | None = None
+    order: KeyedOrder | None = None
 
     def __post_init__(self) -> None:
         """Checks the options. Raises ValueError if there is no shard, or the compression is unknown."""
@@ -206,8 +222,9 @@ class WriteShards(ShownTransform):
                 parents,
                 tuple(self.left_out),
                 None if self.labels is None else frozenset(self.labels),
+                self.order if self.order is None else dataclasses.replace(self.order, binding=None),
             ),
-            as_argument(ranges),
+            as_argument(ranges if self.order is None else self.order.binding),
         ).with_output_types(tuple[int, Segment])
         schemas: Any = (
             written
@@ -223,7 +240,15 @@ class WriteShards(ShownTransform):
             | "Gather" >> beam.GroupByKey()
             | "Assemble"
             >> beam.ParDo(
-                _Assemble(self.directory, self.temp_directory, self.num_shards, layout, self.partitions, parents),
+                _Assemble(
+                    self.directory,
+                    self.temp_directory,
+                    self.num_shards,
+                    layout,
+                    self.partitions,
+                    parents,
+                    self.order is not None,
+                ),
                 AsSingleton(schemas, default_value=frozenset()),
             ).with_output_types(ShardFile)
         )
@@ -252,6 +277,7 @@ class _WriteSegments(beam.DoFn):
     _parents: bool = True
     _left_out: tuple[str, ...] = ()
     _labels: frozenset[str] | None = None
+    _order: KeyedOrder | None = None
 
     def start_bundle(self) -> None:
         make_directory(self._temp, self._parents)
@@ -276,20 +302,20 @@ class _WriteSegments(beam.DoFn):
                 segment.close()
         self._open = {}
 
-    def _write(self, batch: LabelledBatch, ranges: ShardRanges | None) -> Iterator[tuple[int, Segment]]:
+    def _write(self, batch: LabelledBatch, ranges: Any) -> Iterator[tuple[int, Segment]]:
         after = batch.source, batch.stop
         if not batch.batch.num_rows:
             if self._next == (batch.source, batch.start):
                 self._next = after
             return
         folder = self._partitions.place(batch.source)
-        if not self._continues(batch, ranges, folder):
+        if self._order is None and not self._continues(batch, ranges, folder):
             yield from self._close_all()
         self._next = after
         kept = dataclasses.replace(batch, batch=self._partitions.drop(batch.batch)).without(self._left_out)
         self._count(kept)
         if self._cuts is None:
-            parts = self._blocks(kept)
+            parts = self._blocks(kept) if self._order is None else self._keyed(kept, self._order.words(batch, ranges))
             most = _MAX_OPEN_UPLOADS if is_remote(self._temp) else _MAX_OPEN_SEGMENTS
         else:
             parts = self._ranges(kept, self._cuts)
@@ -303,7 +329,10 @@ class _WriteSegments(beam.DoFn):
                 if len(self._open) >= most:
                     yield from self._close_all()
                 path = FileSystems.join(self._temp, f"{place:05d}-{uuid.uuid4().hex}")
-                writer = self._layout.open_segment(path, records, whole)
+                if self._order is None:
+                    writer = self._layout.open_segment(path, records, whole)
+                else:
+                    writer = self._layout.open_unsorted(path)
                 SEGMENTS.inc()
                 self._open[place] = _OpenSegment(batch.source, batch.start, path, writer)
             self._open[place].write(records)
@@ -335,6 +364,12 @@ class _WriteSegments(beam.DoFn):
         shards = shard_of_rows(batch.source, batch.rows, self._num_shards)
         for shard in np.unique(shards).tolist():
             yield shard, batch.keep(shards == shard), False
+
+    def _keyed(self, batch: LabelledBatch, words: np.ndarray) -> Iterator[tuple[int, LabelledBatch, bool]]:
+        """Records for each shard by their words, of which none is known to have all records of the shard."""
+        for shard, records in by_shard(self._layout.columns(batch), words, self._num_shards):
+            rows = batch.rows[: records.num_rows]
+            yield shard, dataclasses.replace(batch, batch=records, rows=rows, encoded=None), False
 
     def _ranges(self, batch: LabelledBatch, cuts: RowCuts) -> Iterator[tuple[int, LabelledBatch, bool]]:
         """Records for each shard, in ranges of rows, and whether they may be all records of the shard."""
@@ -381,6 +416,7 @@ class _Assemble(beam.DoFn):
     _layout: Layout
     _partitions: OutputPartitions = ONE_FOLDER
     _parents: bool = True
+    _sorted: bool = False
 
     def setup(self) -> None:
         # Without records, no bundle of segments has made the folder.
@@ -395,15 +431,19 @@ class _Assemble(beam.DoFn):
         name = self._partitions.shard_name(shard, self._num_shards, self._layout.suffix)
         final = FileSystems.join(self._directory, name)
         with named_file("writing", final):
-            joined = self._layout.is_shard(segments, schemas)
+            joined = not self._sorted and self._layout.is_shard(segments, schemas)
             if joined and is_store(final):
                 # An object appears whole, so that no segment is truncated.
                 join_files([(segment.path, segment.size) for segment in segments], final, self._temp)
             elif joined and len(segments) == 1:
                 _rename(segments[0], final)
             else:
+                assemble = self._layout.assemble
+                if self._sorted:
+                    check_size(sum(segment.size for segment in segments), name, self._num_shards)
+                    assemble = self._layout.assemble_sorted
                 with complete_file(final, self._temp) as file:
-                    self._layout.assemble(segments, schemas, file)
+                    assemble(segments, schemas, file)
         mechanisms = frozenset().union(*(segment.mechanisms for segment in segments))
         records = sum(segment.records for segment in segments)
         yield ShardFile(final, records, mechanisms, name.rpartition("/")[0])

@@ -103,6 +103,11 @@ class EncodedRecords:
         kept = drop_entries(data, np.ascontiguousarray(bounds), tuple(name.encode() for name in names), ends)
         return EncodedRecords(binary_array(pa.py_buffer(kept), ends), {})
 
+    def replaced_frames(self) -> pa.Array:
+        """Frame of each record, as large_binary. Raises ValueError if a label was not replaced."""
+        self._check_replaced()
+        return self.frames
+
     def framed(self) -> pa.Buffer:
         """Frames of all records, as they stand in a TFRecord file. Raises ValueError if a label was not replaced."""
         self._check_replaced()

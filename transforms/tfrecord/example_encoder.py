@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from ..arrow_values import all_values, float_values, is_text, is_time, time_texts, value_type
 from ..errors import InputError
+from .encoded_batches import binary_array
 from .example_values import encode_varints, varint
 from .framing import frame_headers
 from .wire import FOOTER_SIZE, write_footers
@@ -73,6 +74,14 @@ def encode_examples(batch: pa.RecordBatch, with_nulls: bool = True) -> list[byte
     octets, lengths = _encoded(batch, with_nulls, framed=False)
     blob, ends = octets.tobytes(), np.cumsum(lengths).tolist()
     return [blob[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True)] if ends else []
+
+
+def frame_array(batch: pa.RecordBatch) -> pa.Array:
+    """Encodes a batch as the frame of each record, large_binary; see `encode_frames`."""
+    octets, lengths = _encoded(batch, with_nulls=True, framed=True)
+    bounds = np.append(0, np.cumsum(lengths))
+    write_footers(octets, bounds)
+    return binary_array(pa.py_buffer(octets), bounds)
 
 
 def encode_frames(batch: pa.RecordBatch) -> memoryview:

@@ -22,6 +22,7 @@ LABELS = {"for": "labels"}
 CELLS = {"center": "cells", "mechanism": "auto", "center_features": "f,k"}
 LINEAR = {"center": "linear", "mechanism": "unbiased", "center_features": "f,k"}
 UNITS = {"unit_column": "user", "max_records_per_unit": 2}
+SHUFFLED = {"shuffle": True, "num_shards": 2}
 NO_GRID = {"label_min": None, "label_max": None, "label_step": None}
 TEXTS = NO_GRID | {"label": "k", "label_classes": "red,green"}
 CLASS_CENTER = NO_GRID | {
@@ -174,6 +175,13 @@ def _cases() -> dict[str, Case]:
             "grades", {**CLASS_CENTER, "output_format": "tfrecord", "num_shards": 2}, laws=False
         ),
         "partitions": Case("folders", {**LABELS, "partition_output": "part"}),
+        "shuffled": Case("csv", {**LABELS, **SHUFFLED}),
+        "shuffled, linear": Case("parquet", {**LINEAR, **UNITS, **SHUFFLED}),
+        "shuffled labels of tfrecords": Case("tfrecord", {**TWO, **LABELS, **SHUFFLED}),
+        "shuffled partitions": Case("folders", {**LABELS, **SHUFFLED, "partition_output": "part"}),
+        "shuffled classes to tfrecord": Case(
+            "csv", {**TEXTS, **SHUFFLED, "output_format": "tfrecord", "compression": "gzip"}, laws=False
+        ),
     }
 
 

@@ -27,8 +27,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::labeldp.ReleaseWarning")
 LAWS = [name for name, case in CASES.items() if case.laws]
 ALONE = [name for name in LAWS if len(CASES[name].labels) == 1]
 OF_APPLY = ("id_column", "missing_label", "max_unusable_fraction", "where", "partition_output", "output_format")
-OF_APPLY += ("num_shards", "input", "input_format", "noise_key_file", "ledger", "label", "delta")
-OF_FILES = ("input", "input_format", "output_format", "num_shards", "partition_output", "where", "for")
+OF_APPLY += ("num_shards", "shuffle", "input", "input_format", "noise_key_file", "ledger", "label", "delta")
+OF_FILES = ("input", "input_format", "output_format", "num_shards", "partition_output", "where", "for", "shuffle")
 
 
 def charged(ledger: Path) -> set[str]:
@@ -80,7 +80,7 @@ def test_fit_and_apply_give_the_bytes_of_privatize(
     """Together they are charged for what privatize is charged for."""
     one = base(name)
     before, file = charged(one.ledger), tmp_path / "m.json"
-    of_shards = {"output_format", "num_shards", "partition_output"}
+    of_shards = {"output_format", "num_shards", "partition_output", "shuffle"}
     fit = {key: value for key, value in one.flags.items() if key not in of_shards}
     invoke(command("fit", {**fit, "mechanism_file": file})).ok()
     assert charged(one.ledger) <= before
@@ -105,11 +105,12 @@ def test_a_repeated_run_of_two_workers_gives_the_same_bytes_and_charges_nothing(
     assert charged(one.ledger) == before
 
 
-@over(["csv to tfrecord, labels", "orc", "tfrecord to tfrecord, linear", "units, linear", "cells", "center of classes"])
+@over(["csv to tfrecord, labels", "orc", "tfrecord to tfrecord, linear", "units, linear", "cells", "center of classes",
+       "shuffled", "shuffled, linear", "shuffled labels of tfrecords"])  # fmt: skip
 def test_the_order_of_files_and_records_changes_nothing(
     name: str, base: Any, invoke: Any, command: Any, tmp_path: Path, rows: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Batches are others, too, and one file has no record."""
+    """Batches are others, too, and one file has no record. Shards are the same bytes if they are shuffled."""
     one = base(name)
     table = table_of(one.case)
     shuffled = table.take(np.random.default_rng(1).permutation(len(table)))
@@ -121,6 +122,9 @@ def test_the_order_of_files_and_records_changes_nothing(
     moved["ledger"] = tmp_path / "ledger.jsonl"
     invoke(command("privatize", {**one.flags, **moved})).ok()
     assert rows(tmp_path / "out", one.case).equals(rows(one.folder, one.case))
+    if one.case.flags.get("shuffle"):
+        shards = [sorted((folder / "data").iterdir()) for folder in (tmp_path / "out", one.folder)]
+        assert [path.read_bytes() for path in shards[0]] == [path.read_bytes() for path in shards[1]]
     for file in ("mechanism.json", "center.json"):
         found, wanted = (documents(folder, file) for folder in (tmp_path / "out", one.folder))
         assert [path.read_bytes() for path in found] == [path.read_bytes() for path in wanted]

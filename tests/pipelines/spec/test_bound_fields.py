@@ -165,6 +165,7 @@ CHANGES: dict[str, list[Change]] = {
     "sign": [],
     "output_format": [Change({"output_format": "tfrecord"}, OUTPUT)],
     "num_shards": [Change({"num_shards": 2}, OUTPUT)],
+    "shuffle": [Change({"shuffle": True}, OUTPUT)],
     "partition_output": [],
     "compression": [Change({"compression": "gzip"}, OUTPUT)],
     "validate": [],
