@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from ...mechanisms.release.label_column import LabelColumn
-from ...transforms.arrow_values import index_levels, namesakes, value_type
+from ...transforms.arrow_values import folded, index_levels, namesakes, value_type
 from ...transforms.csv_input.csv_columns import are_names, delimiter_advice, missing_column, spaced_names
 from ...transforms.errors import InputError, listed
 from ...transforms.io.csv_dialect import Dialect
@@ -111,7 +111,7 @@ def check_no_folder(input: InputSpec, field: str, name: str | None) -> None:
         if input.table is not None:
             check_not_ordered(input.table, str(name))
         for folder in sorted(folder_names(input.paths)):
-            if _folded(folder) == _folded(str(name)):
+            if folded(folder) == folded(str(name)):
                 raise FieldError(
                     "{label} {name}: files of the input lie in folders {folder}=..., so the file of a record, which is "
                     "public, tells its label: write the log again in one folder, in an order that does not follow from "

@@ -357,6 +357,7 @@ REFUSED: dict[str, list[tuple[Any, ...]]] = {
         (0, " must be from 1 to 99,999, not 0"), (100_000, " must be from 1 to 99,999, not 100,000"),
         (2.0, " must be a whole number, not 2.0"),
     ],
+    "shuffle": [(1, " must be true or false, not 1")],
     "partition_output": [
         ("mnth", ": 'mnth' is no partition column of the input; these are: month; did you mean month?", MONTHS),
         ("x", ": 'x' is no partition column of the input", MONTHS),
