@@ -422,6 +422,7 @@ class Fields(LabelFields):
         None, None,
         "put records into shards and in an order that follow from the noise key alone, where the files or the order of "
         "the input may tell labels; sorts each shard in memory",
+        line="keyed shards and order, so neither tells file or row",
     )  # fmt: skip
     partition_output: Names | None = option(
         None, "NAME,...",
