@@ -15,6 +15,9 @@ import pyarrow as pa
 
 from .arrow_values import holds_numbers, single_numbers
 
+MOST_MISSING = "if a missing label means a value that is still to come, as no conversion yet, give {}; otherwise "
+"""Advice where most labels are missing, with the setting as the caller writes it."""
+
 
 def with_numbers(column: pa.Array, value: float) -> pa.Array:
     """The single numbers of a column, shape (n,), float64, with `value` where there is none.

@@ -25,6 +25,7 @@ from .batches import LabelledBatch, record_identities
 from .errors import InputError, redact_errors
 from .job_metrics import PASSES
 from .label_summary import SummarizeLabels
+from .missing_labels import MOST_MISSING
 from .noise_key_file import NoiseKeyFile
 from .shown_transform import ShownTransform
 
@@ -77,11 +78,14 @@ class Threshold:
             )
         total = records + unusable + left_out
         if unusable > self.fraction * total:
+            # Which records lack a label is released: where most do, that may say who converted.
             raise InputError(
                 f"{unusable:,} of {total:,} records have no usable label in {label!r} "
                 f"({f'{several:,} of them have several values; ' if several else ''}missing, several, NaN or "
-                f"infinite), more than --max_unusable_fraction {self.fraction:g}: fix them, exclude them with "
-                "--where, or raise the threshold"
+                f"infinite), more than --max_unusable_fraction {self.fraction:g}: "
+                + (MOST_MISSING.format("--missing_label 0 in privatize and fit") if 2 * unusable > total else "")
+                + "fix them, exclude them with --where"
+                + (", or raise the threshold" if 2 * unusable <= total else "")
             )
 
 

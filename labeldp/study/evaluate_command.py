@@ -229,6 +229,7 @@ def _output(path: str) -> str:
 
 
 def _evaluate(request: EvaluationRequest, options: PipelineOptions) -> None:
+    print("labeldp: reading the records, then evaluating: the first cell loads libraries", file=sys.stderr, flush=True)
     # Files may have changed since a previous run in this process.
     _dataset.cache_clear()
     dataset = _dataset(request.source)

@@ -137,7 +137,9 @@ def _parse(args: argparse.Namespace) -> _Request:
     parameters = MODEL_PARAMETERS if args.features is None else args.features + 1
     return _Request(
         input,
-        resolve_noise_key(args.noise_key_file, _work_file(tempfile.gettempdir()), mode=args.noise_key_mode),
+        resolve_noise_key(
+            args.noise_key_file, _work_file(tempfile.gettempdir()), create_named=False, mode=args.noise_key_mode
+        ),
         prior,
         parameters,
     )

@@ -15,6 +15,7 @@ from ...mechanisms.registry import AUTO
 from ...mechanisms.release.label_column import LabelColumn
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import is_remote
+from ...transforms.missing_labels import MOST_MISSING
 from ..errors import FieldError, FieldNames, as_parameter
 from ..ledger.ledger import LEDGER_NAME, is_database
 from ..ledger.spent_budget import Caps
@@ -56,7 +57,9 @@ class MemoryRequest:
         if unusable > self.most_unusable * (records + unusable):
             raise ValueError(
                 f"{unusable:,} of {records + unusable:,} records have no usable label (missing, NaN or infinite), more "
-                f"than max_unusable_fraction {self.most_unusable:g}: fix them, leave them out, or raise it"
+                f"than max_unusable_fraction {self.most_unusable:g}: "
+                + (MOST_MISSING.format("missing_label=0") if unusable > records else "")
+                + ("fix them, or leave them out" if unusable > records else "fix them, leave them out, or raise it")
             )
 
 

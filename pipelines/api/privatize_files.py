@@ -94,7 +94,7 @@ class PrivatizeFiles(beam.PTransform):
         try:
             forbid_sampling(pipeline.options)
             forbid_ports(pipeline.options)
-            release = make_release("privatize", self._fields, new_key=True)
+            release = make_release("privatize", self._fields)
             announce_csv_columns(release.input, release.private)
             if len(release.labels) > 1:
                 raise FieldError(

@@ -124,8 +124,12 @@ def _init(args: argparse.Namespace) -> None:
     names = schema.names
     if kind == "csv" and args.label not in names and not are_names(names):
         # They may be a record. A user who knows one of them knows that they are names.
+        comment = names and names[0].startswith("#")
         raise UsageError(
-            f"{path}: the first line does not look like column names: add a header line, name the columns with "
+            f"{path}: the first line begins with '#': if it is a comment, it is not a header line: remove it; if "
+            "column names follow the '#', remove that"
+            if comment
+            else f"{path}: the first line does not look like column names: add a header line, name the columns with "
             "--csv_dialect columns=..., or name one of them with --label"
         )
     if args.label is not None and names and args.label not in names:
@@ -169,7 +173,10 @@ def _delimiter(path: str, label: str | None, dialect: Dialect) -> str:
     columns = {}
     for mark in CANDIDATES:
         tried = dataclasses.replace(dialect, delimiter=mark)
-        names = column_names(first_rows(path, (), tried)[0], tried) or []
+        names: list[str] = []
+        # The reader says what is wrong with the file.
+        with contextlib.suppress(InputError):
+            names = column_names(first_rows(path, (), tried)[0], tried) or []
         if are_names(names) and (label is None or label in names):
             columns[mark] = len(names)
     mark = max(columns, key=lambda mark: columns[mark], default=dialect.delimiter)

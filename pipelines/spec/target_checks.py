@@ -122,23 +122,24 @@ def _check_ledger_file(path: str, target: str) -> None:
 
 
 def resolve_noise_key(
-    path: str | None, target: str, create: bool = True, create_named: bool = False, mode: str | None = None
+    path: str | None, target: str, create: bool = True, create_named: bool = True, mode: str | None = None
 ) -> NoiseKeyFile:
-    """Finds the noise key file and checks it. Creates the user's default file if none is named and it does not exist.
+    """Finds the noise key file and checks it. Creates one that does not exist: the default, or in a local folder.
 
-    The file must not lie inside the output. Without `create`, the default file need not exist; with `create_named`, a
-    local file that is named is created, too. `mode` is that of `KEY_MODES`.
+    The file must not lie inside the output. Without `create`, it need not exist; `create_named` is False where a new
+    key would be wrong. `mode` is that of `KEY_MODES`: a group's file is mounted, and never created.
     """
     key = noise_key_file(path, mode)
     if _inside(key.path, target):
         raise FieldError(
             "{noise_key_file} {path} lies inside {output}, which is released: move it elsewhere", path=key.path
         )
-    if path is None and not os.path.lexists(key.path):
+    may_create = path is None or (create_named and not key.group and os.path.isdir(os.path.dirname(key.path)))
+    if may_create and not is_remote(key.path) and not os.path.lexists(key.path):
+        if path is not None:
+            check_can_create("noise_key_file", key.path)
         if not create:
             return key
-        create_key(key)
-    elif create_named and not is_remote(key.path):
         create_key(key)
     with field_errors("{noise_key_file}: {problem}", InputError):
         key.load()

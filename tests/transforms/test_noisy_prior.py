@@ -350,6 +350,13 @@ def test_too_many_unusable_labels(complaint, labelled):
     )
 
 
+def test_most_labels_missing_are_not_published_on_advice(complaint, labelled):
+    _, texts = complaint([labelled({"y": [1.0] + [None] * 9})])
+    for text in texts:
+        assert "no conversion yet, give --missing_label 0" in text
+        assert "raise the threshold" not in text
+
+
 def test_ids_that_occur_twice(complaint, labelled):
     column = LabelColumn("y", DOMAIN, "id")
     batches = [labelled({"id": [1, 2], "y": [0.0, 1.0]}), labelled({"id": [2], "y": [4.0]}, "/logs/b")]

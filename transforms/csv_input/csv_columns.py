@@ -78,6 +78,12 @@ def missing_column(name: str, names: Sequence[str], dialect: Dialect = COMMA) ->
         )
     if dialect.columns:
         return f"there is no column {name!r} among the columns of --csv_dialect: {listed(names)}"
+    if names and names[0].startswith("#"):
+        # It may be a record, too, and is not shown.
+        return (
+            f"there is no column {name!r} in the first line, which begins with '#': if it is a comment, it is not a "
+            "header line: remove it; if column names follow the '#', remove that"
+        )
     advice = delimiter_advice(name, names, dialect)
     if advice:
         whole = are_names(names) and not _DIVIDES.search("".join(names))
@@ -116,7 +122,7 @@ def delimiter_advice(name: str, names: Sequence[str], dialect: Dialect = COMMA) 
     if len(names) == 1:
         return (
             f", which has only one, because it has no {dialect.delimiter!r}: --csv_dialect delimiter= names another "
-            "delimiter"
+            "delimiter; if it is a title above the header line, remove it"
         )
     return ""
 

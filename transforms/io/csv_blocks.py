@@ -17,7 +17,7 @@ from typing import BinaryIO
 import numpy as np
 
 from ..errors import InputError, unreadable
-from .csv_dialect import COMMA, Dialect
+from .csv_dialect import CANDIDATES, COMMA, Dialect
 from .filesystems import GZIP_MAGIC, GZIP_WITHOUT_NAME, archive_problem, open_input
 
 # Bytes read at a time.
@@ -62,6 +62,8 @@ _UNCLOSED = (
     'has a quote (") that opens a field, and none closes it before the line break: close it, or give '
     "--csv_dialect newlines=true if line breaks in quoted fields are meant"
 )
+# A line above the header line that names the delimiter, for spreadsheets.
+_SEPARATOR_LINE = re.compile(rb'"?sep=[^\r\n]"?(?=[\r\n]|$)', re.IGNORECASE)
 # The first row of a text whose quotes are in step.
 _FIRST_ROW = re.compile(rb'(?:[^"\r\n]+|"[^"]*")*(?:\r\n?|\n)?')
 
@@ -72,14 +74,19 @@ def whole_row_blocks(
     """Reads a CSV file in blocks of whole rows.
 
     Yields (header, block): the header line, or that of the dialect, and rows of some megabytes, in UTF-8; at least one
-    block, which may be empty. `labels`, the private columns, do not count for the length of a row; `size` is the number
-    of bytes read at a time, None for some megabytes. Raises InputError if the file cannot be read, a quote is out of
+    block, which may be empty. Blank lines above the header line are passed over, as those between rows. `labels`, the
+    private columns, do not count for the length of a row; `size` is the number of bytes read at a time, None for some
+    megabytes. Raises InputError if the file cannot be read, the first line names the delimiter, a quote is out of
     place, or a row has more than 64 MB. All rows before the place of an error come before the error.
     """
     with open_input(path) as file:
-        header, line = dialect.header or None, 1
+        header, line, at_top = dialect.header or None, 1, True
         chunks = _without_mark(dialect.utf8(_chunks(file, path, dialect, size or _CSV_BLOCK)))
         for text, whole in _cut_rows(_with_whole_breaks(chunks), dialect.newlines):
+            blank = len(text) - len(text.lstrip(b"\r\n")) if at_top else 0
+            if at_top and blank < len(text):
+                at_top = False
+                _check_top_line(path, text[blank:], dialect)
             place, problem = _fault(text, dialect) if b'"' in text else (len(text), "")
             rows = text
             if problem:
@@ -87,9 +94,9 @@ def whole_row_blocks(
             elif not whole:
                 rows = b""
             start = 0
-            if header is None and (rows or not text):
-                start = _first_row_end(rows)
-                header, rows = rows[:start], rows[start:]
+            if header is None and (rows[blank:] or not text):
+                start = blank + _first_row_end(rows[blank:])
+                header, rows = rows[blank:start], rows[start:]
             if header is not None:
                 short = _before_long_row(rows, header, labels, dialect)
                 if short or not rows:
@@ -101,6 +108,25 @@ def whole_row_blocks(
             if not whole:
                 raise _endless(path, line, dialect)
             line += _line_breaks(text)
+
+
+def _check_top_line(path: str, text: bytes, dialect: Dialect) -> None:
+    """Refuses a first line that names the delimiter, or is a header line with quotes around other delimiters.
+
+    Raises InputError. It shows delimiters alone: the line may be a record.
+    """
+    separator = _SEPARATOR_LINE.match(text)
+    if separator:
+        shown = separator[0].decode(errors="replace").strip('"')
+        raise InputError(f"{path}: the first line, {shown!r}, is not a header line: remove it")
+    closing = re.match(rb'"[^"\r\n]*"(.)', text)
+    mark = closing[1].decode("latin-1") if closing else ""
+    if mark in CANDIDATES and mark != dialect.delimiter:
+        shown = "\\t" if mark == "\t" else mark
+        raise InputError(
+            f"{path}: line 1 has {shown!r} behind a quoted field: if it is the delimiter, give --csv_dialect "
+            f"delimiter='{shown}'"
+        )
 
 
 def _with_whole_breaks(chunks: Iterator[bytes]) -> Iterator[bytes]:

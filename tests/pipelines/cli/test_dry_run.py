@@ -127,7 +127,8 @@ def test_labels_of_any_kind_give_the_same_lines(dry: Any, kind: str) -> None:
         (0, {}, "0 of the first 3,000 records (0 %) have no usable label"),
         (1500, {}, "1,500 of the first 3,000 records (50 %) have no usable label"),
         (1501, {"where": "city=c0"}, "501 of the first 1,000 records (50 %) have no usable label: the job refuses more "
-         "than --max_unusable_fraction 0.5"),
+         "than --max_unusable_fraction 0.5; if a missing label means a value that is still to come, as no conversion "
+         "yet, give --missing_label 0; otherwise fix them, or exclude them with --where"),
         (3, {"max_unusable_fraction": 0}, "3 of the first 3,000 records (0.1 %) have no usable label: the job refuses "
          "more than --max_unusable_fraction 0"),
         (3000, {"missing_label": 2}, "a missing label counts as 2"),

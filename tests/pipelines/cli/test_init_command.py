@@ -57,6 +57,15 @@ def test_it_names_format_and_columns_and_no_value(invoke: Any, logs: dict[str, P
     assert max(len(line) for line in text.splitlines() if "/" not in line) <= 120
 
 
+@pytest.mark.parametrize("header", ['"age","weeks"', '"age";"weeks"', "\nage,weeks", '"age, years"|"weeks"'])
+def test_the_header_line_is_read_as_by_the_job(invoke: Any, tmp_path: Path, target: Path, header: str) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text(f"{header}\n")
+    invoke(["init", str(path), f"--output={target}"]).ok()
+    assert "csv" in yaml.safe_load(target.read_text())["input_format"]
+    assert "weeks" in target.read_text()
+
+
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
 def test_other_values_give_the_same_file(invoke: Any, tmp_path: Path, kind: str) -> None:
     texts = []

@@ -116,3 +116,11 @@ def test_libraries_that_look_for_it_when_they_are_imported(invoke: Any, monkeypa
     monkeypatch.setattr(tempfile, "tempdir", "/")
     with pytest.raises(FileNotFoundError):
         invoke(["solve", "--prior=p.csv", "--epsilon=1", "--mechanism=rr"])
+
+
+def test_a_named_key_file_is_created_but_not_by_a_dry_run(job: Any, tmp_path: Path) -> None:
+    path = tmp_path / "new.key"
+    assert main([*job(noise_key_file=path), "--dry_run"]) == 0
+    assert not path.exists()
+    assert main(job(noise_key_file=path)) == 0
+    assert (path.stat().st_size, path.stat().st_mode & 0o777) == (32, 0o600)

@@ -299,7 +299,10 @@ REFUSED: dict[str, list[tuple[Any, ...]]] = {
           for name in ("empty.txt", "list.json", "object.json", "text.json", "format.json")),
     ],
     "noise_key_file": [
-        (b"hunter2", " must be text"), ("none.key", ": noise key file none.key does not exist: check the path"),
+        (b"hunter2", " must be text"),
+        ("nowhere/none.key", ": noise key file nowhere/none.key does not exist: check the path"),
+        ("none.key", ": noise key file none.key does not exist: check the path", applied("m")),
+        ("none.key", ": noise key file none.key does not exist: check the path", {"noise_key_mode": "group"}),
         ("full", ": noise key file full is not a regular file"), ("~/x", " ~/x: the shell has not expanded ~"),
         ("out/noise.key", " out/noise.key lies inside --output, which is released: move it elsewhere"),
         ("short.key", ": noise key file short.key does not hold exactly 32 bytes: create one"),

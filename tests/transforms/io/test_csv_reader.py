@@ -202,6 +202,29 @@ def test_a_slow_filesystem_does_not_stop_the_job(tmp_path):
     subprocess.run([sys.executable, "-c", SLOW_READS, good, bad], timeout=120, check=True)
 
 
+@pytest.mark.parametrize("above", ["\n", "\r\n\r\n", "\ufeff\n", "\n" * 70_000], ids=["one", "crlf", "mark", "many"])
+def test_blank_lines_above_the_header_line_are_passed_over(tmp_path, above, read_all, plain):
+    text = '"id",y\n1,2\n\n3,4\n'
+    blank = plain(read_all(csv_file(tmp_path, above + text, "blank.csv"), "csv", label_column="y"))
+    assert blank == plain(read_all(csv_file(tmp_path, text, "plain.csv"), "csv", label_column="y"))
+
+
+@pytest.mark.parametrize(
+    ("first", "problem"),
+    [
+        ("sep=;", "the first line, 'sep=;', is not a header line: remove it"),
+        ('"SEP=\t"', "is not a header line: remove it"),
+        ("# made by 41.625", "begins with '#': if it is a comment, it is not a header line: remove it"),
+        ('"id";"y"', "line 1 has ';' behind a quoted field: if it is the delimiter, give --csv_dialect delimiter=';'"),
+    ],
+)
+def test_a_first_line_that_is_no_header_line(tmp_path, first, problem, read_all):
+    with pytest.raises(InputError) as refused:
+        read_all(csv_file(tmp_path, f"{first}\nid,y\n1,2\n"), "csv", label_column="y")
+    assert problem in str(refused.value)
+    assert "41.625" not in str(refused.value)
+
+
 @pytest.mark.parametrize("text", ["", "\n\n\n"], ids=["empty", "blank"])
 def test_an_empty_csv_file(tmp_path, text, read_all):
     path = csv_file(tmp_path, text)
@@ -418,6 +441,9 @@ def test_blocks_are_the_whole_file_cut_between_rows_up_to_a_quote_out_of_place(t
             else f"row that begins on line {line_at(content[:last])} "
         )
         assert where in error
+    # Blank lines above the header line are passed over.
+    blank = min(len(content) - len(content.lstrip(b"\r\n")), last)
+    content, last, ends = content[blank:], last - blank, [end - blank for end in ends if end > blank]
     header = blocks[0][0] if blocks else b""
     assert header + b"".join(block for _, block in blocks) == content[:last]
     assert all(each == header for each, _ in blocks)
