@@ -163,11 +163,18 @@ def is_text(kind: pa.DataType) -> bool:
 
 
 def value_type(kind: pa.DataType) -> pa.DataType:
-    """Type of the single values of a column: of those in lists, a dictionary or lists of one, else its own type."""
-    for test in (is_list, pa.types.is_dictionary):
+    """Type of the single values of a column: of those in lists, runs or a dictionary, of its storage, or its own."""
+    if isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
+    for test in (pa.types.is_run_end_encoded, is_list, is_list_of_one, pa.types.is_dictionary):
         if test(kind):
             kind = kind.value_type
     return kind
+
+
+def is_list_of_one(kind: pa.DataType) -> bool:
+    """Tells whether a column holds lists of the fixed size 1."""
+    return pa.types.is_fixed_size_list(kind) and kind.list_size == 1
 
 
 def is_time(kind: pa.DataType) -> bool:
@@ -244,9 +251,15 @@ def _value_bytes(column: pa.Array) -> np.ndarray:
 def plain_values(column: pa.Array) -> pa.Array:
     """Replaces layouts that most functions of Arrow do not know.
 
-    Returns the values of a dictionary, which may have a null among them, and views as large strings or bytes; any other
-    column as it is.
+    Returns the values of runs or of a dictionary, which may have a null among them, views as large strings or bytes,
+    lists of the fixed size 1 as lists, and the storage of an extension; any other column as it is.
     """
+    if isinstance(column, pa.ExtensionArray):
+        column = column.storage
+    if pa.types.is_run_end_encoded(column.type):
+        column = pc.run_end_decode(column)  # type: ignore[attr-defined]
+    if is_list_of_one(column.type):
+        column = column.cast(pa.list_(column.type.value_field))
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if pa.types.is_string_view(column.type):
@@ -273,14 +286,22 @@ def list_array(kind: pa.DataType, offsets: np.ndarray, values: pa.Array) -> pa.A
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values)
 
 
+def label_lists(kind: pa.DataType, labels: np.ndarray) -> pa.Array:
+    """New labels, shape (n,), float64, as lists of one, for a column of lists of a type; some are of float32.
+
+    Labels of tf.Examples are large lists, in some files of int64 and in others of float32: one type for all.
+    """
+    narrow = kind.value_type == pa.float32() or kind == pa.large_list(pa.int64())
+    return list_array(kind, np.arange(len(labels) + 1), pa.array(labels.astype(np.float32) if narrow else labels))
+
+
 def all_values(column: pa.Array) -> tuple[pa.Array, np.ndarray, np.ndarray]:
     """Extracts the values of n records, from a flat column, a dictionary or a column of lists.
 
     Returns the values of all records, one after the other, without those of a dictionary being coded; the number of
     values of each record, shape (n,), int64; and whether it has a list or a value, shape (n,), bool.
     """
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
+    column = plain_values(column)
     present = np.asarray(column.is_valid())
     if not is_list(column.type):
         return column.drop_null() if column.null_count else column, present.astype(np.int64), present
@@ -326,15 +347,24 @@ ENCODE_CLASSES = "declare classes, in privatize and fit, with --label_classes A,
 """Advice for labels that are text."""
 
 
+def as_number(kind: pa.DataType) -> str:
+    """Advice for labels of a type that is neither numbers nor classes; empty for text, which classes are."""
+    if is_text(kind):
+        return ""
+    unit = "seconds" if pa.types.is_time(kind) else "days"
+    return "write it as a number" + (f", such as its {unit}" if is_time(kind) or pa.types.is_duration(kind) else "")
+
+
 def check_label_type(kind: pa.DataType, label: str, source: str) -> None:
     """Checks that a label column holds numbers or booleans, or lists of them.
 
     Raises InputError, which names column and input file, if it holds anything else.
     """
     if not holds_numbers(kind):
+        kind = value_type(kind)
         raise InputError(
-            f"{source}: label column {label!r} holds {value_type(kind)}, not numbers: name another column with "
-            f"--label, or {ENCODE_CLASSES}"
+            f"{source}: label column {label!r} holds {kind}, not numbers: {as_number(kind) or ENCODE_CLASSES}, or name "
+            "another column with --label"
         )
 
 
@@ -373,10 +403,10 @@ def _packed(values: pa.LargeBinaryArray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def column_identities(values: pa.Array, id_column: str) -> Identities | None:
-    """Identities of records from their ids, without nulls; None if the ids are neither integers nor text."""
+    """Identities of records from their ids, without nulls; None if these are no integers, text or bytes of any size."""
     if pa.types.is_integer(values.type):
         return integer_identities(id_column, values.cast(pa.int64(), safe=False).to_numpy(zero_copy_only=False))
-    if is_text(values.type):
+    if is_text(values.type) or pa.types.is_fixed_size_binary(values.type):
         return packed_identities(id_column, *_packed(values.cast(pa.large_binary())))
     return None
 
@@ -420,9 +450,9 @@ def single_ids(column: pa.Array) -> tuple[pa.Array, np.ndarray]:
 def named_units(column: pa.Array, name: str) -> tuple[Identities, np.ndarray] | None:
     """Finds the privacy unit of each record that has exactly one.
 
-    Empty text names no unit. The column holds integers, whole floats or text, or lists of these. Returns the units of
-    the m records that have one, and a mask of these records, shape (n,), bool; None if the column holds anything else.
-    Raises NotWholeError.
+    Empty text names no unit. The column holds integers, whole floats, text or bytes, or lists of these. Returns the
+    units of the m records that have one, and a mask of these records, shape (n,), bool; None if the column holds
+    anything else. Raises NotWholeError.
     """
     values, present = single_ids(column)
     if pa.types.is_null(values.type):
@@ -430,7 +460,7 @@ def named_units(column: pa.Array, name: str) -> tuple[Identities, np.ndarray] | 
     if is_text(values.type):
         values = plain_number_texts(values)
     identities = column_identities(values, name)
-    if identities is None or pa.types.is_integer(values.type):
+    if identities is None or not is_text(values.type):
         return None if identities is None else (identities, present)
     # CSV has no other way to leave a value out.
     lengths: pa.Array = pc.binary_length(values)  # type: ignore[attr-defined]

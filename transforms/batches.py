@@ -32,7 +32,7 @@ from .arrow_values import (
     holds_numbers,
     is_list,
     is_text,
-    list_array,
+    label_lists,
     plain_batch,
     plain_schema,
     single_ids,
@@ -447,10 +447,7 @@ def replace_label(
     elif encoded is not None:
         encoded, column = encoded.with_label(label, values), pa.array(values.astype(np.float32))
     elif is_list(kind):
-        # Labels of tf.Examples are large lists, in some files of int64 and in others of float32: one type for all.
-        narrow = kind.value_type == pa.float32() or kind == pa.large_list(pa.int64())
-        column = pa.array(values.astype(np.float32)) if narrow else column
-        column = list_array(kind, np.arange(len(values) + 1), column)
+        column = label_lists(kind, values)
     columns = [column if number == place else each for number, each in enumerate(batch.batch.columns)]
     schema = plain_schema(batch.batch.schema.set(place, pa.field(label, column.type)))
     return dataclasses.replace(batch, batch=plain_batch(columns, schema), encoded=encoded)
@@ -459,8 +456,8 @@ def replace_label(
 def record_identities(batch: LabelledBatch, id_column: str | None) -> Identities:
     """Identity of each record: its source and row, or the value of its id column.
 
-    `id_column` is None for source and row. Raises InputError if there is no such column, it holds neither integers nor
-    text, or a record has no id; names the row.
+    `id_column` is None for source and row. Raises InputError if there is no such column, it holds neither integers,
+    text nor bytes, or a record has no id; names the row.
     """
     if id_column is None:
         return row_identities(batch.source, batch.rows)
@@ -484,6 +481,6 @@ def record_identities(batch: LabelledBatch, id_column: str | None) -> Identities
     if identities is not None:
         return identities
     raise InputError(
-        f"{batch.source}: id column {id_column!r} holds {values.type}, not integers or text: "
+        f"{batch.source}: id column {id_column!r} holds {values.type}, not integers, text or bytes: "
         "write it as integers or text, or name another column with --id_column"
     )

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute
 
 from ..mechanisms.core.label_classes import BOOLEAN, INTEGER, TEXT, LabelClasses
-from .arrow_values import is_list, is_string, is_text, list_array, single_values, value_type
+from .arrow_values import as_number, is_list, is_string, is_text, list_array, single_values, value_type
 from .errors import InputError
 
 # Its functions are made when it is imported: type checkers do not know them.
@@ -38,7 +38,7 @@ def check_class_type(kind: pa.DataType, classes: LabelClasses, label: str, sourc
 
 def _class_values(kind: pa.DataType, classes: LabelClasses, label: str, source: str) -> pa.Array:
     """The classes in the order of their places, as values of a type without nulls."""
-    wanted = "text, integers or booleans"
+    wanted = ""
     if is_text(kind):
         return pa.array([value.encode() for value in classes.values], pa.large_binary())
     if pa.types.is_boolean(kind):
@@ -55,6 +55,11 @@ def _class_values(kind: pa.DataType, classes: LabelClasses, label: str, source: 
                 return found
         except (pa.ArrowInvalid, OverflowError):
             pass
+    if not wanted:
+        raise InputError(
+            f"{source}: label column {label!r} holds {kind}, and classes are text, integers or booleans: write it as "
+            f"text, or without --label_classes, {as_number(kind)}"
+        )
     raise InputError(
         f"{source}: label column {label!r} holds {kind}, and the classes of --label_classes are not {wanted}: list "
         "those of the column, or name another column with --label"

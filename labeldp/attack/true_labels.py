@@ -166,11 +166,11 @@ def _id_texts(column: pa.Array, source: str, name: str) -> pa.Array:
         raise InputError(f"{source}: {error.problem(f'an id in {name!r}')}: match by another --id_column") from None
     if not present.all():
         raise InputError(f"{source}: a record has not exactly one id in {name!r}: match by another --id_column")
-    if is_text(values.type):
+    if is_text(values.type) or pa.types.is_fixed_size_binary(values.type):
         return values.cast(pa.large_binary())
     if pa.types.is_integer(values.type):
         return values.cast(pa.large_string()).cast(pa.large_binary())
-    raise InputError(f"{source}: id column {name!r} holds {values.type}, not integers or text")
+    raise InputError(f"{source}: id column {name!r} holds {values.type}, not integers, text or bytes")
 
 
 def labelled_records(

@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 
 from ...mechanisms.core.label_classes import LabelClasses
-from ...transforms.arrow_values import value_type
 from ...transforms.class_values import class_column, class_places
 from ...transforms.errors import InputError
 from .label_arrays import LabelArray, arrow_column, chunked, is_of, only_column
@@ -41,7 +40,7 @@ def _restorer(data: Any, kind: pa.DataType, classes: LabelClasses) -> Callable[[
     def arrow(values: np.ndarray) -> pa.Array:
         missing = ~np.isfinite(values)
         places = np.where(missing, 0, values).astype(np.int64)
-        drawn = class_column(places, value_type(kind), classes)
+        drawn = class_column(places, kind, classes)
         return drawn.take(pa.array(np.arange(len(values)), mask=missing)) if missing.any() else drawn
 
     if isinstance(data, pa.ChunkedArray):
@@ -62,7 +61,7 @@ def _numpy(drawn: pa.Array, dtype: np.dtype) -> np.ndarray:
     """An array of the same type; of objects, with None for missing ones, if the type has no missing value."""
     if dtype.kind == "f":
         return drawn.to_numpy(zero_copy_only=False).astype(dtype)
-    values = np.array(drawn.to_pylist(), object)
+    values = np.fromiter(drawn.to_pylist(), object, len(drawn))
     if drawn.null_count or dtype.kind == "O":
         return values
     # A fixed width may be too short for another class.

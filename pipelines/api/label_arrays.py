@@ -18,12 +18,16 @@ from ...mechanisms.noise.keyed_words import Identities, first_repeated
 from ...transforms.arrow_values import (
     ENCODE_CLASSES,
     NotWholeError,
+    as_number,
     column_identities,
-    is_number,
+    holds_numbers,
+    is_list,
+    label_lists,
     named_units,
     plain_values,
     single_ids,
     single_numbers,
+    value_type,
 )
 
 KINDS = "a one-dimensional numpy array, a pandas or polars Series, an Arrow array, a list, or a frame of one column"
@@ -35,7 +39,7 @@ class LabelArray:
 
     Attributes:
       values: The numbers, shape (n,), float64; NaN where there is none (missing, NaN or infinite).
-      nulls: Records whose value is null, shape (n,), bool; NaN is no null.
+      nulls: Records whose value is null, shape (n,), bool; NaN is no null. Of lists, those without a single number.
       restore: Function (values, shape (n,), float64) -> a column of the same kind, name and index, null where this
         column is null.
     """
@@ -46,7 +50,7 @@ class LabelArray:
 
 
 def read_numbers(data: Any, name: str, missing: float | None = None) -> LabelArray:
-    """Reads a copy of a column of numbers, of booleans (0 and 1), or of categories of these, with the way back.
+    """Reads a copy of a column of numbers, booleans (0 and 1), or categories or lists of these, with the way back.
 
     `name` is that of the argument, for messages. With `missing`, the value that a missing one counts as, every record
     has a value, and the way back leaves none out. Raises ValueError if it has another number of dimensions, or holds
@@ -54,20 +58,22 @@ def read_numbers(data: Any, name: str, missing: float | None = None) -> LabelArr
     """
     data, wrap = only_column(data, name)
     column = arrow_column(data, name)
-    if not (is_number(column.type) or pa.types.is_null(column.type)):
-        advice = f": {ENCODE_CLASSES.replace('--', '')}" if name == "labels" else ""
-        raise ValueError(f"{name} holds {column.type}, not numbers{advice}")
-    nulls, values = np.asarray(column.is_null()), single_numbers(column, len(column))
+    if not holds_numbers(column.type):
+        kind = value_type(column.type)
+        advice = f": {as_number(kind) or ENCODE_CLASSES.replace('--', '')}" if name == "labels" else ""
+        raise ValueError(f"{name} holds {kind}, not numbers{advice}")
+    values = single_numbers(column, len(column))
+    nulls = np.isnan(values) if is_list(column.type) else np.asarray(column.is_null())
     if missing is not None:
         nulls, values = np.zeros(len(column), bool), np.where(np.isnan(values), missing, values)
-    restored = _restorer(data, nulls)
+    restored = _restorer(data, nulls, column.type)
     return LabelArray(values, nulls, lambda values: wrap(restored(values)))
 
 
 def read_identities(data: Any, id_column: str) -> Identities:
-    """Reads ids, integers or texts; the noise is bound to the name of the id column.
+    """Reads ids, integers, texts or bytes; the noise is bound to the name of the id column.
 
-    Raises ValueError, which names rows, if an id is missing or occurs twice, or ids are neither integers nor texts.
+    Raises ValueError, which names rows, if an id is missing or occurs twice, or ids are anything else.
     """
     column = arrow_column(only_column(data, "ids")[0], "ids")
     try:
@@ -78,7 +84,7 @@ def read_identities(data: Any, id_column: str) -> Identities:
         raise ValueError(f"row {int(present.argmin())} has no id: each record needs one")
     identities = column_identities(values, id_column)
     if identities is None:
-        raise ValueError(f"ids hold {column.type}, not integers or text")
+        raise ValueError(f"ids hold {column.type}, not integers, text or bytes")
     repeated = first_repeated(identities.blocks)
     if repeated is not None:
         raise ValueError(f"rows {repeated[0]} and {repeated[1]} have the same id: ids must be unique")
@@ -86,10 +92,10 @@ def read_identities(data: Any, id_column: str) -> Identities:
 
 
 def read_units(data: Any, unit_column: str) -> tuple[Identities, np.ndarray]:
-    """Reads the privacy units of records, integers or texts; a missing one, or empty text, is no unit.
+    """Reads the privacy units of records, integers, texts or bytes; a missing one, or empty text, is no unit.
 
     Returns the units of the m records that have one, and a mask of these records, shape (n,), bool. Raises ValueError
-    if units are neither integers nor texts.
+    if units are anything else.
     """
     column = arrow_column(only_column(data, "units")[0], "units")
     try:
@@ -97,7 +103,7 @@ def read_units(data: Any, unit_column: str) -> tuple[Identities, np.ndarray]:
     except NotWholeError as error:
         raise ValueError(f"row {error.index}: {error.problem('its unit')}") from None
     if units is None:
-        raise ValueError(f"units hold {column.type}, not integers or text")
+        raise ValueError(f"units hold {column.type}, not integers, text or bytes")
     return units
 
 
@@ -228,8 +234,10 @@ def is_of(data: Any, library: str, name: str) -> bool:
     return module is not None and isinstance(data, getattr(module, name))
 
 
-def _restorer(data: Any, nulls: np.ndarray) -> Callable[[np.ndarray], Any]:
+def _restorer(data: Any, nulls: np.ndarray, kind: pa.DataType) -> Callable[[np.ndarray], Any]:
     def arrow(values: np.ndarray) -> pa.Array:
+        if is_list(kind):
+            return label_lists(kind, values).take(pa.array(np.arange(len(values)), mask=nulls))
         return pa.array(values, pa.float64(), mask=nulls)
 
     if isinstance(data, pa.ChunkedArray):
@@ -241,13 +249,26 @@ def _restorer(data: Any, nulls: np.ndarray) -> Callable[[np.ndarray], Any]:
         return lambda values: arrow(values).to_pylist()
     if isinstance(data, tuple):
         return lambda values: tuple(arrow(values).to_pylist())
+    if is_of(data, "polars", "Series"):
+        return lambda values: sys.modules["polars"].Series(data.name, arrow(values))
+    if is_list(kind):
+        return lambda values: _of_lists(arrow(values), data)
     if isinstance(data, np.ma.MaskedArray):
         return lambda values: np.ma.MaskedArray(values, nulls.copy())
     if isinstance(data, np.ndarray):
         return lambda values: values
-    if is_of(data, "polars", "Series"):
-        return lambda values: sys.modules["polars"].Series(data.name, arrow(values))
     return _pandas_restorer(data.index, data.name, data.dtype, nulls)
+
+
+def _of_lists(lists: pa.Array, data: Any) -> Any:
+    """Lists as an array of objects, or as a Series of pandas of the kind of `data`."""
+    objects = np.fromiter(lists.to_pylist(), object, len(lists))
+    if isinstance(data, np.ndarray):
+        return objects
+    pandas: Any = sys.modules["pandas"]
+    if isinstance(data.dtype, np.dtype):
+        return pandas.Series(objects, data.index, name=data.name)
+    return pandas.Series(lists, data.index, dtype=pandas.ArrowDtype(lists.type), name=data.name)
 
 
 def chunked(column: pa.Array, lengths: list[int]) -> pa.ChunkedArray:

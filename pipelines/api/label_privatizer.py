@@ -54,8 +54,8 @@ _RECORDS = """\
           features: Public features of the records: a pandas or polars DataFrame, an Arrow table or record batch, a dict
             of columns, or an array of shape (n, m), whose columns are named x0, x1, ...
           center: Public prediction of each label, with `center_column`.
-          ids: Unique id of each record, integers or texts, with `id_column`.
-          units: Privacy unit of each record, integers or texts, with `unit_column`. Records without one are left out.
+          ids: Unique id of each record, integers, texts or bytes, with `id_column`.
+          units: Privacy unit of each record, as ids, with `unit_column`. Records without one are left out.
 
 """
 _KEY_LEFT_OUT = "left out of the copy"

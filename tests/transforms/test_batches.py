@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from labeldp.audit.audit_data import _plain
 from labeldp.mechanisms.noise.keyed_words import Identities, integer_identities, packed_identities, row_identities
 from labeldp.transforms import InputError, LabelledBatch
-from labeldp.transforms.arrow_values import plain_number_texts, single_values
+from labeldp.transforms.arrow_values import is_text, plain_number_texts, single_values, value_type
 from labeldp.transforms.batches import LabelledBatchCoder, filter_batch, label_values, record_identities, replace_label
 
 SENTINEL = "SENTINEL123"
@@ -351,7 +351,11 @@ def test_label_values_are_those_that_python_sees(column):
         pa.array([{"a": 1}]),
         pa.array([[[1.0]]]),
         pa.array(["a"]).dictionary_encode(),
-        pa.array([[1.0]], pa.list_(pa.float64(), 1)),
+        pa.array([[1.0, 2.0]], pa.list_(pa.float64(), 2)),
+        pa.array([datetime.timedelta(2020)]),
+        pa.array([datetime.datetime(2020, 1, 1)]),
+        pa.array([datetime.time(20, 20)]),
+        pa.array([b"2020"], pa.binary(4)),
     ],
     ids=lambda column: str(column.type),
 )
@@ -359,6 +363,10 @@ def test_labels_that_are_no_numbers_are_refused_without_their_values(column):
     batch = LabelledBatch.whole("/logs/a", 0, pa.RecordBatch.from_arrays([column], ["y"]))
     with pytest.raises(InputError, match=r"/logs/a: label column 'y' holds .*--label") as caught:
         label_values(batch, "y")
+    kind = value_type(column.type)
+    assert ("--label_classes" in str(caught.value)) == is_text(kind)
+    units = {"date32[day]": "days", "duration[us]": "days", "timestamp[us]": "days", "time64[us]": "seconds"}
+    assert (f"write it as a number, such as its {units.get(str(kind))}" in str(caught.value)) == (str(kind) in units)
     for text in (SENTINEL, "48613", "2020"):
         assert text not in str(caught.value)
 
@@ -537,8 +545,8 @@ def test_a_record_without_one_id_is_named(ids, labelled):
 
 
 @pytest.mark.parametrize("ids", [pa.array([True]), pa.array([datetime.date(2020, 1, 1)]), pa.array([[False]])], ids=str)
-def test_ids_are_integers_or_text(ids, labelled):
-    with pytest.raises(InputError, match=r"id column 'id' holds .* not integers or text.*--id_column"):
+def test_ids_are_integers_text_or_bytes(ids, labelled):
+    with pytest.raises(InputError, match=r"id column 'id' holds .* not integers, text or bytes.*--id_column"):
         record_identities(labelled({"id": ids}), "id")
 
 

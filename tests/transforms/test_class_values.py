@@ -4,6 +4,7 @@ import datetime
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +16,7 @@ from labeldp.transforms.class_values import check_class_type, class_column, clas
 TEXTS, NUMBERS = LabelClasses(("a", "b", "a b"), 1), LabelClasses(("0", "1", "-7"))
 TRUTH = LabelClasses(("false", "true"))
 NAN = float("nan")
+CLASS_KINDS = ("int64", "int8", "uint8", "double", "float", "bool")
 
 COLUMNS = [
     (pa.array(["a", "b", "a b", "A", " a", "", None]), TEXTS, [0, 1, 2, 1, 1, NAN, NAN]),
@@ -23,6 +25,8 @@ COLUMNS = [
     (pa.array(["b", "x", "a", None]).dictionary_encode(), TEXTS, [1, 1, 0, NAN]),
     (pa.array([["a"], [], None, ["a", "b"], [None], ["zz"]]), TEXTS, [0, NAN, NAN, NAN, NAN, 1]),
     (pa.array([[b"b"], [b"b", b"b"]], pa.large_list(pa.large_binary())), TEXTS, [1, NAN]),
+    (pa.array([["a"], None, ["zz"]], pa.list_(pa.string(), 1)), TEXTS, [0, NAN, 1]),
+    (pc.run_end_encode(pa.array([1, 1, -7, 5, None])), NUMBERS, [1, 1, 2, 0, NAN]),
     (pa.array([0, 1, -7, 5, None]), NUMBERS, [0, 1, 2, 0, NAN]),
     (pa.array([1, -7, 100], pa.int8()), NUMBERS, [1, 2, 0]),
     (pa.array([0.0, -0.0, 1.0, -7.0, 0.5, NAN, None, float("inf")]), NUMBERS, [0, 0, 1, 2, 0, NAN, NAN, NAN]),
@@ -74,8 +78,11 @@ def test_types_that_hold_no_such_classes(column, classes):
         lambda: coded_classes(column, classes, "y", "f"),
         lambda: check_class_type(column.type, classes, "y", "f"),
     ):
-        with pytest.raises(InputError, match=r"f: label column 'y' holds .*, and the classes of --label_classes are"):
+        with pytest.raises(InputError, match=r"f: label column 'y' holds .*, and (the )?classes .*are .*:") as caught:
             call()
+        kind = str(column.type)
+        # Advice that leads to another refusal is none.
+        assert ("without --label_classes, write it as a number" in str(caught.value)) == (kind not in CLASS_KINDS)
 
 
 @pytest.mark.parametrize(

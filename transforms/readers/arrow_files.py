@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 
-from ..arrow_values import plain_batch, plain_schema
+from ..arrow_values import holds_numbers, is_list, label_lists, plain_batch, plain_schema
 from ..errors import InputError, listed
 from ..io.filesystems import is_remote, not_opened, open_input
 from ..io.input_format import FilePart
@@ -54,10 +55,12 @@ class PlainLayout:
         part: FilePart,
         schema_of: Callable[[str], pa.Schema],
         hidden: Sequence[str] = (),
+        numbers: Collection[str] = (),
     ) -> PlainLayout:
         """Compares the schema of a file with that of the first one, which `schema_of` reads; neither has `hidden` ones.
 
-        Columns are found by name: their order is that of the first file.
+        Columns are found by name: their order is that of the first file. Those of `numbers`, which are labels, may hold
+        any numbers, and keep their types: released labels are of one type whatever these are.
 
         Raises InputError if the file has other columns, types that do not hold the same values, or lacks one of
         `columns`.
@@ -65,7 +68,7 @@ class PlainLayout:
         own = leading = without_columns(read_schema(schema, part.files), hidden)
         if part.first != part.path:
             first = without_columns(read_schema(schema_of(part.first), part.files), hidden)
-            leading = _common_schema(own, first, part)
+            leading = _common_schema(own, first, part, numbers)
         _check_columns(own.names, columns or (), part.path)
         if columns is None and len(own) < len(schema):
             columns = own.names
@@ -106,7 +109,7 @@ def without_columns(schema: pa.Schema, names: Collection[str]) -> pa.Schema:
     return pa.schema([field for field in schema if field.name not in names])
 
 
-def _common_schema(schema: pa.Schema, first: pa.Schema, part: FilePart) -> pa.Schema:
+def _common_schema(schema: pa.Schema, first: pa.Schema, part: FilePart, numbers: Collection[str]) -> pa.Schema:
     """Schema with which a file is read: that of the first file, with nulls where this file allows them.
 
     Refuses a file with other columns, or with a type that does not hold the same values.
@@ -124,10 +127,31 @@ def _common_schema(schema: pa.Schema, first: pa.Schema, part: FilePart) -> pa.Sc
             )
         field = schema.field(leading.name)
         kind = common_type(field.type, leading.type)
+        if kind is None and field.name in numbers and _are_labels(field.type, leading.type):
+            kind = field.type
         if kind is None:
             raise InputError(
                 f"{part.path}: column {field.name!r} holds {field.type}, but {leading.type} in {part.first}: "
-                "all files need one schema"
+                f"all files need one schema{_cast(field, leading)}"
             )
         fields.append(leading.with_type(kind).with_nullable(field.nullable))
     return pa.schema(fields)
+
+
+def _are_labels(kind: pa.DataType, first: pa.DataType) -> bool:
+    """Tells whether labels of both types are released as the same type."""
+    if not holds_numbers(kind) or not holds_numbers(first):
+        return False
+    lists, none = [one for one in (kind, first) if is_list(one)], np.zeros(0)
+    return len({str(label_lists(one, none).type) for one in lists}) <= 1 and len(lists) != 1
+
+
+def _cast(field: pa.Field, first: pa.Field) -> str:
+    """Advice to write a column with one type in all files; empty if no type holds the values of both."""
+    try:
+        both = [pa.schema([pa.field("", one.type)]) for one in (field, first)]
+        kind = pa.unify_schemas(both, promote_options="permissive").field(0).type
+    except (pa.ArrowException, TypeError):
+        # Earlier versions of pyarrow do not promote types.
+        return ""
+    return f". Write it as {kind} in all of them: table.cast or astype in the program that writes the files"

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from ..arrow_values import is_binary, is_list, is_string, with_inner
+from ..arrow_values import is_binary, is_list, is_list_of_one, is_string, with_inner
 
 
 def read_type(kind: pa.DataType, files: int) -> pa.DataType:
     """Type with which a column of one file is read, given the number of files that are read together.
 
-    Views become `string` and `binary`, and indices of categories int32: shorter ones cannot hold the categories of
-    several files or row groups together. Categories of several files have no common order.
+    Views become `string` and `binary`, lists of the fixed size 1 lists, and indices of categories int32: shorter ones
+    cannot hold the categories of several files or row groups together. Categories of several files have no common
+    order; those within another column, which Arrow cannot join over row groups, become their values.
     """
     if pa.types.is_primitive(kind):
         return kind
@@ -25,9 +26,21 @@ def read_type(kind: pa.DataType, files: int) -> pa.DataType:
         return pa.string()
     if pa.types.is_binary_view(kind):
         return pa.binary()
-    if is_list(kind) or pa.types.is_struct(kind) or pa.types.is_map(kind):
-        return with_inner(kind, lambda field: field.with_type(read_type(field.type, files)))
+    if is_list_of_one(kind):
+        kind = pa.list_(kind.value_field)
+    if is_list(kind) or pa.types.is_struct(kind) or pa.types.is_map(kind) or pa.types.is_fixed_size_list(kind):
+        return with_inner(kind, lambda field: field.with_type(_inner_type(field.type, files)))
     return kind
+
+
+def _inner_type(kind: pa.DataType, files: int) -> pa.DataType:
+    return read_type(kind.value_type if pa.types.is_dictionary(kind) else kind, files)
+
+
+def has_inner_categories(kind: pa.DataType) -> bool:
+    """Tells whether a column has categories within it."""
+    inner = [kind.field(place).type for place in range(kind.num_fields)]
+    return any(pa.types.is_dictionary(one) or has_inner_categories(one) for one in inner)
 
 
 def common_type(kind: pa.DataType, first: pa.DataType) -> pa.DataType | None:

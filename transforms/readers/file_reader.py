@@ -232,10 +232,11 @@ class FileReader:
             return TFRecordReader(columns, self._labels, self.encoded, of_filter, matches, undecoded)
         if columns is not None and where is not None and where.column not in columns:
             columns.append(where.column)
+        numbers = [label for label in self._labels if label not in (self.format.classes or {})]
         if self.format.name == "parquet":
-            return ParquetReader(columns or None, self.format.table, self._labels, self.format.hidden)
+            return ParquetReader(columns or None, self.format.table, self._labels, self.format.hidden, numbers)
         if self.format.name == "orc":
-            return ORCReader(columns or None, self.format.hidden)
+            return ORCReader(columns or None, self.format.hidden, numbers)
         return CSVReader(columns or None, self._labels, self.format.csv_types, self.format.dialect, self.format.classes)
 
     @property

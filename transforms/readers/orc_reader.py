@@ -33,9 +33,9 @@ _READ_BYTES, _FIRST_ROWS, _MOST_ROWS = 16 << 20, 16, 256
 class ORCReader:
     """Reads ORC files, one after the other."""
 
-    def __init__(self, columns: Sequence[str] | None, hidden: Sequence[str] = ()):
-        """Prepares for a set of columns; None reads all but those that are hidden."""
-        self._columns, self._hidden = columns, hidden
+    def __init__(self, columns: Sequence[str] | None, hidden: Sequence[str] = (), numbers: Sequence[str] = ()):
+        """Prepares for a set of columns; None reads all but those that are hidden. `numbers` are labels."""
+        self._columns, self._hidden, self._numbers = columns, hidden, numbers
 
     def first_row(self, part: FilePart) -> int:
         """Row of the file at which a part begins: a file has one part."""
@@ -52,7 +52,7 @@ class ORCReader:
             schema = orc.schema
             check_unique_columns(schema.names, part.path)
             check_no_clash(part.partitions, schema.names, part.path)
-            layout = PlainLayout.of(self._columns, schema, part, _arrow_schema, self._hidden)
+            layout = PlainLayout.of(self._columns, schema, part, _arrow_schema, self._hidden, self._numbers)
             rows = 0
             try:
                 for batch in _joined(_batches(part, schema, layout.columns)):

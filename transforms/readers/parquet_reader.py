@@ -23,6 +23,7 @@ from ..io.hive_partitions import check_no_clash
 from ..io.input_format import BATCH_ROWS, FilePart, check_unique_columns
 from ..io.table_columns import TableColumns
 from .arrow_files import PlainLayout, open_arrow_file, open_part, pieces, read_schema
+from .column_types import has_inner_categories
 from .table_layout import TableLayout
 
 # Values in a part: enough work for a worker. At most _MOST_PARTS parts a file, because each part adds segments to every
@@ -52,12 +53,15 @@ class ParquetReader:
         table: TableColumns | None = None,
         private: Sequence[str] = (),
         hidden: Sequence[str] = (),
+        numbers: Sequence[str] = (),
     ):
         """Prepares for a set of columns; None reads all but those that are hidden.
 
-        `table` has the columns of the files, if these may have others; `private` are the labels.
+        `table` has the columns of the files, if these may have others; `private` are the labels, and `numbers` those of
+        them that are no classes.
         """
         self._columns, self._table, self._private, self._hidden = columns, table, private, hidden
+        self._numbers = numbers
 
     def first_row(self, part: FilePart) -> int:
         """Row of the file at which a part begins. Raises InputError if the file cannot be opened or is not Parquet."""
@@ -86,8 +90,13 @@ class ParquetReader:
             parquet = _with_wide_indices(parquet, file)
             columns = None if layout.columns is None else list(layout.columns)
             times = [name for name in _int96_columns(parquet.metadata) if columns is None or name in columns]
+            runs = [range(first, stop - 1), range(stop - 1, stop)]
+            wanted = [field for field in parquet.schema_arrow if columns is None or field.name in columns]
+            if any(has_inner_categories(field.type) for field in wanted):
+                # Arrow joins these over no row groups.
+                runs = [range(group, group + 1) for group in range(first, stop)]
             try:
-                for groups in (range(first, stop - 1), range(stop - 1, stop)):
+                for groups in runs:
                     if groups:
                         if times:
                             _check_int96(file, parquet.metadata, groups, times, part.path)
@@ -97,12 +106,15 @@ class ParquetReader:
                         for batch in found:
                             yield from pieces(layout, batch)
             except (pa.ArrowException, OSError) as error:
-                raise unreadable(part.path, error, _reason(error, _CORRUPT)) from None
+                reason = _reason(error, _CORRUPT)
+                if reason == _NOT_KNOWN:
+                    reason = _unread_column(parquet, [field.name for field in wanted]) or reason
+                raise unreadable(part.path, error, reason) from None
 
     def _layout(self, schema: pa.Schema, part: FilePart) -> PlainLayout | TableLayout:
         if self._table is not None:
             return TableLayout.of(self._table, self._columns, schema, self._private, part)
-        return PlainLayout.of(self._columns, schema, part, _arrow_schema, self._hidden)
+        return PlainLayout.of(self._columns, schema, part, _arrow_schema, self._hidden, self._numbers)
 
 
 def _arrow_schema(path: str) -> pa.Schema:
@@ -234,6 +246,18 @@ def _unread_type(file: pa.NativeFile, error: Exception) -> str:
         f"a type of these columns cannot be read: {listed(found)}. pyarrow says: {error}. Write integers "
         "of 128 bits, such as Int128 of polars, as Int64, as a decimal or as text"
     )
+
+
+def _unread_column(parquet: pq.ParquetFile, names: Sequence[str]) -> str | None:
+    """Names the first column that cannot be read in batches, with what to do; None if all can. No value is kept."""
+    for name in names:
+        try:
+            for _ in parquet.iter_batches(BATCH_ROWS, columns=[name]):
+                pass
+        except (pa.ArrowException, OSError):
+            kind = parquet.schema_arrow.field(name).type
+            return f"column {name!r} ({kind}) cannot be read in batches: write it anew, with plain types such as text"
+    return None
 
 
 def _with_wide_indices(parquet: pq.ParquetFile, file: pa.NativeFile) -> pq.ParquetFile:

@@ -63,7 +63,7 @@ def _unit_identities(batch: LabelledBatch, column: str) -> tuple[Identities, np.
     if units is None:
         kind = value_type(found.type)
         raise InputError(
-            f"{batch.source}: unit column {column!r} holds {kind}, not integers or text: write it as "
+            f"{batch.source}: unit column {column!r} holds {kind}, not integers, text or bytes: write it as "
             f"integers or text (a CSV file is read so with --csv_types {column}=string), or name another column with "
             "--unit_column"
         )

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from labeldp import LabelPrivatizer, ReleasedFrame, ReleaseWarning
@@ -61,10 +62,25 @@ REQUESTS: dict[str, dict[str, Any]] = {
     "center column": {**REQUEST, "center_column": "visits"},
 }
 APPLIED = {**REQUEST, "id_column": "id"}
+OF_KINDS: dict[str, Any] = {**REQUESTS["units"], "center_features": "age,visits"}
 
 
 def log_of(name: str) -> str:
     return "log.csv" if name == "csv" else "log.parquet"
+
+
+def table_of_kinds() -> pa.Table:
+    """The log with labels as lists of the fixed size 1, and ids and units of 16 bytes, one of them as UUID."""
+    table = pa.Table.from_pandas(LOG, preserve_index=False)
+    weeks = pa.FixedSizeListArray.from_arrays(table["weeks"].combine_chunks(), 1)
+    ids, users = (
+        pa.array([None if text is None else text.encode().ljust(16) for text in LOG[name].tolist()], pa.binary(16))
+        for name in ("id", "user")
+    )
+    ids = pa.ExtensionArray.from_storage(pa.uuid(), ids) if hasattr(pa, "uuid") else ids
+    for name, column in {"weeks": weeks, "id": ids, "user": users}.items():
+        table = table.set_column(table.schema.get_field_index(name), name, column)
+    return table
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +102,8 @@ def released(tmp_path_factory: pytest.TempPathFactory, key_file: Path, invoke: A
 
     for name, parameters in REQUESTS.items():
         job("privatize", name, log_of(name), **parameters)
+    pq.write_table(table_of_kinds(), folder / "kinds.parquet")
+    job("privatize", "kinds", "kinds.parquet", **OF_KINDS)
     job("fit", "fitted", "log.parquet", **APPLIED)
     job("apply", "applied", "later.parquet", id_column="id")
     return folder
@@ -187,6 +205,23 @@ def test_frames_are_those_of_the_command(released: Path, standard: Any, tmp_path
     assert found.records == len(found.frame) == manifest["records"]
     assert [warning.name for warning in found.warnings] == manifest["warnings"]
     assert found.privatizer.features == manifest["features"]
+
+
+def test_lists_runs_and_bytes_are_read_as_by_the_command(released: Path, standard: Any) -> None:
+    expected, table = table_in(released / "kinds").column("weeks").to_pylist(), table_of_kinds()
+    parameters = {**standard, **OF_KINDS, "source": str(released / "kinds.parquet")}
+    place, weeks = table.schema.get_field_index("weeks"), table["weeks"].combine_chunks()
+    lists = [weeks, weeks.cast(pa.list_(pa.float64()))]
+    for column in lists:
+        assert release(table.set_column(place, "weeks", column), **parameters).frame["weeks"].to_pylist() == expected
+    runs = table.set_column(place, "weeks", pc.run_end_encode(weeks.flatten()))
+    assert release(runs, **parameters).frame["weeks"].to_pylist() == [only for (only,) in expected]
+    series = pd.Series(weeks.to_pylist())
+    for data in (series, series.to_numpy(), pl.Series(series), weeks.to_pylist(),
+                 series.astype(pd.ArrowDtype(lists[1].type))):  # fmt: skip
+        made = LabelPrivatizer(**{**standard, **REQUEST, "mechanism": "rr", "source": None}).fit_transform(data)
+        assert type(made) is type(data)
+        assert {len(value) if hasattr(value, "__len__") else None for value in list(made)} == {None, 1}
 
 
 def test_requests_have_the_centers_that_they_are_to_have(released: Path) -> None:

@@ -1,6 +1,7 @@
 """LabelPrivatizer: the labels and charges of the command line, scikit-learn's conventions, no Beam."""
 
 import copy
+import datetime
 import itertools
 import json
 import os
@@ -456,7 +457,8 @@ def test_infinite_labels_are_missing_labels(privatizer: Any) -> None:
         (["31415.926", "271.8281"], ValueError, "labels holds string, not numbers"),
         ([31415.926, "271.8281"], ValueError, r"labels cannot be read as one column of one type \(Arrow\w+\)"),
         ([2**70], ValueError, r"labels cannot be read as one column of one type \(it holds integers beyond 64 bits"),
-        ([[31415.926]], ValueError, "labels holds list<item: double>, not numbers"),
+        ([[[31415.926]]], ValueError, "labels holds list<item: double>, not numbers: write it as a number"),
+        ([datetime.timedelta(31415)], ValueError, r"labels holds duration.*: write it as a number, such as its days$"),
         ({31415.926}, TypeError, "labels must be a one-dimensional numpy array, .*, not set"),
         ([], ValueError, "there are no records"),
         ([None, np.nan], ValueError, "no record has a usable label"),

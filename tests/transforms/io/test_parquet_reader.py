@@ -59,7 +59,7 @@ def test_types_are_read_and_metadata_is_not(tmp_path, read_all):
     kinds = {
         "list": (pa.list_(inner), pa.list_(pa.field("element", pa.int64(), False)), [[1], []]),
         "large": (pa.large_list(inner), pa.large_list(pa.field("element", pa.int64(), False)), [[1], []]),
-        "fixed": (pa.list_(inner, 1), None, [[1], [2]]),
+        "fixed": (pa.list_(inner, 1), pa.list_(pa.field("element", pa.int64(), False)), [[1], [2]]),
         "view": (pa.list_view(inner), pa.list_view(pa.field("element", pa.int64(), False)), [[1], []]),
         "struct": (pa.struct([inner]), pa.struct([pa.field("a", pa.int64(), False)]), [{"a": 1}, {"a": 2}]),
         "map": (pa.map_(pa.string(), pa.field("value", pa.int64(), metadata=told)), None, [[("a", 1)], []]),

@@ -3,10 +3,13 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from labeldp.mechanisms.core.label_classes import LabelClasses
 from labeldp.transforms import InputError
+from labeldp.transforms.batches import label_values, replace_label
 from labeldp.transforms.io.input_format import Format, file_parts
 from labeldp.transforms.readers import parquet_reader
 from labeldp.transforms.readers.column_types import common_type, converted, read_type
@@ -111,6 +114,42 @@ def test_row_groups_of_different_categories_are_one_batch(tmp_path):
     assert whole(found) == [name for values in names for name in values]
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.struct([("x", pa.dictionary(pa.int32(), pa.string()))]),
+        pa.list_(pa.dictionary(pa.int32(), pa.string())),
+        pa.map_(pa.string(), pa.dictionary(pa.int32(), pa.string())),
+        pa.list_(pa.struct([("x", pa.dictionary(pa.int32(), pa.string()))])),
+        pa.list_(pa.dictionary(pa.int32(), pa.string()), 2),
+    ],
+    ids=str,
+)
+def test_categories_within_a_column_over_row_groups(tmp_path, kind):
+    """Arrow reads these whole, but not in batches that have records of several row groups."""
+    plain = read_type(kind, 1)
+    item: Any = {"x": "a"} if pa.types.is_struct(plain) else [("k", "a")] if pa.types.is_map(plain) else ["a", "b"]
+    item = [{"x": "a"}] if pa.types.is_list(plain) and pa.types.is_struct(plain.value_type) else item
+    paths = write(tmp_path, pa.array([item] * 1000, kind), row_group_size=300)
+    with pytest.raises(pa.ArrowNotImplementedError):
+        list(pq.ParquetFile(paths[0]).iter_batches(1000))
+    (found,) = read(paths)
+    assert [(batch.type, batch.to_pylist()) for batch in found] == [(plain, [item] * 1000)]
+    assert "dictionary" not in str(plain)
+
+
+def test_a_column_that_arrow_reads_in_no_batches_is_named(tmp_path, monkeypatch):
+    paths = write(tmp_path, pa.array(["secret"]))
+
+    def not_implemented(*_: Any, **__: Any) -> None:
+        raise pa.ArrowNotImplementedError("secret")
+
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", not_implemented)
+    with pytest.raises(InputError, match=r"column 'c' \(string\) cannot be read in batches: write it anew") as caught:
+        read(paths)
+    assert "secret" not in str(caught.value)
+
+
 def test_the_order_of_categories_is_kept_for_one_file_only(tmp_path):
     paths = write(tmp_path, *(categories(values, pa.int8(), True) for values in (["low", "high"], ["high", "mid"])))
     assert [batches[0].type.ordered for batches in read(paths[:1])] == [True]
@@ -160,6 +199,48 @@ def test_a_column_without_a_value_in_one_file_has_the_type_of_another(tmp_path, 
 def test_types_of_other_values_stay_apart(kind, other):
     assert common_type(kind, other) is None
     assert common_type(other, kind) is None
+
+
+NUMBERS = (pa.int8(), pa.int64(), pa.float32(), pa.float64(), pa.bool_(), pa.decimal128(9, 2))
+
+
+@pytest.mark.parametrize("lists", [False, True])
+def test_labels_of_all_types_of_numbers_are_read_together(tmp_path, lists):
+    columns = [pa.array([1, None], pa.int8()).cast(kind) for kind in NUMBERS]
+    if lists:
+        columns = [pa.array([[1], None], pa.list_(kind)) for kind in (pa.int8(), pa.int64(), pa.float64())]
+    paths = write(tmp_path, *columns)
+    reader = FileReader(Format("parquet"), label_column="c")
+    batches = [batch for part in file_parts(paths, reader.format) for batch in reader.read(part)]
+    released = {replace_label(batch, "c", np.ones(2)).batch.schema.field("c").type for batch in batches}
+    assert released == {pa.list_(pa.float64()) if lists else pa.float64()}
+    for batch in batches:
+        np.testing.assert_array_equal(label_values(batch, "c"), [1, np.nan])
+
+
+@pytest.mark.parametrize(
+    ("kinds", "classes"),
+    [((pa.int64(), pa.string()), None), ((pa.int64(), pa.list_(pa.int64())), None), ((pa.int64(), pa.float64()), "01"),
+     ((pa.list_(pa.float32()), pa.list_(pa.float64())), None)],
+    ids=str,
+)  # fmt: skip
+def test_labels_that_would_be_released_with_two_types_are_refused(tmp_path, kinds, classes):
+    paths = write(tmp_path, *(pa.array([], kind) for kind in kinds))
+    reader = FileReader(Format("parquet", classes={"c": LabelClasses(tuple(classes))} if classes else None),
+                        label_column="c")  # fmt: skip
+    with pytest.raises(InputError, match=r"column 'c' holds .* all files need one schema"):
+        [list(reader.read(part)) for part in file_parts(paths, reader.format)]
+
+
+@pytest.mark.parametrize(
+    ("kinds", "cast"),
+    [((pa.int32(), pa.int64()), "int64"), ((pa.int64(), pa.float64()), "double"), ((pa.string(), pa.int64()), None)],
+)
+def test_two_widths_of_a_feature_are_refused_with_the_cast_to_write(tmp_path, kinds, cast):
+    for order in (kinds, kinds[::-1]):
+        with pytest.raises(InputError) as caught:
+            read(write(tmp_path, *(pa.array([], kind) for kind in order)))
+        assert (f". Write it as {cast} in all of them" in str(caught.value)) == (cast is not None)
 
 
 def test_the_error_names_the_types_as_they_are_read(tmp_path):

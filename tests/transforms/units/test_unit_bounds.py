@@ -147,7 +147,7 @@ def test_a_unit_that_some_files_name_by_a_number_and_others_by_text_is_refused(l
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"user": [True, False], "y": [0.0, 1.0]}, "unit column 'user' holds bool, not integers or text: write it as"),
+        ({"user": [True, False], "y": [0.0, 1.0]}, "unit column 'user' holds bool, not integers, text or bytes: write"),
         ({"user": [1.0, 2.5], "y": [0.0, 1.0]}, "/logs/a: row 1: the unit in 'user' is a number that is not whole"),
         ({"user": [2.0**53], "y": [0.0]}, "row 0: the unit in 'user' is a number that is not whole, or too large"),
         ({"y": [0.0, 1.0]}, "there is no column 'user': name another column with --unit_column"),
