@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -49,7 +50,7 @@ from .class_partition import ClassSample, choose_class_partition
 from .class_refit import refitted, refitted_by_fold
 from .class_trees import CellCounts, boost_classes
 from .feature_rows import ROW_UNIT, Columns, MappedColumns, RowMap
-from .logit_fit import exact_product, softmax
+from .logit_fit import exact_product, row_sums, softmax
 
 PROBABILITY_UNIT = 1 << 16
 """Probabilities are integer multiples of 1 / PROBABILITY_UNIT."""
@@ -60,6 +61,8 @@ _CELL = 1.3
 _LEAST_CELL = 5.0
 # Records of the sample for a cell.
 _SAMPLED_IN_CELL = 3
+# After these, logits are those of the shares.
+_MOST_HALVINGS = 8
 _GRAIN = Fraction(1, 1 << 24)
 _WORD_SHIFT = 64 - (PROBABILITY_UNIT.bit_length() - 1)
 
@@ -212,14 +215,40 @@ class ReleasedClassCells:
         if len(counts) < LEAST_CELLS:
             # Too few to hold some out: all of them decide the coefficients.
             with one_blas_thread():
-                found = refitted(linear, sample.rows, targets, np.zeros(len(counts), bool), base)
-            return cls(design, counts, whole_coefficients(found), ObliviousTrees.none(classes))
+                chosen = refitted(linear, sample.rows, targets, np.zeros(len(counts), bool), base)
+            trees = ObliviousTrees.none(classes)
+            return cls(design, counts, *not_refuted(linear, sample, targets, whole_coefficients(chosen), trees))
         with one_blas_thread():
             refits = refitted_by_fold(linear, sample.rows, targets, base)
             given, *logits = (exact_product(whole, each) / ROW_UNIT for each in (start, *refits))
         trees, better = boost_classes(sample.codes, targets, given, logits)
         chosen = np.add.reduce(np.stack(refits), axis=0) / FOLDS if better else start
-        return cls(design, counts, whole_coefficients(chosen), trees)
+        return cls(design, counts, *not_refuted(linear, sample, targets, whole_coefficients(chosen), trees))
+
+
+def not_refuted(
+    linear: LinearClasses, sample: ClassSample, targets: CellCounts, coefficients: np.ndarray, trees: ObliviousTrees
+) -> tuple[np.ndarray, ObliviousTrees]:
+    """Halves the distance of logits from those of the shares while counts say that the shares are better.
+
+    They say so where the likelihood of the released probabilities is less by more than a standard deviation of the
+    noise in the difference. So nothing is released that is worse than the shares by more than noise explains.
+    """
+    totals = np.add.reduce(targets.counts, axis=0)
+    shares = log(floored_shares(totals, linear.design.records, targets.noise * len(targets.counts)))
+    constant = np.zeros(coefficients.shape)
+    constant[0] = shares
+    for _ in range(_MOST_HALVINGS):
+        logits = dataclasses.replace(linear, coefficients=coefficients).logits(sample.rows)
+        chances = coded_probabilities(logits + trees.predict(sample.codes)) / PROBABILITY_UNIT
+        change = targets.means(log(chances)) - shares
+        gain = float((targets.counts * change).sum())
+        change -= row_sums(change)[:, None] / len(shares)
+        if gain >= -math.sqrt(targets.spread * float((change * change).sum())):
+            return coefficients, trees
+        coefficients = (coefficients + whole_coefficients(constant)) // 2
+        trees = dataclasses.replace(trees, leaves=trees.leaves // 2)
+    return whole_coefficients(constant), ObliviousTrees.none(len(shares))
 
 
 @dataclass(frozen=True, eq=False)

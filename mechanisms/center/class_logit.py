@@ -13,6 +13,11 @@ The first sum is public; it is taken over a sample, whose mean the sums are shif
 share p is (1 + V / h) / variance, where h = n p (1 - p) is about the curvature of the first term and V the variance of
 the noise: it is the best linear estimate for coefficients of this variance a priori. The variance itself is the one
 that is most likely to give the sums.
+
+Where a class is rare, noise may put the mean of its rows beyond those of all records; then coefficients that agree with
+it say nearly 0 or 1 of each record. So the likelihood that a fit gains over the shares of the classes must exceed what
+noise alone adds to it, by its norm in as many directions as the ridge leaves free; otherwise the ridge is raised. Where
+logits are small, so that the likelihood is about quadratic, every fit of this ridge passes.
 """
 
 from __future__ import annotations
@@ -53,6 +58,12 @@ _STRENGTHS = geomspace(1e-3, 30.0, 40)
 # Largest share of the signal that noise may leave unknown.
 _USELESS = 0.8
 _STEPS = 60
+# Squared multiple of the noise up to which every fit of a quadratic likelihood passes. Sums of the squared norm T^2, of
+# which noise is the share x, are shrunk by 1 - x: they gain (1 - x^2) T^2 / 2, of which noise adds at most
+# (1 - x) sqrt(x (1 - x)) T^2. The quotient is least for x = 1/3, where its square is 2.
+_LINEAR = 2.0
+# A fit that noise explains is done again with ridges this many times as large, at most so often.
+_RAISED, _MOST_FITS = 4.0, 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -257,7 +268,18 @@ def _fitted(design: LogitDesign, sums: np.ndarray) -> np.ndarray:
     ridge = moments.precision * (1 + moments.noise / (records * spread)) / records
     start = np.zeros(moments.target.shape)
     start[0] = log(shares)
-    return _likeliest(design.rows.astype(np.float64), moments.target, ridge, start, spread + ridge)
+    rows, none = design.rows.astype(np.float64), np.zeros(start.shape)
+    least = _loss(rows, start, moments.target, none)[0]
+    for _ in range(_MOST_FITS):
+        found = _likeliest(rows, moments.target, ridge, start, spread + ridge)
+        change = found - start
+        change = change - row_sums(change)[:, None] / design.classes
+        free = float((spread / (spread + ridge)).sum())
+        noise = math.sqrt(_LINEAR * free * moments.noise * float((change * change).sum())) / records
+        if least - _loss(rows, found, moments.target, none)[0] >= noise:
+            return found
+        ridge[1:] *= _RAISED
+    return start
 
 
 def _strength(slopes: np.ndarray, signal: np.ndarray, curvature: np.ndarray, noise: float) -> float:
@@ -281,12 +303,17 @@ def _likeliest(
     across = np.ascontiguousarray(rows.T)
 
     def value(weights: np.ndarray) -> tuple[float, np.ndarray]:
-        logits = exact_product(rows, weights) / ROW_UNIT
-        top = row_maxima(logits)[:, None]
-        parts = exp(logits - top)
-        sums = row_sums(parts)[:, None]
-        loss = float(np.add.reduce(log(sums[:, 0]) + top[:, 0])) / len(rows)
-        loss += float((weights * (ridge * weights / 2 - target)).sum())
-        return loss, exact_product(across, parts / sums) / (ROW_UNIT * len(rows)) - target + ridge * weights
+        loss, chances = _loss(rows, weights, target, ridge)
+        return loss, exact_product(across, chances) / (ROW_UNIT * len(rows)) - target + ridge * weights
 
     return minimized(value, start, scale, _STEPS)
+
+
+def _loss(rows: np.ndarray, weights: np.ndarray, target: np.ndarray, ridge: np.ndarray) -> tuple[float, np.ndarray]:
+    """What `_likeliest` minimizes, and the probabilities of the classes of each row, shape (s, K)."""
+    logits = exact_product(rows, weights) / ROW_UNIT
+    top = row_maxima(logits)[:, None]
+    parts = exp(logits - top)
+    sums = row_sums(parts)[:, None]
+    loss = float(np.add.reduce(log(sums[:, 0]) + top[:, 0])) / len(rows)
+    return loss + float((weights * (ridge * weights / 2 - target)).sum()), parts / sums

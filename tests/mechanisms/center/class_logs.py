@@ -83,6 +83,16 @@ def class_log(seed: int, records: int = 6000, size: int = 3, linear: float = 1.5
     return ClassLog({**columns, "kind": Categories(kinds, NAMES)}, classes, truth)
 
 
+def default_log(seed: int, records: int = 3000) -> ClassLog:
+    """Some 3 % of defaults that depend on one of three features, of the kind of ISLR's `Default`."""
+    random = np.random.default_rng(seed)
+    balance, income = np.maximum(random.normal(835, 484, records), 0), random.normal(33_500, 13_300, records)
+    truth = 1 / (1 + np.exp(10.7 - 0.0055 * balance))
+    columns = {"student": Categories(random.integers(0, 2, records), ("no", "yes")), "balance": balance}
+    classes = (random.random(records) < truth).astype(int)
+    return ClassLog({**columns, "income": income}, classes, np.stack([1 - truth, truth], axis=1))
+
+
 def excess(log: ClassLog, probabilities: np.ndarray) -> float:
     """Mean log loss in excess of the entropy of the truth."""
     return float((log.truth * np.log(log.truth * (1 << 16) / probabilities)).sum(axis=1).mean())

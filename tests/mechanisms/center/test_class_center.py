@@ -20,13 +20,16 @@ from labeldp.mechanisms.center.class_center import (
     design_classes,
     draw_classes,
     noised_class_counts,
+    not_refuted,
     split_class_budget,
 )
 from labeldp.mechanisms.center.class_document import class_document, read_class_center
 from labeldp.mechanisms.center.class_logit import LOGIT_UNIT, MOST_CLASSES, class_sums
+from labeldp.mechanisms.center.class_trees import CellCounts
 from labeldp.mechanisms.core.budget import CLASS_SHARE, split_budget
+from labeldp.mechanisms.noise.sum_zero_laplace import sum_zero_variance
 
-from .class_logs import KEYS, ClassLog, class_log, excess
+from .class_logs import KEYS, ClassLog, class_log, default_log, excess
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +51,32 @@ def test_new_records_are_predicted_better_than_by_the_linear_part(center: ClassC
     ]
     assert found[0] < 0.8 * found[1]
     assert found[1] < 0.8 * found[2]
+
+
+@pytest.mark.parametrize("seed", [18, 68, 117])
+def test_noise_in_the_sums_of_a_rare_class_does_not_make_predictions_certain(seed):
+    """With these keys, sums put the mean of the rare class beyond all records: slopes of 25, losses above its share."""
+    log = default_log(seed)
+    found = log.release(1.0, keys=tuple(bytes([seed, place] * 16) for place in range(3)))
+    shares = np.broadcast_to(log.truth.mean(axis=0) * PROBABILITY_UNIT, log.truth.shape)
+    assert found.linear.sums
+    assert np.abs(found.linear.coefficients[1:]).max() < 3 * LOGIT_UNIT
+    assert excess(log, found.probabilities(log.columns)) < 0.3 * excess(log, shares)
+    read_class_center(json.loads(json.dumps(class_document(found))))
+
+
+def test_logits_that_the_counts_refute_are_those_of_the_shares(log: ClassLog, center: ClassCenter):
+    cells = center.cells
+    assert cells is not None
+    sample, noise = cells.design.sample, sum_zero_variance(cells.design.noise, 3)
+    targets = CellCounts(sample.partition.tree.cells(sample.codes), cells.counts.astype(np.float64), noise)
+    kept = not_refuted(center.linear, sample, targets, cells.coefficients, cells.trees)
+    assert kept[0] is cells.coefficients
+    assert kept[1] is cells.trees
+    coefficients, trees = not_refuted(center.linear, sample, targets, -40 * cells.coefficients, cells.trees)
+    found = dataclasses.replace(center, cells=dataclasses.replace(cells, coefficients=coefficients, trees=trees))
+    shares = np.broadcast_to(center.shares * PROBABILITY_UNIT, log.truth.shape)
+    assert excess(log, found.probabilities(log.columns)) < 1.05 * excess(log, shares)
 
 
 def test_two_classes_are_predicted(log: ClassLog):
