@@ -207,19 +207,19 @@ def test_frames_are_those_of_the_command(released: Path, standard: Any, tmp_path
     assert found.privatizer.features == manifest["features"]
 
 
-def test_lists_runs_and_bytes_are_read_as_by_the_command(released: Path, standard: Any) -> None:
+def test_lists_runs_and_bytes_are_read_as_by_the_command(released: Path, standard: Any, privatizer: Any) -> None:
     expected, table = table_in(released / "kinds").column("weeks").to_pylist(), table_of_kinds()
     parameters = {**standard, **OF_KINDS, "source": str(released / "kinds.parquet")}
     place, weeks = table.schema.get_field_index("weeks"), table["weeks"].combine_chunks()
     lists = [weeks, weeks.cast(pa.list_(pa.float64()))]
     for column in lists:
         assert release(table.set_column(place, "weeks", column), **parameters).frame["weeks"].to_pylist() == expected
-    runs = table.set_column(place, "weeks", pc.run_end_encode(weeks.flatten()))
+    runs = table.set_column(place, "weeks", pc.run_end_encode(weeks.flatten()))  # type: ignore[attr-defined]
     assert release(runs, **parameters).frame["weeks"].to_pylist() == [only for (only,) in expected]
     series = pd.Series(weeks.to_pylist())
     for data in (series, series.to_numpy(), pl.Series(series), weeks.to_pylist(),
                  series.astype(pd.ArrowDtype(lists[1].type))):  # fmt: skip
-        made = LabelPrivatizer(**{**standard, **REQUEST, "mechanism": "rr", "source": None}).fit_transform(data)
+        made = privatizer(mechanism="rr", source=None).fit_transform(data)
         assert type(made) is type(data)
         assert {len(value) if hasattr(value, "__len__") else None for value in list(made)} == {None, 1}
 
