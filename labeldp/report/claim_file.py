@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..audit.audit_release import audit_path
-from ..mechanisms.analysis.verdict import debiasing, release_warnings, verdict
+from ..mechanisms.analysis.release_warnings import release_warnings
+from ..mechanisms.analysis.verdict import debiasing, verdict
 from ..mechanisms.core.budget import round_up
 from ..mechanisms.core.integer_weights import BITS
 from ..pipelines.cli.text_format import upper_bound

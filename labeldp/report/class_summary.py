@@ -9,7 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
-from ..mechanisms.analysis.class_verdict import ClassUtility
+from ..mechanisms.analysis.class_utility import ClassUtility
 from ..mechanisms.core.label_classes import LabelClasses
 from ..pipelines.cli.text_format import clipped
 from .class_charts import MOST_CLASSES, Bars, bars_chart, matrix_chart

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from ..audit.audit_release import audit_path
+from ..mechanisms.analysis.release_warnings import release_warnings
 from ..mechanisms.analysis.utility import ReleasedFacts
-from ..mechanisms.analysis.verdict import release_warnings
 from ..pipelines.api.memory_release import MemoryRelease
 from ..pipelines.publish.job_result import JobResult
 from ..pipelines.publish.manifest import make_manifest, parse_manifest
@@ -59,7 +59,7 @@ def write_report(
         audit = dataclasses.replace(audit, total_epsilon=epsilon, prior_epsilon=binding.budget.prior)
     manifest = None if document is None else parse_manifest(document)
     unit = unit_summary(mechanism, None if document is None else document.get("unit"))
-    page = report_page(ReportInput(name, audit, mechanism, manifest, ledger, unit=unit))
+    page = report_page(ReportInput(name, audit, mechanism, manifest, ledger, unit=unit, measured=release.measured))
     try:
         write_file(path, page.encode(errors="backslashreplace"))
     except OSError as error:

@@ -17,10 +17,13 @@ from typing import Any
 
 from ..audit.audit_mechanism import Audit
 from ..audit.audit_release import audit_path
-from ..mechanisms.analysis.verdict import release_warnings
+from ..mechanisms.analysis.explained import Measured
+from ..mechanisms.analysis.release_warnings import release_warnings
 from ..mechanisms.core.losses import LOSSES
 from ..pipelines.ledger.ledger import Ledger, default_ledger_path
 from ..pipelines.publish.manifest import Manifest, adjacency, losses_of, manifest_facts, read_manifest
+from ..pipelines.publish.measured_release import measured_shards
+from ..pipelines.publish.output_folder import DATA_NAME
 from ..pipelines.spec.label_folders import (
     ANOMALIES_NAME,
     DATA_OF_LABEL,
@@ -33,7 +36,7 @@ from ..pipelines.spec.label_folders import (
 from ..pipelines.spec.machine import check_extra
 from ..pipelines.spec.mechanism_file import MECHANISM_NAME, MechanismFile, read_mechanism_file
 from ..transforms.errors import InputError
-from ..transforms.io.filesystems import read_text
+from ..transforms.io.filesystems import FileSystems, is_remote, read_text
 from ..transforms.validation.tensorflow_libraries import describe_anomalies, parse_statistics
 from .release_summary import UnitSummary, unit_summary
 
@@ -56,6 +59,7 @@ class ReportInput:
       ledger: Runs in its ledger, in order; empty without a ledger.
       validation: Summary of validation/; None if the release was not validated.
       unit: Privacy unit; None for single records.
+      measured: What a ridge explains of the true labels, measured on the shards; None where they cannot be read.
     """
 
     name: str
@@ -65,6 +69,7 @@ class ReportInput:
     ledger: Sequence[dict[str, Any]]
     validation: ValidationSummary | None = None
     unit: UnitSummary | None = None
+    measured: Measured | None = None
 
 
 def read_report_input(
@@ -104,7 +109,36 @@ def read_report_input(
     # The folder of one of several labels is in the release, which the ledger is beside.
     release = os.path.dirname(os.path.dirname(subject)) if document.get("data") == DATA_OF_LABEL else subject
     runs = Ledger(ledger or default_ledger_path(release)).runs()
-    return ReportInput(os.path.basename(subject), audit, mechanism, manifest, runs, validation, unit)
+    measured = None
+    if purpose == "report" and manifest is not None:
+        base = name if name is not None and is_remote(name) else str(folder)
+        measured = _measured(base, document, release if release != subject else None, manifest, mechanism)
+    return ReportInput(os.path.basename(subject), audit, mechanism, manifest, runs, validation, unit, measured)
+
+
+def _measured(
+    base: str, document: dict[str, Any], above: str | None, manifest: Manifest, mechanism: MechanismFile
+) -> Measured | None:
+    """Measures what features explain of a label; None if the shards cannot be read, as of a file that was copied alone.
+
+    `above` is the release that a label is one of several of.
+    """
+    documents = [document]
+    try:
+        if above is not None:
+            parts = json.loads(read_text(os.path.join(above, MANIFEST_NAME)))["labels"]
+            documents += [json.loads(read_text(os.path.join(above, part["folder"], MANIFEST_NAME))) for part in parts]
+        data = FileSystems.join(base, document.get("data", DATA_NAME))
+        others = {name for each in documents for name in _no_features(each)}
+        return measured_shards(data, manifest.shards, {manifest.label: mechanism}, others)[manifest.label]
+    except (InputError, LookupError, TypeError, ValueError):
+        return None
+
+
+def _no_features(document: dict[str, Any]) -> list[str]:
+    """Label, id, unit and center of a manifest."""
+    center = document.get("center", document.get("class_center", {}))
+    return [document["label"], document["identity"], center.get("column"), document.get("unit", {}).get("column")]
 
 
 def contradictions(manifest: Manifest, mechanism: MechanismFile) -> list[str]:

@@ -18,18 +18,11 @@ from markupsafe import Markup
 
 from ..audit.audit_mechanism import Audit
 from ..audit.audit_release import audit_report
-from ..mechanisms.analysis.class_verdict import ClassUtility
+from ..mechanisms.analysis.class_utility import ClassUtility
 from ..mechanisms.analysis.privacy_attacks import label_inferences, largest_advantage, largest_advantage_of_all
+from ..mechanisms.analysis.release_warnings import release_warnings
 from ..mechanisms.analysis.utility import ReleasedFacts
-from ..mechanisms.analysis.verdict import (
-    EXPLAINED_SHARES,
-    Worth,
-    debiasing,
-    parameters_of,
-    release_warnings,
-    verdict,
-    worth_of_label,
-)
+from ..mechanisms.analysis.verdict import debiasing, parameters_of, verdict
 from ..mechanisms.core.budget import round_up
 from ..mechanisms.core.integer_weights import BITS, TOTAL
 from ..mechanisms.core.randomizer import Randomizer
@@ -39,6 +32,7 @@ from ..pipelines.publish.manifest import losses_of, manifest_facts
 from ..pipelines.spec.mechanism_file import MechanismFile, center_release_name
 from .center_summary import CenterSummary
 from .class_summary import ClassSummary
+from .label_worth import EXPLAINED_SHARES, Worth, worth_of_label
 from .mechanism_charts import Bin, channel_cells, channel_chart, errors_chart, label_bins, outputs_chart, prior_chart
 from .release_summary import LedgerRow, attained_ratio, example, label_rows, ledger_rows, remaining_bias
 from .report_input import ReportInput
@@ -93,7 +87,7 @@ def report_page(subject: ReportInput, party: str | None = None) -> str:
             delta=manifest.certified_delta if manifest else labels_delta,
             labels_epsilon=labels_epsilon,
             of_unit=lambda epsilon: spent(mechanism.unit, epsilon),
-            verdict=verdict(facts),
+            verdict=verdict(facts, subject.measured),
             warnings=release_warnings(facts),
             debiasing=debiasing(facts),
             validation=subject.validation,

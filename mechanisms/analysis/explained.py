@@ -43,6 +43,8 @@ MOST_INVERTED = 1 << 10
 FOLDS = 5
 # Penalties of a ridge of features of variance 1, as parts of the number of records; the last leaves the center alone.
 _PENALTIES = (0.001, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, math.inf)
+# Standard errors to each side of an interval.
+_REACH = 2
 # The histogram is of other labels if it is further from the released ones than this many standard errors.
 _FAR = 4
 
@@ -53,20 +55,13 @@ class Share(NamedTuple):
     Attributes:
       value: The share; noise may take it below 0.
       error: Its standard error.
+      least: Lower end of the interval of two standard errors, which words follow from. It is above 0 exactly if what
+        the predictions explain is, whatever the error of the variance (Fieller 1954).
     """
 
     value: float
     error: float
-
-    @property
-    def least(self) -> float:
-        """Lower end of the interval of two standard errors, which words follow from."""
-        return self.value - 2 * self.error
-
-    @property
-    def most(self) -> float:
-        """Upper end of that interval."""
-        return self.value + 2 * self.error
+    least: float
 
 
 def label_weights(channel: Channel, line: tuple[float, float] | None, records: int) -> np.ndarray:
@@ -126,8 +121,11 @@ def explained_share(labels: np.ndarray, predictions: np.ndarray, variance: Momen
     spread = float(np.einsum("ij,ij->", h - mean, h - mean)) / size
     total = float(terms.mean()) + spread / max(size - 1, 1)
     error = math.sqrt(float(terms.var()) / max(size - 1, 1))
-    share = total / variance.value
-    return Share(share, math.hypot(error, share * variance.error) / variance.value)
+    share, both = total / variance.value, total * variance.value
+    inner = total**2 - (_REACH * error) ** 2
+    root = math.sqrt(max(both**2 - inner * (variance.value**2 - (_REACH * variance.error) ** 2), 0.0))
+    least = inner / (both + root) if inner > 0 < total else (total - _REACH * error) / variance.value
+    return Share(share, math.hypot(error, share * variance.error) / variance.value, least)
 
 
 def square_weights(channel: Channel, weights: np.ndarray, around: float, records: int) -> np.ndarray:
@@ -309,15 +307,19 @@ def ridge_rows(columns: Columns, records: int) -> tuple[np.ndarray, np.ndarray, 
     features. The components are those of evenly spaced records.
     """
     step = -(-records // MOST_SAMPLE)
-    found = feature_components({name: _every(column, step) for name, column in columns.items()}, PLACES)
+    found = feature_components(records_of(columns, slice(None, None, step)), PLACES)
     if found is None or not len(found.variances):
         return np.ones((records, 1)), np.empty(0), 0
     rows = RowMap(found.encoders, found.weights, MOST_NORM).rows(columns) / ROW_UNIT
     return rows, found.variances * len(found.encoders) / found.square, len(found.encoders)
 
 
-def _every(column: np.ndarray | Categories, step: int) -> np.ndarray | Categories:
-    return Categories(column.codes[::step], column.values) if isinstance(column, Categories) else column[::step]
+def records_of(columns: Columns, rows: slice) -> Columns:
+    """Features of some of the records."""
+    return {
+        name: Categories(column.codes[rows], column.values) if isinstance(column, Categories) else column[rows]
+        for name, column in columns.items()
+    }
 
 
 def _cross_validated(rows: np.ndarray, variances: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, float]:

@@ -30,10 +30,9 @@ class Verdict:
 
     Attributes:
       level: "good" for training, "center" where the center is the model and labels add little, "small" models only,
-        "averages" only, "bias" that no number of records averages out, "none", or "unknown" where the number of records
-        is.
-      text: One line for a user.
-      proposals: What would make the labels good for training, each computed; empty if they are, or if nothing would.
+        "averages" only, or "unknown" where it cannot be told or was not measured.
+      text: One line for a user; with the proposals, at most 160 characters unless the center is the model.
+      proposals: What would make the labels good for training, at most one; empty if they are, or if nothing would.
     """
 
     level: str
@@ -43,7 +42,7 @@ class Verdict:
     @property
     def line(self) -> str:
         """The text with the proposals."""
-        return f"{self.text}: {', or '.join(self.proposals)}" if self.proposals else self.text
+        return f"{self.text}; better: {', or '.join(self.proposals)}" if self.proposals else self.text
 
 
 @dataclass(frozen=True)

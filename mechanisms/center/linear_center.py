@@ -211,13 +211,13 @@ def _best_share(signal: np.ndarray, norms: np.ndarray, records: int, epsilon: fl
 
 def _learned(learnable: float, variance: float, records: int, epsilon: float) -> float:
     """Error of a model of the residuals: of what it could learn, observed with the noise of the labels."""
-    least, divisor = _label_noise(epsilon)
+    least, divisor = label_noise(epsilon)
     noise = min(variance / _VARIANCE, 1.0) * least / divisor
     return _kept(learnable, min(MODEL_PARAMETERS / records, 1.0) * noise)
 
 
 @functools.lru_cache(maxsize=64)
-def _label_noise(epsilon: float) -> tuple[float, float]:
+def label_noise(epsilon: float) -> tuple[float, float]:
     """Variance of the noise of unbiased labels whose range has the length 1, as a dividend and its divisor."""
     # Unbiased labels at the ends of a range of width w have the variance w^2 / 4 coth^2(epsilon / 2). At large epsilon
     # that of staircase noise is smaller (Geng and Viswanath 2014, Theorem 7). The range grows with the spread of the

@@ -6,7 +6,7 @@ import sys
 import warnings
 from collections.abc import Iterable
 
-from ...mechanisms.analysis.verdict import Warn
+from ...mechanisms.analysis.findings import Warn
 
 
 class ReleaseWarning(UserWarning):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...mechanisms.analysis.automatic import default_mechanism
-from ...mechanisms.analysis.verdict import Verdict, Warn
+from ...mechanisms.analysis.findings import Verdict, Warn
 from ...mechanisms.registry import AUTO
 from ..errors import did_you_mean
 from ..spec.fields import DEFAULT_LOSS, NO_CENTER
@@ -159,7 +159,9 @@ def privatize(frame: Any, *, label: str, epsilon: float, **parameters: Any) -> R
         made = released_frame(frame, place, outcome.labels, outcome.kept, named)
         return without_columns(made, left), None if centers is None else centers[outcome.kept]
 
-    given = Given(frame_column(frame, place), features=columns if linear else None, **companions)
+    hidden = {label, *left, *(getattr(privatizer, name) for name in ("id_column", "unit_column", "center_column"))}
+    seen = FeatureFrame(columns.batch.select([name for name in columns.names if name not in hidden]), columns.source)
+    given = Given(frame_column(frame, place), features=columns if linear else None, seen=seen, **companions)
     released, center = privatizer._fit("privatize", given, output)
     return ReleasedFrame(
         released,

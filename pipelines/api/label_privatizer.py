@@ -11,8 +11,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from ...mechanisms.analysis.findings import Verdict, Warn
+from ...mechanisms.analysis.release_warnings import release_warnings
 from ...mechanisms.analysis.utility import ReleasedFacts
-from ...mechanisms.analysis.verdict import Verdict, Warn, debiasing, release_warnings, verdict
+from ...mechanisms.analysis.verdict import debiasing, verdict
 from ...mechanisms.core.budget import BudgetSplit, round_up
 from ...mechanisms.core.certificate import Certificate
 from ...mechanisms.core.label_classes import LabelClasses
@@ -25,7 +27,7 @@ from ...transforms.errors import InputError
 from ...transforms.progress_bar import progress_bar
 from ..errors import as_parameter
 from ..ledger.ledger import Ledger, without_password
-from ..publish.manifest import released_facts
+from ..publish.manifest import judged_facts, released_facts
 from ..publish.protocol import Charge, charged, release_entries
 from ..spec.fields import DEFAULT_LOSS, LabelFields, arguments_text, declared, option, renewed
 from ..spec.label import request_in_memory
@@ -412,7 +414,8 @@ class LabelPrivatizer(LabelFields, _Fitted):
             f"LabelPrivatizer: {release.source}", entries, mechanism.drawn_by, solved=fitted,
         )  # fmt: skip
         facts = self._facts(release)
-        judged, warned = verdict(facts, as_parameter), release_warnings(facts, as_parameter)
+        judged = verdict(judged_facts(facts, command), release.measured, as_parameter)
+        warned = release_warnings(facts, as_parameter)
         with python_errors(InputError), charged(Ledger(ledger_place(self.ledger)), charge, request.caps):
             self._release, self.source_, self.center_ = release, release.source, outcome.centers
             self.certified_epsilon_ = round_up(sum((Fraction(entry.epsilon) for entry in entries), Fraction(0)))

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from ...mechanisms.analysis.automatic import CANDIDATES, LABELS
+from ...mechanisms.analysis.explained import MOST_RECORDS, Measured
 from ...mechanisms.center.class_center import PROBABILITY_UNIT
 from ...mechanisms.center.class_model import drawn_classes
-from ...mechanisms.center.feature_rows import MappedColumns, RowMap
+from ...mechanisms.center.feature_rows import Columns, MappedColumns, RowMap
 from ...mechanisms.center.linear_center import LinearCenter
 from ...mechanisms.core.budget import remaining_epsilon
 from ...mechanisms.core.randomizer import Randomizer
@@ -30,9 +31,10 @@ from ...mechanisms.release.label_draws import LabelSampler
 from ...mechanisms.release.label_records import LabelRecords, LabelSummary, add_summaries, count_labels
 from ...mechanisms.release.prior_release import PriorRelease, public_reason, release_prior, solved
 from ...mechanisms.release.unit_bound import UnitCounts, bounded
-from ...transforms.center.feature_columns import center_columns, feature_columns
+from ...transforms.center.feature_columns import center_columns, feature_columns, is_feature
 from ...transforms.progress_bar import advance
 from ..spec.label import Label
+from ..spec.measured_labels import measured
 from ..spec.mechanism_file import MechanismFile
 from .class_arrays import read_classes
 from .feature_frames import FeatureFrame
@@ -86,7 +88,8 @@ class MemoryRelease:
     """Facts of a release by a command (privatize, fit or apply), as the ledger and the report have them.
 
     `epsilon` is the budget of center, histogram and, if they were released, labels together. `counts` of units are None
-    without, and so is the number of features where it is not known.
+    without, and so is the number of features where it is not known. `measured` is what a ridge explains of the true
+    labels; None without labels, and for classes that a center draws.
     """
 
     command: str
@@ -96,6 +99,7 @@ class MemoryRelease:
     epsilon: float
     counts: UnitCounts | None
     features: int | None
+    measured: Measured | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,7 +136,7 @@ def release_fitted(command: str, request: MemoryRequest, given: Given, secret: b
     release = MemoryRelease(
         command, request.source, binding, mechanism, request.label.budget.epsilon, records.counts, number
     )
-    return _drawn(release, records, features, centers, secret)
+    return _drawn(release, records, features, centers, secret, given.seen)
 
 
 def release_applied(mechanism: MechanismFile, request: MemoryRequest, given: Given, secret: bytes) -> Outcome:
@@ -150,7 +154,7 @@ def release_applied(mechanism: MechanismFile, request: MemoryRequest, given: Giv
     binding = make_binding(records.summary(secret), column, mechanism.budget, secret)
     epsilon, number = mechanism.total_epsilon(mechanism.labels_budget[0]), _number_of_features(features, column)
     release = MemoryRelease("apply", request.source, binding, mechanism, epsilon, records.counts, number)
-    return _drawn(release, records, features, centers, secret)
+    return _drawn(release, records, features, centers, secret, given.seen)
 
 
 def _drawn(
@@ -159,8 +163,9 @@ def _drawn(
     features: FeatureFrame | None,
     centers: np.ndarray | None,
     secret: bytes,
+    seen: FeatureFrame | None,
 ) -> Outcome:
-    """Draws the labels, unless the command is fit."""
+    """Draws the labels, unless the command is fit, and measures what `seen`, or else the features, explain of them."""
     mechanism, binding, coded = release.mechanism, release.binding, None
     if mechanism.class_center is not None and features is not None:
         coded = class_probabilities(mechanism.class_center.center, features)
@@ -169,9 +174,30 @@ def _drawn(
         labels = None
     elif coded is None:
         labels = draw_labels(records, mechanism.randomizer, binding, secret)
+        found = _measured(mechanism, records, labels, features if seen is None else seen)
+        release = dataclasses.replace(release, measured=found)
     else:
         labels = draw_class_labels(records, mechanism.drawing, coded, binding, secret)
     return Outcome(release, records.kept, centers, labels)
+
+
+def _measured(
+    mechanism: MechanismFile, records: MemoryRecords, labels: Any, features: FeatureFrame | None
+) -> Measured | None:
+    """Measures a ridge of the features on released labels, on evenly spaced records."""
+    column, kept = records.released.column, np.flatnonzero(records.kept)
+    every = slice(None, None, -(-len(kept) // MOST_RECORDS))
+    rows, around = kept[every], records.released.centers
+    read = read_numbers(labels, "labels") if column.classes is None else read_classes(labels, column.classes, "labels")
+    columns: Columns = {}
+    if features is not None:
+        mask = np.zeros(len(records.kept), bool)
+        mask[rows] = True
+        names = [
+            each.name for each in features.batch.schema if each.name not in column.columns and is_feature(each.type)
+        ]
+        columns = feature_columns(features.keep(mask), names)
+    return measured(mechanism, read.values[rows], None if around is None else column.labels[around[every]], columns)
 
 
 def _fitted_column(mechanism: MechanismFile, request: MemoryRequest) -> LabelColumn:

@@ -65,13 +65,17 @@ class MemoryRequest:
 
 @dataclass(frozen=True, eq=False)
 class Given:
-    """Columns of a call as the user gives them; None for those that are not given."""
+    """Columns of a call as the user gives them; None for those that are not given.
+
+    `seen` are features that recipients have, where no center is made of them.
+    """
 
     labels: Any = field(repr=False)
     center: Any = None
     features: FeatureFrame | None = None
     ids: Any = None
     units: Any = None
+    seen: FeatureFrame | None = None
 
     @classmethod
     def of(cls, labels: Any, second: Any, features: Any, center: Any, ids: Any, units: Any) -> Given:

@@ -12,7 +12,7 @@ import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.pvalue import AsList, PBegin, PCollection
 
-from ...mechanisms.analysis.verdict import release_warnings
+from ...mechanisms.analysis.release_warnings import release_warnings
 from ...transforms.errors import InputError, redact_errors
 from ...transforms.io.filesystems import exists, is_remote
 from ...transforms.progress_log import LOGGER

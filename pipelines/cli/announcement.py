@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ...mechanisms.analysis.automatic import CANDIDATES, LABELS
+from ...mechanisms.analysis.release_warnings import release_warnings
 from ...mechanisms.analysis.utility import ReleasedFacts
-from ...mechanisms.analysis.verdict import debiasing, model_note, release_warnings, verdict
+from ...mechanisms.analysis.verdict import debiasing, model_note, verdict
 from ...mechanisms.center.residuals import MODEL_PARAMETERS
 from ...mechanisms.core.label_classes import LabelClasses
 from ...mechanisms.core.losses import loss_named
@@ -20,6 +21,7 @@ from ...transforms.progress_log import LOGGER
 from ..errors import one_line
 from ..job.input_reads import reads_parts
 from ..publish.job_result import JobResult
+from ..publish.manifest import judged_facts
 from ..publish.release_steps import ReleasedLabel
 from ..publish.request import Request
 from ..spec.label import Label
@@ -122,7 +124,7 @@ def announce(request: Request, released: Sequence[ReleasedLabel], key: SigningKe
     for column in released:
         if several:
             print(f"label      {one_line(column.label.name)}: epsilon {column.label.budget.epsilon:.6g}")
-        _announce_label(column)
+        _announce_label(column, request.command)
     if request.validation is not None:
         article = "an" if request.validation.startswith("i") else "the"
         print(f"validated  against {article} {request.validation}: no anomalies")
@@ -132,8 +134,8 @@ def announce(request: Request, released: Sequence[ReleasedLabel], key: SigningKe
             LOGGER.warning("warning: %s%s", of, warning.text)
 
 
-def _announce_label(released: ReleasedLabel) -> None:
-    _, result, mechanism, facts = released
+def _announce_label(released: ReleasedLabel, command: str) -> None:
+    _, result, mechanism, facts, measured = released
     note = model_note(facts)
     if note is not None:
         print(f"note       {note}")
@@ -152,7 +154,7 @@ def _announce_label(released: ReleasedLabel) -> None:
     else:
         _announce_randomizer(binding, mechanism, facts)
     print(f"debias     {debiasing(facts).line}")
-    print(f"verdict    {verdict(facts).line}")
+    print(f"verdict    {verdict(judged_facts(facts, command), measured).line}")
 
 
 def _announce_randomizer(binding: NoiseBinding, mechanism: MechanismFile, facts: ReleasedFacts) -> None:

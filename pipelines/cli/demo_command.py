@@ -18,7 +18,7 @@ import hashlib
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,6 @@ import pyarrow.compute as pc
 from scipy import sparse
 from scipy.special import ndtri
 
-from ...mechanisms.analysis.verdict import verdict
 from ...mechanisms.center.center_model import CenterModel
 from ...mechanisms.core.budget import check_epsilon
 from ...mechanisms.noise.discrete_laplace import ByteStream
@@ -40,10 +39,9 @@ from ...transforms.tfrecord.example_encoder import encode_examples
 from ...transforms.tfrecord.framing import frame
 from ..errors import UsageError
 from ..flags.arguments import log_to_stderr
-from ..publish.manifest import manifest_facts, read_manifest
+from ..publish.manifest import read_manifest
 from ..spec.label_folders import CENTER_NAME, MANIFEST_NAME
 from ..spec.machine import check_can_create, check_extra, check_tfrecord, one_thread_for_fits
-from ..spec.mechanism_file import MECHANISM_NAME, read_mechanism_file
 from .commands import parse
 from .exit_codes import SUCCESS, run_command
 from .privatize_command import run_privatize
@@ -144,10 +142,8 @@ def _train(conversions: pa.Table, release: str, clicks: int, seed: int) -> None:
         f"{errors.released:,.0f} if trained on the released labels, {errors.true:,.0f} on the true labels, "
         f"{errors.mean:,.0f} if the mean is predicted"
     )
-    manifest = read_manifest(os.path.join(release, MANIFEST_NAME))
-    facts = manifest_facts(read_mechanism_file(os.path.join(release, MECHANISM_NAME)), manifest)
-    judged = verdict(replace(facts, features=errors.parameters - 1))
-    print(f"for ridge  {errors.parameters:,} parameters are left by its penalty. {judged.text}")
+    share = 100 * (1 - errors.released / errors.mean)
+    print(f"explains   {share:.2g} % of the variance of these conversions, with the labels that the verdict is about")
 
 
 def _write_log(folder: str, clicks: int, seed: int) -> pa.Table:
@@ -271,14 +267,12 @@ class TestErrors:
       mean: Error of the mean of the released labels, without features.
       released: Error of the model trained on the released labels.
       true: Error of the model trained on the true labels.
-      parameters: Number of parameters of the model of released labels, as far as its penalty leaves them free.
     """
 
     records: int
     mean: float
     released: float
     true: float
-    parameters: int
 
 
 def _compare_models(true: pa.Table, release: str, new: pa.RecordBatch) -> TestErrors | None:
@@ -304,11 +298,9 @@ def _compare_models(true: pa.Table, release: str, new: pa.RecordBatch) -> TestEr
         model = CenterModel.from_json(read_text(os.path.join(release, CENTER_NAME)))
         known = model.predict({name: test[name].to_pylist() for name in model.features or names[:1]})
         offset = _floats(released, center)
-    predicted, parameters = _predictions(encode(released), labels - offset, inputs)
-    of_true, _ = _predictions(encode(true), _floats(true, LABEL), inputs)
-    return TestErrors(
-        len(test), error(float(labels.mean())), error(known + predicted), error(of_true), max(round(parameters), 1)
-    )
+    predicted = _predictions(encode(released), labels - offset, inputs)
+    of_true = _predictions(encode(true), _floats(true, LABEL), inputs)
+    return TestErrors(len(test), error(float(labels.mean())), error(known + predicted), error(of_true))
 
 
 def _read_shards(pattern: str, columns: Sequence[str]) -> pa.Table:
@@ -353,12 +345,8 @@ def _encoder(table: pa.Table, names: Sequence[str]) -> Callable[[pa.Table], spar
 
 
 @one_thread_for_fits()
-def _predictions(inputs: sparse.csr_matrix, labels: np.ndarray, new: sparse.csr_matrix) -> tuple[np.ndarray, float]:
-    """Ridge regression, with the penalty of the least error on held-out labels; and its number of parameters.
-
-    These are the effective degrees of freedom, for uncorrelated features: what noise adds to the error, and what the
-    penalty takes from the signal, is that of as many parameters if the penalty is the best.
-    """
+def _predictions(inputs: sparse.csr_matrix, labels: np.ndarray, new: sparse.csr_matrix) -> np.ndarray:
+    """Ridge regression, with the penalty of the least error on held-out labels."""
     # Imported late: scikit-learn takes a second, which bad usage should not wait for.
     from sklearn.linear_model import Ridge
 
@@ -372,6 +360,4 @@ def _predictions(inputs: sparse.csr_matrix, labels: np.ndarray, new: sparse.csr_
         for penalty in _PENALTIES
     ]
     penalty = _PENALTIES[int(np.argmin(errors))]
-    squares = np.asarray(inputs.multiply(inputs).sum(axis=0)).ravel()
-    free = 1 + float((squares / (squares + penalty)).sum())
-    return model(penalty).fit(inputs, labels).predict(new), free
+    return model(penalty).fit(inputs, labels).predict(new)

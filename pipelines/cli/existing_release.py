@@ -20,8 +20,10 @@ from labeldp.audit.audit_mechanism import Audit
 from labeldp.audit.audit_release import audit_path
 from labeldp.audit.signature_audit import Signer
 
+from ...mechanisms.analysis.explained import Measured
+from ...mechanisms.analysis.release_warnings import release_warnings
 from ...mechanisms.analysis.utility import ReleasedFacts
-from ...mechanisms.analysis.verdict import release_warnings, verdict
+from ...mechanisms.analysis.verdict import verdict
 from ...mechanisms.center.class_model import DRAWN_BY_CENTER
 from ...mechanisms.core.budget import round_up
 from ...transforms.errors import InputError, StoreError
@@ -30,8 +32,10 @@ from ...transforms.stores.object_store import is_store
 from ..errors import FieldError
 from ..ledger.ledger import Ledger
 from ..publish.manifest import manifest_facts, read_manifest
+from ..publish.measured_release import measured_shards
+from ..publish.output_folder import DATA_NAME
 from ..publish.release_steps import ReleasedLabel
-from ..publish.request import Run
+from ..publish.request import Request, Run
 from ..spec.label_folders import MANIFEST_NAME
 from ..spec.machine import check_can_create
 from ..spec.mechanism_file import MECHANISM_NAME, read_mechanism_file
@@ -76,11 +80,11 @@ class RunResult:
         """Result of a job that was published just now."""
         request, binding, files = run.request, released[0].result.binding, [each.mechanism for each in released]
         certified = sum((Fraction(file.total_epsilon(file.labels_certified[0])) for file in files), Fraction(0))
-        facts = {each.label.name: each.facts for each in released}
+        labels = {each.label.name: _of_label(each.facts, request.command, each.measured) for each in released}
         return cls(
             request.output, False, request.budget.epsilon, round_up(certified), request.budget.delta,
             binding.records, binding.unusable,
-            {name: _of_label(each, request.command) for name, each in facts.items()}, seconds,
+            labels, seconds,
         )  # fmt: skip
 
     def write(self, path: str) -> None:
@@ -100,12 +104,12 @@ def check_result(path: str) -> None:
     remove_earlier("--result_json", path, RESULT)
 
 
-def _of_label(facts: ReleasedFacts, command: str) -> dict[str, Any]:
+def _of_label(facts: ReleasedFacts, command: str, measured: Measured | None = None) -> dict[str, Any]:
     """Mechanism and verdict of a label; of `fit`, which releases none yet, the mechanism alone."""
     name = DRAWN_BY_CENTER if facts.drawn_from_center else facts.randomizer.mechanism
     if command == "fit":
         return {"mechanism": name}
-    found = verdict(facts)
+    found = verdict(facts, measured)
     return {
         "mechanism": name,
         "warnings": [warning.name for warning in release_warnings(facts)],
@@ -137,15 +141,21 @@ def verify_existing(release: Release) -> RunResult:
         if ",".join(file.drawn_by for file in files) != of_output[-1].get("mechanism_fingerprint"):
             raise InputError(f"{target} exists, but its mechanism is not the one that the ledger has: name another")
         manifests = [None if fit else read_manifest(str(place.with_name(MANIFEST_NAME))) for place in places]
+        first = manifests[0]
         if any(manifest is not None and manifest.left_out != release.output.left_out for manifest in manifests):
             raise InputError(f"{target} exists, but was released with another --leave_out: name another output")
         facts = [manifest_facts(file, manifest) for file, manifest in zip(files, manifests, strict=True)]
+        names = [label.name for label in release.labels]
+        measured = {} if first is None else measured_shards(
+            FileSystems.join(target, DATA_NAME), first.shards, dict(zip(names, files, strict=True)),
+            Request.of(release).no_features,
+        )  # fmt: skip
     certified = sum((Fraction(file.total_epsilon(file.labels_certified[0])) for file in files), Fraction(0))
-    budget, first = release.budget, manifests[0]
+    budget = release.budget
     return RunResult(
         target, True, budget.epsilon, round_up(certified), budget.delta,
         of_output[-1]["records"], 0 if first is None else first.records_without_label,
-        {label.name: _of_label(each, release.command) for label, each in zip(release.labels, facts, strict=True)},
+        {name: _of_label(each, release.command, measured.get(name)) for name, each in zip(names, facts, strict=True)},
     )  # fmt: skip
 
 

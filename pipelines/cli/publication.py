@@ -11,6 +11,7 @@ from ..publish.protocol import charged
 from ..publish.release_steps import (
     ReleasedLabel,
     charge_of,
+    measured_results,
     read_results,
     release_files,
     remove_segments,
@@ -36,6 +37,7 @@ def publish_results(
     released = read_results(run, staging)
     manifests: tuple[str, ...] = ()
     if not fit:
+        released = measured_results(request, released, staging)
         manifests = write_manifests(request, released, staging)
         remove_segments(staging)
         if request.validation is not None:

@@ -10,7 +10,7 @@ import json
 import math
 import platform
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -510,6 +510,11 @@ def released_facts(
         None if mechanism.class_center is None else mechanism.class_center.center.budget.total,
         _class_counts(mechanism),
     )
+
+
+def judged_facts(facts: ReleasedFacts, command: str) -> ReleasedFacts:
+    """Facts for the verdict: `fit` counts records, but releases no label of them."""
+    return replace(facts, records=None) if command == "fit" else facts
 
 
 def _class_counts(mechanism: MechanismFile) -> ClassCounts | None:

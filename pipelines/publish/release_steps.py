@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 
+from ...mechanisms.analysis.explained import Measured
+from ...mechanisms.analysis.release_warnings import release_warnings
 from ...mechanisms.analysis.utility import ReleasedFacts
-from ...mechanisms.analysis.verdict import release_warnings
 from ...mechanisms.release.prior_release import EarlierMechanism
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import delete_folder, read_text, write_text
@@ -28,6 +29,7 @@ from ..spec.release import Release
 from ..spec.release_files import released_file
 from .job_result import JobResult
 from .manifest import feature_columns, labels_manifest, make_manifest, output_statement, released_facts
+from .measured_release import measured_shards
 from .output_folder import DATA_NAME, SEGMENTS_NAME, Staging, job_result_path, released_path
 from .protocol import Charge, release_entries
 from .request import Request, RequestedLabel, Run
@@ -44,6 +46,7 @@ class ReleasedLabel(NamedTuple):
     result: JobResult
     mechanism: MechanismFile
     facts: ReleasedFacts
+    measured: Measured | None = None
 
 
 def earlier_of_release(ledger: Ledger, release: Release) -> list[tuple[EarlierMechanism, ...]]:
@@ -84,6 +87,13 @@ def _facts(
     data = FileSystems.join(staging.release, DATA_NAME)
     features = feature_columns(data, result.shards, request.columns, partitions)
     return released_facts(mechanism, binding.records, features, label.loss, binding.missing_centers)
+
+
+def measured_results(request: Request, released: Sequence[ReleasedLabel], staging: Staging) -> list[ReleasedLabel]:
+    """Adds what a ridge explains of the true labels, measured on a sample of the shards."""
+    labels, data = {each.label.name: each.mechanism for each in released}, FileSystems.join(staging.release, DATA_NAME)
+    found = measured_shards(data, released[0].result.shards, labels, request.no_features)
+    return [each._replace(measured=found[each.label.name]) for each in released]
 
 
 def write_manifests(request: Request, released: Sequence[ReleasedLabel], staging: Staging) -> tuple[str, ...]:
@@ -137,7 +147,7 @@ def write_document(document: dict[str, Any], staging: Staging, folder: str, name
 
 def _manifest(request: Request, released: ReleasedLabel, output: dict[str, Any]) -> dict[str, Any]:
     """The manifest of one label."""
-    label, result, mechanism, facts = released
+    label, result, mechanism, facts, _ = released
     details: dict[str, Any] = {
         "label": label.name,
         "identity": label.id_column or "file and row",

@@ -118,6 +118,11 @@ class Request:
         )  # fmt: skip
 
     @property
+    def no_features(self) -> set[str]:
+        """Columns of the output that recipients do not predict from: labels, ids, units and centers."""
+        return {*self.columns, *(() if self.unit is None else (self.unit.column,))}
+
+    @property
     def folders(self) -> list[str]:
         """Folder of each label below the output."""
         return label_folders(tuple(label.name for label in self.labels))

@@ -18,8 +18,8 @@ from labeldp.audit.class_columns import ClassLabels
 from labeldp.audit.documents import Members, RefusedDocument
 from labeldp.audit.manifest_audit import warning_problems
 from labeldp.mechanisms import Prior, solve
+from labeldp.mechanisms.analysis.release_warnings import release_warnings
 from labeldp.mechanisms.analysis.utility import ClassCounts, ReleasedFacts
-from labeldp.mechanisms.analysis.verdict import release_warnings
 from labeldp.mechanisms.core.label_classes import LabelClasses
 from labeldp.mechanisms.core.losses import ZERO_ONE
 from labeldp.transforms.shards.shard_formats import compressed_file

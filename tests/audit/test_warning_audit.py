@@ -9,8 +9,8 @@ import pytest
 from labeldp.audit.documents import Members
 from labeldp.audit.manifest_audit import warning_problems
 from labeldp.mechanisms import Prior, solve
+from labeldp.mechanisms.analysis.release_warnings import release_warnings
 from labeldp.mechanisms.analysis.utility import ReleasedFacts
-from labeldp.mechanisms.analysis.verdict import release_warnings
 
 PRIORS = {
     "tail": np.exp(-np.arange(12.0) / 3),

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from labeldp import LabelPrivatizer
-from labeldp.mechanisms.analysis.verdict import Warn
+from labeldp.mechanisms.analysis.findings import Warn
 from labeldp.pipelines.cli.announcement import announce
 from labeldp.pipelines.publish.job_result import JobResult
 from labeldp.pipelines.publish.manifest import released_facts

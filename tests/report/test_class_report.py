@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("jinja2", reason="the extra evaluation is not installed")
 
 from labeldp.mechanisms import Prior, solve
-from labeldp.mechanisms.analysis.class_verdict import ClassUtility
+from labeldp.mechanisms.analysis.class_utility import ClassUtility
 from labeldp.mechanisms.core.label_classes import LabelClasses
 from labeldp.report.class_charts import short_names
 from labeldp.report.class_summary import ClassSummary

@@ -5,8 +5,9 @@ import math
 import numpy as np
 import pytest
 from labeldp.mechanisms import Prior, solve
-from labeldp.mechanisms.analysis.class_verdict import ClassUtility, class_debiasing, correction
+from labeldp.mechanisms.analysis.class_utility import ClassUtility, correction
 from labeldp.mechanisms.analysis.utility import ReleasedFacts
+from labeldp.mechanisms.analysis.verdict import class_debiasing
 
 WEIGHTS = np.array([0.5, 0.3, 0.15, 0.05])
 

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from labeldp.mechanisms import Prior
-from labeldp.mechanisms.analysis.class_verdict import ClassUtility
+from labeldp.mechanisms.analysis.class_utility import ClassUtility
+from labeldp.mechanisms.analysis.release_warnings import release_warnings
 from labeldp.mechanisms.analysis.utility import ClassCounts, ReleasedFacts
-from labeldp.mechanisms.analysis.verdict import debiasing, release_warnings, verdict
+from labeldp.mechanisms.analysis.verdict import debiasing, verdict
 from labeldp.mechanisms.core.label_classes import LabelClasses
 from labeldp.mechanisms.response.randomized_response import RandomizedResponse
 from labeldp.mechanisms.response.rr_top_k import RRTopK
@@ -64,28 +65,6 @@ def test_the_loss_of_a_model_is_what_a_trained_one_loses():
     expected = moments.loss(records / groups) * moments.entropy
     # 2,400 losses of chi-squared form have a relative standard error of sqrt(2 / 2400).
     assert np.mean(lost) == pytest.approx(expected, rel=0.15)
-
-
-def test_verdicts():
-    good = verdict(facts_of([0.6, 0.4], 3.0, 100_000))
-    assert good.level == "good"
-    assert "loses about" in good.text
-    small = verdict(facts_of([0.6, 0.4], 1.0, 2000))
-    assert small.level == "small"
-    assert small.proposals[0].startswith("raise --epsilon to about")
-    assert small.proposals[-1].startswith("release about")
-    assert verdict(facts_of([0.6, 0.4], 0.3, 600)).level == "averages"
-    assert verdict(facts_of([0.6, 0.4], 0.01, 200)).level == "none"
-    assert verdict(facts_of([1, 0], 1.0, 200)).level == "none"
-    assert verdict(facts_of([0.6, 0.4], 1.0)).level == "unknown"
-
-
-def test_the_proposed_epsilon_and_records_make_it_good():
-    poor = facts_of([0.6, 0.3, 0.1], 1.0, 5000)
-    epsilon, records = verdict(poor).proposals
-    number = float(epsilon.rsplit(" ", 1)[1])
-    assert verdict(facts_of([0.6, 0.3, 0.1], number - 0.1, 5000)).level == "good"
-    assert verdict(facts_of([0.6, 0.3, 0.1], 1.0, int(records.split()[2].replace(",", "")))).level == "good"
 
 
 def test_shares_are_corrected():

@@ -63,7 +63,8 @@ def test_share_of_given_predictions(kind: Kind, mechanism: str) -> None:
     for _ in range(DRAWS):
         estimates = kind(mechanism, of_labels, rng)
         found.append(explained_share(estimates.labels, given.reshape(estimates.labels.shape), estimates.variance))
-    values, errors = np.array(found).T
+    values, errors, least = np.array(found).T
+    assert np.mean(least <= true) >= 0.95
     # The ratio of two estimates is right to first order in the relative error of the variance.
     assert abs(np.mean(values) - true) < 4 * np.std(values) / np.sqrt(DRAWS) + 0.03 * true
     # 0.9 is 3 standard deviations of the number of hits below 95 %.
