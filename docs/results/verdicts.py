@@ -1,4 +1,4 @@
-"""Compares what the verdict of a release states with what models lose that are trained on it.
+"""Compares what is predicted of a release with what models lose that are trained on it.
 
     python docs/results/verdicts.py DATA_FOLDER
 
@@ -174,7 +174,6 @@ class Row(NamedTuple):
     Attributes:
       name: The data set.
       records: Training records.
-      level: Level of the verdict.
       stated: Share that the center explains, as stated; NaN if it is unknown.
       error: Its standard error.
       center: Share that it explains.
@@ -189,7 +188,6 @@ class Row(NamedTuple):
 
     name: str
     records: int
-    level: str
     stated: float
     error: float
     center: float
@@ -257,7 +255,6 @@ def measure(name: str, log: Log) -> Row:
     return Row(
         name,
         released.records,
-        released.verdict.level,
         float("nan") if explained is None else explained,
         0.0 if center is None else center.explained_error,
         1 - error(known),
@@ -301,8 +298,8 @@ def verdicts(rows: list[Row]) -> str:
         )
         shown = [" / ".join(map(percent, each)) for each in figures]
         shown[2] += " (worse than the mean)" if row.worse else ""
-        lines.append([row.name, f"{row.records:,}", row.level, stated, *shown])
-    heading = ["data", "records", "level", "center, stated", "center / ridge / default trees"]
+        lines.append([row.name, f"{row.records:,}", stated, *shown])
+    heading = ["data", "records", "center, stated", "center / ridge / default trees"]
     return table([*heading, "loss of ridge", "of default trees", "of `trees()`"], lines)
 
 

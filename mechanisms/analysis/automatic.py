@@ -1,7 +1,10 @@
 """Choice of the mechanism with which a model that is trained on the labels has the least error.
 
-The error is that of `training_error`, E b^2 + p / n E v, with the squared error of clipping added for labels around a
-center. It is computed from the noised histogram and from public numbers, so the choice costs no budget.
+The error is E b^2 + p / n E v for the bias b and the variance v of the labels, with the squared error of clipping added
+for labels around a center. p is the size of model that labels without bias serve: the noise of one costs at most `LOSS`
+of the variance of what is randomized, of which features explain half a priori. Larger models would be worse than small
+ones with any mechanism. Everything is computed from the noised histogram and from public numbers, so the choice costs
+no budget.
 """
 
 from __future__ import annotations
@@ -10,19 +13,30 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from ..center.residuals import MOST_RESIDUALS, ResidualRange, choose_range, clipped_prior, training_error
+from ..center.residuals import (
+    COARSE,
+    MODEL_PARAMETERS,
+    MOST_RESIDUALS,
+    ResidualRange,
+    choose_range,
+    clipped_prior,
+    mechanism_error,
+    noise_share,
+)
 from ..core.losses import SQUARED
 from ..core.prior import Prior
 from ..core.randomizer import Randomizer
-from ..core.reproducible import expm1
+from ..core.reproducible import dot, expm1
 from ..registry import AUTO, Mechanism
 from ..response.rr_on_bins import RROnBins
 from ..unbiased.optimal_unbiased import BiasLimited, Unbiased
+from .findings import LOSS
 
 LABELS = "rr_on_bins"
 """The candidate with the least error of single labels. It supports any number of labels."""
-CLOSE = 1.05
-"""Errors up to this multiple of the least one are close to it."""
+CLOSE = 1.25
+"""Errors up to this multiple of the least one are close to it: of a few thousand records, whose histogram is mostly
+noise, the estimate differs by as much from one draw of the noise to the next."""
 _EQUAL = 1e-6
 CANDIDATES: dict[str, Mechanism] = {
     "unbiased": Unbiased(),
@@ -36,12 +50,14 @@ CANDIDATES: dict[str, Mechanism] = {
 class Choice:
     """Chosen mechanism.
 
-    `ranges` holds for each candidate the indices of the labels that it is for (all of them without a center) and the
-    expected squared error of a model, infinite where the candidate supports no such prior.
+    `ranges` holds for each candidate the indices of the labels that it is for (all of them without a center) and its
+    errors, infinite where the candidate supports no such prior. `share` is the share of the noise that a model of the
+    size has that is judged by.
     """
 
     name: str
     ranges: dict[str, ResidualRange]
+    share: float
 
     @property
     def range(self) -> ResidualRange:
@@ -51,7 +67,7 @@ class Choice:
     @property
     def errors(self) -> dict[str, float]:
         """Expected squared error of a model, by candidate."""
-        return {name: found.error for name, found in self.ranges.items()}
+        return {name: found.error(self.share) for name, found in self.ranges.items()}
 
     @property
     def mechanism(self) -> Mechanism:
@@ -88,9 +104,19 @@ def choose_mechanism(prior: Prior, epsilon: float, records: int, residuals: bool
             ranges[name] = choose_range(prior, mechanism, epsilon, records)
         else:
             small = len(prior.labels) <= MOST_RESIDUALS or name == LABELS
-            error = training_error(prior, mechanism, epsilon, records) if small else math.inf
-            ranges[name] = ResidualRange(0, len(prior.labels) - 1, error)
-    return Choice(_best({name: found.error for name, found in ranges.items()}), ranges)
+            errors = mechanism_error(prior, mechanism, epsilon, COARSE) if small else (math.inf, math.inf)
+            ranges[name] = ResidualRange(0, len(prior.labels) - 1, *errors)
+    share = _share(prior, records, ranges["unbiased"].noise)
+    return Choice(_best({name: found.error(share) for name, found in ranges.items()}), ranges, share)
+
+
+def _share(prior: Prior, records: int, noise: float) -> float:
+    """Share of the noise that is left in a model of the size that unbiased labels of this noise serve."""
+    most = noise_share(records, MODEL_PARAMETERS)
+    if not math.isfinite(noise):
+        return most
+    spread = prior.labels - dot(prior.weights, prior.labels)
+    return min(most, LOSS * dot(prior.weights, spread * spread) / noise) if noise > 0 else most
 
 
 def least_records(epsilon: float) -> int:
@@ -113,7 +139,7 @@ def solve_choice(prior: Prior, epsilon: float, choice: Choice) -> Randomizer:
     randomizer = choice.mechanism.solve(clipped, epsilon)
     if len(prior.labels) > 1 and _is_constant(randomizer):
         others = {name: math.inf if name == choice.name else error for name, error in choice.errors.items()}
-        choice = Choice(_best(others), choice.ranges)
+        choice = Choice(_best(others), choice.ranges, choice.share)
         clipped = clipped_prior(prior, choice.range.first, choice.range.last)
         randomizer = choice.mechanism.solve(clipped, epsilon)
     # The main program says why it was chosen, and does not choose again.

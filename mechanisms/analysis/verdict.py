@@ -69,7 +69,9 @@ def verdict(facts: ReleasedFacts, measured: Measured | None = None, naming: Nami
         text = f"no features are here; noise moves the mean of all records by {off} of a label's deviation"
         return Verdict("averages", f"for averages: {text}")
     alone = facts.center is not None and measured.parameters < 1
-    model = "the center" if alone else "a ridge on these features alone"
+    biased = facts.classes is None and not facts.utility.unbiased
+    ridge = "a ridge of debiased labels" if biased else "a ridge on these features alone"
+    model = "the center" if alone else ridge
     if share.least <= 0 and share.value + 2 * share.error <= LITTLE:
         most = _percent(share.value + 2 * share.error)
         return Verdict("averages", f"for averages: {model} explains at most {most} of the variance")

@@ -297,14 +297,20 @@ def clipped_prior(prior: Prior, first: int, last: int) -> Prior:
 
 @dataclass(frozen=True)
 class ResidualRange:
-    """Range to which residuals are clipped: the indices of its two ends, and the error that it was chosen for.
+    """Range to which residuals are clipped: the indices of its two ends, and the errors of a mechanism for it.
 
-    Both ends are inclusive. The error is infinite if the mechanism supports no range that was tried.
+    Both ends are inclusive. `noise` is the variance of the labels, and `bias` the mean of their squared bias and of the
+    squared error of clipping; both are infinite if the mechanism supports no range that was tried.
     """
 
     first: int
     last: int
-    error: float
+    noise: float
+    bias: float
+
+    def error(self, share: float) -> float:
+        """Squared error of a model that has this share of the noise."""
+        return self.bias + share * self.noise
 
 
 def choose_range(
@@ -344,19 +350,8 @@ def choose_range(
         place = int(np.argmin(expected))
         if expected[place] >= (1 - _WORTH) * expected[best]:
             place = best
-    return ResidualRange(*ranges[place], error(place, COARSE) + float(clipping[place]))
-
-
-def training_error(
-    prior: Prior, mechanism: Mechanism, epsilon: float, records: int, parameters: int = MODEL_PARAMETERS
-) -> float:
-    """Estimates the squared error that a mechanism causes in a model trained on its labels: E b^2 + p / n E v.
-
-    It is computed on at most 33 labels, to which the prior is summed up. It is infinite if the mechanism does not
-    support the prior or the epsilon. `records` is n, >= 1, and `parameters` p, >= 1.
-    """
-    noise, bias = mechanism_error(prior, mechanism, epsilon, COARSE)
-    return bias + noise_share(records, parameters) * noise
+    noise, bias = mechanism_error(clipped_prior(prior, *ranges[place]), mechanism, epsilon, COARSE)
+    return ResidualRange(*ranges[place], noise, bias + float(clipping[place]))
 
 
 def noise_share(records: int, parameters: int) -> float:

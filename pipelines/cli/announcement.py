@@ -10,7 +10,6 @@ from ...mechanisms.analysis.automatic import CANDIDATES, LABELS
 from ...mechanisms.analysis.release_warnings import release_warnings
 from ...mechanisms.analysis.utility import ReleasedFacts
 from ...mechanisms.analysis.verdict import debiasing, model_note, verdict
-from ...mechanisms.center.residuals import MODEL_PARAMETERS
 from ...mechanisms.core.label_classes import LabelClasses
 from ...mechanisms.core.losses import loss_named
 from ...mechanisms.core.randomizer import Randomizer
@@ -235,7 +234,7 @@ def _chosen(mechanism: str, model_errors: Mapping[str, float | None]) -> str:
     """Names the mechanism that was chosen, with its model error and those of the two extremes."""
     shown = {name: model_errors.get(name) for name in CANDIDATES if name in ("unbiased", LABELS, mechanism)}
     errors = ", ".join(f"{name} {error:.4g}" for name, error in shown.items() if error is not None)
-    return f"{mechanism}: squared error that labels cause in a model of {MODEL_PARAMETERS} parameters: {errors}"
+    return f"{mechanism}: squared error that labels cause in the largest model that they serve: {errors}"
 
 
 def counted(number: int, noun: str) -> str:

@@ -5,7 +5,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from labeldp.mechanisms.analysis.automatic import CANDIDATES
-from labeldp.mechanisms.center.residuals import training_error
+from labeldp.mechanisms.center.residuals import COARSE, mechanism_error
 from labeldp.mechanisms.core.budget import split_budget
 from labeldp.mechanisms.core.prior import Prior
 from labeldp.mechanisms.release.records_per_unit import best_bound, bound_options
@@ -68,9 +68,8 @@ def test_the_error_of_an_average_is_that_of_sampled_releases() -> None:
     units = {1: 40, 3: 40, 8: 10}
     for option in bound_options(units, FLAT, 12.0, parameters=1)[:4]:
         budget = split_budget(option.epsilon, 11, option.records, most=Fraction(1, 128))
-        name = min(
-            CANDIDATES, key=lambda each: training_error(FLAT, CANDIDATES[each], budget.labels, option.records, 1)
-        )
+        errors = {name: mechanism_error(FLAT, each, budget.labels, COARSE) for name, each in CANDIDATES.items()}
+        name = min(errors, key=lambda each: errors[each][1] + errors[each][0] / option.records)
         assert name == "unbiased"
         randomizer = CANDIDATES[name].solve(FLAT, budget.labels)
         shape = (4000, option.records)
