@@ -50,6 +50,7 @@ LITTLE = 0.05
 # Labels of a larger epsilon are not advised: above it the bound says little.
 _MOST_EPSILON = 4.0
 _STEPS = (1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
+_DRAWN = "Classes are drawn from its probabilities: train on these, which are beside them, and judge models by them"
 # A share of the range of the labels.
 _ROUNDING = 1e-9
 
@@ -58,7 +59,8 @@ def verdict(facts: ReleasedFacts, measured: Measured | None = None, naming: Nami
     """Judges released labels by what a ridge explains that was measured on them; None if it was not."""
     if is_model(facts):
         more = f"{naming('center')} {_no_model(facts, naming)}, for labels that say more"
-        return Verdict("center", f"the center is the model: {NOTHING_ELSE}", (more,))
+        drawn = f". {_DRAWN}" if facts.drawn_from_center else ""
+        return Verdict("center", f"the center is the model: {NOTHING_ELSE}{drawn}", (more,))
     if facts.records is None:
         return Verdict("unknown", "measured once labels are released; labeldp plan predicts what models lose")
     if measured is None:
@@ -80,7 +82,8 @@ def verdict(facts: ReleasedFacts, measured: Measured | None = None, naming: Nami
     if share.least <= 0:
         return Verdict("unknown", f"cannot be told from these records: {explains}", advice)
     cost = _percent(measured.parameters * measured.noise * of_all)
-    text = f"{explains}; noise costs its {max(round(measured.parameters), 1)} parameters {cost}"
+    costs = "" if alone else f"; noise costs its {max(round(measured.parameters), 1)} parameters {cost}"
+    text = explains + costs
     # A sample of the records has a wider interval than all of them.
     if (share.value - share.least) * math.sqrt(of_all) <= (1 - NARROW) * share.value:
         return Verdict("good", f"good for training: {text}")

@@ -17,7 +17,13 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+from labeldp.mechanisms.analysis.verdict import verdict
 from labeldp.pipelines.api import LabelPrivatizer, ReleaseWarning
+from labeldp.pipelines.api.feature_frames import read_frame
+from labeldp.pipelines.errors import as_parameter
+from labeldp.pipelines.publish.manifest import released_facts
+from labeldp.pipelines.spec.measured_labels import measured
+from labeldp.transforms.center.feature_columns import feature_columns
 
 # Records with features far from all others, and how far, in standard deviations.
 _OUTLIERS, _FAR = 16, 9.0
@@ -170,8 +176,9 @@ class Case:
             if os.path.exists(ledger):
                 os.remove(ledger)
         return WholeRelease(
-            self, made, [_places(column, each) for column, each in zip(self.columns, drawn, strict=True)], charged
-        )
+            self, made, [_places(column, each) for column, each in zip(self.columns, drawn, strict=True)], charged,
+            records.features,
+        )  # fmt: skip
 
 
 def _places(column: Column, labels: Any) -> np.ndarray:
@@ -190,12 +197,14 @@ class WholeRelease:
       privatizers: Privatizer of each label column, with all released facts.
       labels: Released labels of each column, shape (n,), float64; NaN for those that are not released.
       charged: Entries of the ledger.
+      features: Columns of features by name; empty without.
     """
 
     case: Case
     privatizers: list[LabelPrivatizer]
     labels: list[np.ndarray]
     charged: list[dict[str, Any]]
+    features: dict[str, Any]
 
     @property
     def claim(self) -> Fraction:
@@ -223,11 +232,21 @@ class WholeRelease:
             found |= {
                 f"mechanism of {name}": document,
                 f"center of {name}": None if center is None else center.tobytes(),
-                f"verdict of {name}": privatizer.verdict_.text,
+                # It is measured on what is released, so it may differ where a label was drawn anew.
+                f"verdict of {name} follows from what is released": self._verdict(privatizer, labels),
                 f"warnings of {name}": [warning.text for warning in privatizer.warnings_],
                 f"records of {name}": np.isnan(labels).tolist(),
             }
         return found
+
+    def _verdict(self, privatizer: LabelPrivatizer, labels: np.ndarray) -> bool:
+        """Tells whether the verdict is the one that released columns and facts give."""
+        kept, mechanism, center = ~np.isnan(labels), privatizer.mechanism_, privatizer.center_
+        frame = read_frame(self.features).keep(kept) if self.features else None
+        columns = {} if frame is None else feature_columns(frame, frame.names)
+        centers = None if center is None or mechanism.draws_classes else center[kept]
+        facts = released_facts(mechanism, int(kept.sum()))
+        return privatizer.verdict_ == verdict(facts, measured(mechanism, labels[kept], centers, columns), as_parameter)
 
 
 def _number(name: str = "weeks", most: int = 10, **parameters: Any) -> Column:
