@@ -34,7 +34,7 @@ from ..core.reproducible import one_blas_thread
 from ..noise.noisy_histogram import HISTOGRAM_SENSITIVITY
 from .channel import Channel
 
-MOST_RECORDS = 100_000
+MOST_RECORDS = 1 << 16
 """Records of a release that are looked at."""
 
 MOST_INVERTED = 1 << 10

@@ -50,7 +50,10 @@ LITTLE = 0.05
 # Labels of a larger epsilon are not advised: above it the bound says little.
 _MOST_EPSILON = 4.0
 _STEPS = (1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
-_DRAWN = "Classes are drawn from its probabilities: train on these, which are beside them, and judge models by them"
+_DRAWN = (
+    "Classes are drawn from its probabilities, which are beside them: train on the probabilities, and judge models by "
+    "them"
+)
 # A share of the range of the labels.
 _ROUNDING = 1e-9
 
