@@ -15,6 +15,8 @@ and of labels moved into their usual range. The larger one counts.
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -39,11 +41,16 @@ from .record_features import FeatureMatrix
 
 NEARLY_THE_LABEL = 0.95
 """Part of the labels that a column explains from which on it is named as nearly the label."""
+MUCH = 0.05
+"""Share of the labels that the values of a column tell from which on it is named."""
 CERTAIN = 0.95
 """Belief in the true label from which on it counts as determined."""
 # Records of the closest values, of equal ones, and of the prior.
 _CLOSE, _EQUAL, _PRIOR_RECORDS = 30, 200, 1.0
 _FEW_VALUES = 200
+# Values with these shares of one label tell it: of a label that most records have, all records must agree.
+_NEARLY_ALL, _COMMON = 0.99, 0.9
+_CHANCE = 1e-6  # that values without any relation to the labels tell some
 
 
 @dataclass(frozen=True)
@@ -56,11 +63,13 @@ class Prediction:
         cannot be computed.
       determined: Share of the records whose label is believed in with 95 % or more, within the tolerance.
       area: Area under the ROC curve of two classes; None for all other labels.
+      told: Share of the records whose values of a column have one label, by more than chance.
     """
 
     explained: float
     determined: float
     area: float | None = None
+    told: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -83,12 +92,28 @@ class Leaks:
         return [name for name, each in self.columns.items() if each.explained >= NEARLY_THE_LABEL]
 
     @property
+    def telling(self) -> list[str]:
+        """Columns that tell many labels exactly, and are not nearly the label."""
+        return [name for name, each in self.columns.items() if each.told >= MUCH and name not in self.named]
+
+    @property
     def unknown(self) -> list[str]:
         """Columns of which cannot be computed how much they explain."""
         return [name for name, each in self.columns.items() if math.isnan(each.explained)]
 
 
-@one_thread_for_fits()
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """One thread, and no warnings of numpy and scikit-learn, which have paths.
+
+    Features may be any floats. A figure that is not finite is no pass, so that warnings say nothing more.
+    """
+    with one_thread_for_fits(), warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        yield
+
+
+@_quiet()
 def find_leaks(
     columns: Columns, truth: np.ndarray, guessed: GuessedLabels, seed: int, progress: Callable[[str], object]
 ) -> Leaks:
@@ -96,21 +121,25 @@ def find_leaks(
 
     `truth` has the places of the true labels, shape (n,); `progress` gets lines about the work.
     """
-    # Features may be any floats. A figure that is not finite is no pass, so that warnings of numpy and scikit-learn,
-    # which have paths, say nothing more.
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")
-        return _find_leaks(columns, truth, guessed, seed, progress)
-
-
-def _find_leaks(
-    columns: Columns, truth: np.ndarray, guessed: GuessedLabels, seed: int, progress: Callable[[str], object]
-) -> Leaks:
     scales, folds = _scales(truth, guessed), np.random.default_rng(seed).permutation(len(truth)) % FOLDS
     matrix = FeatureMatrix.of(columns, len(truth))
     together = cross_fitted(matrix, truth, guessed, seed, lambda step: progress(f"learning from features: {step}"))
     predictions = [cross_fitted_predictions(matrix, scale[truth], together.folds, seed) for scale in scales]
-    features, found = _measure(together, truth, guessed, scales, predictions), {}
+    features = _measure(together, truth, guessed, scales, predictions)
+    return Leaks(
+        _measure(_no_beliefs(truth, guessed, folds), truth, guessed, scales, ()),
+        features,
+        alone(columns, truth, guessed, seed, progress),
+    )
+
+
+@_quiet()
+def alone(
+    columns: Columns, truth: np.ndarray, guessed: GuessedLabels, seed: int, progress: Callable[[str], object]
+) -> dict[str, Prediction]:
+    """Predicts labels from each column alone, the best first, as `find_leaks`."""
+    scales, folds = _scales(truth, guessed), np.random.default_rng(seed).permutation(len(truth)) % FOLDS
+    found: dict[str, Prediction] = {}
     for number, (name, column) in enumerate(columns.items(), start=1):
         progress(f"column {number} of {len(columns)}")
         advance("tried", 1, len(columns), "columns")
@@ -119,14 +148,35 @@ def _find_leaks(
             numbers = None if isinstance(form, Categories) else np.asarray(form)
             predictions = [] if numbers is None else [_monotone(numbers, scale[truth], folds) for scale in scales]
             beliefs = _beliefs_of_column(form, truth, guessed, folds, seed)
-            forms.append(_measure(beliefs, truth, guessed, scales, predictions))
-        found[name] = max(forms, key=_rank)
+            prediction = _measure(beliefs, truth, guessed, scales, predictions)
+            forms.append(dataclasses.replace(prediction, told=_told(form, truth)))
+        found[name] = dataclasses.replace(max(forms, key=_rank), told=max(form.told for form in forms))
     order = sorted(found, key=lambda name: (-_rank(found[name]), name))
-    return Leaks(
-        _measure(_no_beliefs(truth, guessed, folds), truth, guessed, scales, ()),
-        features,
-        {name: found[name] for name in order},
-    )
+    return {name: found[name] for name in order}
+
+
+def _told(column: np.ndarray | Categories, truth: np.ndarray) -> float:
+    """Share of the records whose value has one label, in all records with it or with it and the next numbers.
+
+    By chance, no record of columns that do not depend on the labels counts.
+    """
+    numbers = column.codes if isinstance(column, Categories) else np.asarray(column)
+    values, groups = np.unique(numbers, return_inverse=True)
+    order = np.lexsort((truth, groups))
+    # Records by value and label: sizes of equal pairs, of which the largest one of each value counts.
+    pairs, sizes = np.unique(np.stack([groups, truth])[:, order], axis=1, return_counts=True)
+    largest = np.lexsort((-sizes, pairs[0]))[np.searchsorted(pairs[0], np.arange(len(values)))]
+    labels, most, counts = pairs[1][largest], sizes[largest], np.bincount(groups)
+    shares = (np.bincount(truth) / len(truth))[labels]
+    pure = most >= np.where(shares <= _COMMON, _NEARLY_ALL, 1.0) * counts
+    runs = np.arange(len(values))
+    if not isinstance(column, Categories):
+        pure &= (most == counts) | (counts >= _EQUAL)
+        # Next to each other, values with the same label are one.
+        runs = np.cumsum(np.append(True, (labels[1:] != labels[:-1]) | ~pure[1:] | ~pure[:-1])) - 1
+    lengths = np.bincount(runs, counts)[runs]
+    likely = lengths * np.log(shares) > math.log(_CHANCE / len(truth))
+    return float(counts[pure & ~likely].sum() / len(truth))
 
 
 def _forms(column: np.ndarray | Categories) -> Iterator[np.ndarray | Categories]:

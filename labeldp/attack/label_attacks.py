@@ -8,12 +8,13 @@ from __future__ import annotations
 import argparse
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from ..mechanisms.center.class_model import mechanism_name
-from ..pipelines.cli.exit_codes import FAILURE, SUCCESS, run_command
+from ..pipelines.cli.exit_codes import FAILURE, SUCCESS, WARNED, run_command
 from ..pipelines.errors import UsageError, one_line
 from ..pipelines.flags.arguments import local_copy, log_to_stderr
 from ..pipelines.job.run_pipeline import describe_failure
@@ -24,10 +25,10 @@ from ..pipelines.spec.machine import check_extra, check_tfrecord
 from ..transforms.errors import InputError
 from ..transforms.progress_bar import progress_bar
 from ..transforms.progress_log import LOGGER
-from .feature_leaks import CERTAIN, NEARLY_THE_LABEL, Leaks, Prediction, find_leaks, label_quantiles
+from .feature_leaks import CERTAIN, MUCH, NEARLY_THE_LABEL, Leaks, Prediction, alone, find_leaks, label_quantiles
 from .label_beliefs import FOLDS, LEAST_RECORDS, GuessedLabels
 from .reconstruction import LEAST_GROUP, QUANTILES, GroupAdvantage, Reconstruction, most_affected, reconstruct
-from .record_features import FeatureMatrix, texts_of
+from .record_features import PLACES, FeatureMatrix, texts_of
 from .released_channel import ReleasedChannel
 from .released_records import ReleasedRecords, ReleaseFiles, open_release, read_release
 from .true_labels import labelled_records, true_labels, truth_input
@@ -45,23 +46,48 @@ _MOST_LABELS, _QUANTILES = 512, 257
 def run_label_attack(args: argparse.Namespace) -> int:
     """Runs the attack of `--truth` or `--features` and prints what it finds.
 
-    Returns the exit code: 0 if it passes, 1 if not or if records cannot be used, 2 for bad usage.
+    Returns the exit code: 0 if it passes, 1 if not or if records cannot be used, 2 for bad usage, 3 if it warns.
     """
-    passed = True
+    result = SUCCESS
     log_to_stderr()
 
     def work() -> None:
-        nonlocal passed
+        nonlocal result
         check_extra("--truth" if args.truth else "--features", "evaluation", "sklearn")
         _check_numbers(args)
         with progress_bar():
-            lines, problems = _attack_release(args) if args.truth else _attack_features(args)
-        print("\n".join([_WARNING, *lines, f"FAIL: {'; '.join(problems)}" if problems else "PASS"]))
-        passed = not problems
+            found = _attack_release(args) if args.truth else _attack_features(args)
+        print("\n".join([_WARNING, *found.lines, found.verdict]))
+        result = FAILURE if found.problems else WARNED if found.doubts else SUCCESS
 
     code = run_command("labeldp attack", work, (InputError, OSError, MemoryError), "nothing is written",
                        describe_failure)  # fmt: skip
-    return code if code != SUCCESS or passed else FAILURE
+    return code if code != SUCCESS else result
+
+
+@dataclass(frozen=True)
+class _Findings:
+    """Lines of an attack, problems that fail it, and doubts, for which it does not pass, either."""
+
+    lines: list[str]
+    problems: list[str]
+    doubts: list[str]
+
+    @property
+    def verdict(self) -> str:
+        """The last line, which says what the worst line says."""
+        worst = self.problems or self.doubts
+        return f"{'FAIL' if self.problems else 'WARN'}: {'; '.join(worst)}" if worst else "PASS"
+
+
+def _unread_lines(unread: Sequence[str]) -> Iterator[str]:
+    for place, column in enumerate(unread):
+        yield _line("" if place else "not examined", f"{one_line(column)}: released as it is")
+
+
+def _unread_doubts(unread: Sequence[str]) -> Iterator[str]:
+    if unread:
+        yield f"not examined: {one_line(', '.join(unread))}; write them as numbers or texts, or leave them out"
 
 
 def _check_numbers(args: argparse.Namespace) -> None:
@@ -105,8 +131,7 @@ def _name(text: str) -> str:
 # Attack on a release
 
 
-def _attack_release(args: argparse.Namespace) -> tuple[list[str], list[str]]:
-    """Lines on a release, and problems."""
+def _attack_release(args: argparse.Namespace) -> _Findings:
     local = local_copy(args, args.path)
     if not os.path.exists(local):
         raise UsageError(f"{args.path} does not exist: name an output folder")
@@ -137,16 +162,24 @@ def _attack_release(args: argparse.Namespace) -> tuple[list[str], list[str]]:
         args.seed,
         _progress,
     )
+    columns = {**records.columns, **records.places}
+    none, by_column = Prediction(0.0, 0.0), alone(columns, guessed.places(labels), guessed, args.seed, _progress)
+    leaks = Leaks(none, none, by_column)
     groups = None if records.groups is None else found.by_group(texts_of(records.groups))
     lines = [
         *_release_lines(files, records, args.truth, matched),
+        *_alone_lines(leaks, guessed),
         *_advantage_lines(found, guessed),
         *_group_lines(args.group_column, groups),
+        *_unread_lines(records.unread),
     ]
     if args.show_rows is not None:
         rows = ", ".join(str(row) for row in most_affected(found.gains, records.rows, args.show_rows))
         lines.append(_line("most affected", f"row numbers in the release, the largest gain first: {rows}"))
-    return lines, [*_release_problems(found, groups, args)]
+    problems = [*_release_problems(found, groups, args), *_leak_problems(leaks)]
+    # What other columns tell is known from features alone, with which the release is compared.
+    doubts = _leak_doubts(leaks, [name for name in leaks.telling if name in PLACES])
+    return _Findings(lines, problems, [*doubts, *_unread_doubts(records.unread)])
 
 
 def _release_lines(files: ReleaseFiles, records: ReleasedRecords, truth: str, matched: str) -> Iterator[str]:
@@ -222,8 +255,7 @@ def _release_problems(
 # Attack by features
 
 
-def _attack_features(args: argparse.Namespace) -> tuple[list[str], list[str]]:
-    """Lines on the features of an input, and problems."""
+def _attack_features(args: argparse.Namespace) -> _Findings:
     fields = Fields.of(vars(args))
     without = names_of(args.exclude)
     if args.label in without:
@@ -235,13 +267,14 @@ def _attack_features(args: argparse.Namespace) -> tuple[list[str], list[str]]:
     _progress("reading the input")
     excluded = [*(("exclude", name) for name in without)]
     excluded += [] if args.id_column is None else [("id_column", args.id_column)]
-    columns, labels = labelled_records(input, args.label, classes, excluded, args.most_records)
+    columns, labels, unread = labelled_records(input, args.label, classes, excluded, args.most_records)
     _check_records(len(labels))
-    if not columns:
+    if columns.keys() <= {*PLACES} and not unread:
         raise InputError(f"--input {args.input} has no feature beside the label {args.label!r}")
     guessed = GuessedLabels(np.array(classes.domain), 0.0, True) if classes else _guessed_numbers(fields, labels, args)
     leaks = find_leaks(columns, guessed.places(labels), guessed, args.seed, _progress)
-    return [*_leak_lines(leaks, guessed, args, len(labels))], [*_leak_problems(leaks)]
+    lines = [*_leak_lines(leaks, guessed, args, len(labels)), *_unread_lines(unread)]
+    return _Findings(lines, [*_leak_problems(leaks)], [*_leak_doubts(leaks, leaks.telling), *_unread_doubts(unread)])
 
 
 def _guessed_numbers(fields: Fields, labels: np.ndarray, args: argparse.Namespace) -> GuessedLabels:
@@ -264,15 +297,32 @@ def _guessed_numbers(fields: Fields, labels: np.ndarray, args: argparse.Namespac
 def _leak_lines(leaks: Leaks, guessed: GuessedLabels, args: argparse.Namespace, records: int) -> Iterator[str]:
     shown = f", of which the best {_MOST_SHOWN} are shown" if len(leaks.columns) > _MOST_SHOWN else ""
     yield _line("input", f"{one_line(args.input)}: label {_name(args.label)} of {records:,} records, "
-                f"{len(leaks.columns)} features{shown}")  # fmt: skip
+                f"{len(leaks.columns.keys() - {*PLACES})} features and the place of the record{shown}")  # fmt: skip
     yield _line("all features", _prediction_text(leaks.features, guessed))
     near = "" if not guessed.tolerance else f" within {guessed.tolerance:g}"
     yield _line("determined", f"{leaks.features.determined:.4g} of the labels are known{near} with a certainty of "
                 f"{CERTAIN * 100:g} % from features, {leaks.without.determined:.4g} without")  # fmt: skip
-    for place, (name, each) in enumerate(list(leaks.columns.items())[:_MOST_SHOWN]):
-        text = f"{_name(name)}: {_prediction_text(each, guessed)}; determines {each.determined:.4g} of the labels"
-        nearly = ", nearly the label" if each.explained >= NEARLY_THE_LABEL else ""
-        yield _line("" if place else "each alone", text + nearly)
+    for place, (name, each) in enumerate(list(leaks.columns.items())):
+        if place < _MOST_SHOWN or name in leaks.telling:
+            yield _line("" if place else "each alone", _column_text(name, each, guessed))
+
+
+def _alone_lines(leaks: Leaks, guessed: GuessedLabels) -> Iterator[str]:
+    """The place of a record alone, and columns that are nearly the label."""
+    shown = [name for name in leaks.columns if name in (*PLACES, *leaks.named)]
+    for number, name in enumerate(shown):
+        yield _line("" if number else "each alone", _column_text(name, leaks.columns[name], guessed))
+
+
+def _column_text(name: str, alone: Prediction, guessed: GuessedLabels) -> str:
+    text = f"{_name(name)}: {_prediction_text(alone, guessed)}; determines {alone.determined:.4g} of the labels"
+    if alone.explained >= NEARLY_THE_LABEL:
+        return f"{text}, nearly the label"
+    return f"{text}, {_percent(alone.told)} exactly" if alone.told >= MUCH else text
+
+
+def _percent(share: float) -> str:
+    return f"{share * 100:.2g} %"
 
 
 def _prediction_text(prediction: Prediction, guessed: GuessedLabels) -> str:
@@ -284,10 +334,22 @@ def _prediction_text(prediction: Prediction, guessed: GuessedLabels) -> str:
 
 def _leak_problems(leaks: Leaks) -> Iterator[str]:
     for name in leaks.named:
-        yield f"{_name(name)} is nearly the label: it reveals labels, whatever epsilon is; leave the column out"
+        yield f"{_name(name)} is nearly the label: it reveals labels, whatever epsilon is; {_advice(name)}"
     for name in leaks.unknown:
         yield f"how much {_name(name)} explains is not a finite number, so that nothing is known of it"
     if math.isnan(leaks.features.explained):
         yield "how much the features explain together is not a finite number, so that nothing is known of it"
     if not leaks.named and leaks.features.explained >= NEARLY_THE_LABEL:
         yield "the features together are nearly the label: they reveal it, whatever epsilon is"
+
+
+def _leak_doubts(leaks: Leaks, names: Sequence[str]) -> Iterator[str]:
+    for name in names:
+        told = _percent(leaks.columns[name].told)
+        yield f"{_name(name)} determines {told} of the labels: it reveals them, whatever epsilon is; {_advice(name)}"
+
+
+def _advice(name: str) -> str:
+    if name in PLACES:
+        return "write the log again in one order, of files and within them, that does not follow from the label"
+    return "leave the column out"

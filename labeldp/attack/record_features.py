@@ -7,17 +7,25 @@ own: trees send it to one side of each split.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Sequence
+import json
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute
 
 from ..mechanisms.center.feature_rows import Categories, Columns
-from ..transforms.arrow_values import is_number, is_text, is_time, single_values, value_type
+from ..transforms.arrow_values import is_number, is_text, is_time, plain_values, single_values, value_type
 from ..transforms.batches import LabelledBatch
 from ..transforms.center.feature_columns import concatenated, feature_columns
 
+# Its functions are made when it is imported: type checkers do not know them.
+pc: Any = pyarrow.compute
+
+MOST_INNER = 64
+"""Largest number of elements of a list, keys of a map and members of a JSON text that are features."""
 MOST_CATEGORIES = 200
 """Largest number of values of a category that trees tell apart; rarer ones are one value together."""
 # Days and milliseconds, too, fit into 64 bits.
@@ -69,14 +77,165 @@ def _places(column: Categories) -> np.ndarray:
     return ranks[column.codes]
 
 
-def column_names(schema: pa.Schema, without: Collection[str]) -> list[str]:
-    """Names of the columns that can be features: numbers, text and times, and lists of them."""
-    return [field.name for field in schema if field.name not in without and _is_feature(field.type)]
+def read_features(
+    batches: Sequence[LabelledBatch], without: Collection[str]
+) -> tuple[dict[str, np.ndarray | Categories], list[str]]:
+    """Reads all columns of consecutive batches as features: numbers, texts and times, also those within columns.
+
+    Values within a column are features of their own: fields, elements of lists, values of the keys of maps, and members
+    of JSON texts. Returns the features, and what is none of these, as "name (type)". Raises InputError as
+    `read_columns`.
+    """
+    unread: dict[str, str] = {}
+    found = []
+    for batch in batches:
+        leaves: dict[str, pa.Array] = {}
+        for name, column in zip(batch.batch.schema.names, batch.batch.columns, strict=True):
+            if name not in without:
+                for leaf, values in _read_leaves(name, column):
+                    if values is None:
+                        unread.setdefault(leaf, f"{leaf} ({column.type})")
+                    else:
+                        leaves[_unused(leaf, leaves)] = values
+        arrays = pa.RecordBatch.from_arrays([*leaves.values(), pa.nulls(len(batch.rows))], [*leaves, ""])
+        found.append(dataclasses.replace(batch, batch=arrays))
+    columns = read_columns(found, list(dict.fromkeys(name for part in found for name in part.batch.schema.names[:-1])))
+    for name, column in list(columns.items()):
+        if isinstance(column, Categories):
+            for leaf, values in _members(name, column):
+                columns[_unused(leaf, columns)] = values
+    return columns, list(unread.values())
+
+
+def _unused(name: str, names: Collection[str]) -> str:
+    """The name, with primes if a column and a value within another have the same."""
+    while name in names:
+        name += "'"
+    return name
+
+
+def _read_leaves(name: str, column: pa.Array) -> list[tuple[str, pa.Array | None]]:
+    try:
+        return list(_leaves(name, column))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
+        # A layout that Arrow cannot convert.
+        return [(name, None)]
+
+
+def _leaves(name: str, column: pa.Array) -> Iterator[tuple[str, pa.Array | None]]:
+    """Values of a column and within it, n each, with their names; None for what cannot be read."""
+    if isinstance(column, pa.ExtensionArray):
+        column = column.storage
+    if pa.types.is_run_end_encoded(column.type):
+        column = pc.run_end_decode(column)
+    column = plain_values(column)
+    kind = column.type
+    if pa.types.is_null(kind) or _is_feature(kind):
+        yield name, column
+    if pa.types.is_duration(kind):
+        yield name, column.cast(pa.int64())
+    elif pa.types.is_fixed_size_binary(kind):
+        yield name, column.cast(pa.binary())
+    elif pa.types.is_struct(kind):
+        for field, values in zip(kind, column.flatten(), strict=True):
+            yield from _leaves(f"{name}.{field.name}", values)
+    elif pa.types.is_map(kind):
+        yield from _values_of_keys(name, column.cast(pa.list_(pa.struct([kind.key_field, kind.item_field]))))
+    elif pa.types.is_nested(kind) and hasattr(kind, "value_type"):
+        yield from _elements(name, column.cast(pa.large_list(kind.value_type)))
+    elif not (pa.types.is_null(kind) or _is_feature(kind)):
+        yield name, None
+
+
+def _elements(name: str, lists: pa.Array) -> Iterator[tuple[str, pa.Array | None]]:
+    """Elements of lists by their place, if a record has more than one, or they have values within them."""
+    lengths, starts = _lengths(lists), lists.offsets.to_numpy()[:-1]
+    most = int(lengths.max(initial=0))
+    if most <= 1 and _is_feature(lists.type):
+        return
+    yield f"{name}.length", pa.array(lengths)
+    for place in range(min(most, MOST_INNER)):
+        yield from _leaves(f"{name}[{place}]", lists.values.take(pa.array(starts + place, mask=lengths <= place)))
+    if most > MOST_INNER:
+        yield f"{name}[{MOST_INNER}:]", None
+
+
+def _values_of_keys(name: str, entries: pa.Array) -> Iterator[tuple[str, pa.Array | None]]:
+    """Values of the keys of maps, lists of pairs; the first one of a record."""
+    lengths, starts = _lengths(entries), entries.offsets.to_numpy()[:-1]
+    records = np.repeat(np.arange(len(lengths)), lengths)
+    places = np.arange(len(records)) + np.repeat(starts - np.cumsum(lengths) + lengths, lengths)
+    keys, items = entries.values.field(0), entries.values.field(1)
+    encoded = plain_values(keys.take(pa.array(places))).dictionary_encode()
+    codes, names = encoded.indices.to_numpy(zero_copy_only=False), encoded.dictionary.to_pylist()
+    for code in sorted(range(len(names)), key=lambda code: str(names[code]))[:MOST_INNER]:
+        own = np.flatnonzero(codes == code)
+        owners, firsts = np.unique(records[own], return_index=True)
+        chosen, missing = np.zeros(len(lengths), np.int64), np.ones(len(lengths), bool)
+        chosen[owners], missing[owners] = places[own[firsts]], False
+        yield from _leaves(f"{name}.{names[code]}", items.take(pa.array(chosen, mask=missing)))
+    if len(names) > MOST_INNER:
+        yield f"{name}: further keys", None
+
+
+def _lengths(lists: pa.Array) -> np.ndarray:
+    return pc.list_value_length(lists).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+
+
+def _members(name: str, column: Categories) -> Iterator[tuple[str, np.ndarray | Categories]]:
+    """Members of texts that are JSON objects or lists, by their paths; nothing of other texts."""
+    members: dict[str, dict[int, object]] = {}
+    for code, text in enumerate(column.values):
+        if text[:1] in ("{", "["):
+            try:
+                inner = dict(_scalars(name, json.loads(text)))
+            except (ValueError, RecursionError):
+                continue
+            for path, value in inner.items():
+                if path in members or len(members) < MOST_INNER:
+                    members.setdefault(path, {})[code] = value
+    for path, values in members.items():
+        if all(isinstance(value, int | float) and abs(value) < 1e300 for value in values.values()):
+            numbers = np.full(len(column.values) + 1, np.nan)
+            numbers[list(values)] = list(values.values())
+            yield path, numbers[column.codes]
+        else:
+            texts, own = np.unique([str(value) for value in values.values()], return_inverse=True)
+            codes = np.full(len(column.values) + 1, -1)
+            codes[list(values)] = own
+            yield path, Categories(codes[column.codes], tuple(texts.tolist()))
+
+
+def _scalars(path: str, value: object) -> Iterator[tuple[str, object]]:
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from _scalars(f"{path}.{name}", inner)
+    elif isinstance(value, list):
+        for place, inner in enumerate(value[:MOST_INNER]):
+            yield from _scalars(f"{path}[{place}]", inner)
+    elif value is not None:
+        yield path, value
 
 
 def _is_feature(kind: pa.DataType) -> bool:
     kind = value_type(kind)
     return is_number(kind) or is_text(kind) or is_time(kind)
+
+
+PLACES = FILE, ROW, ROW_OF_ALL = "file of the record", "row in its file", "row of all"
+"""Features of every record that no column has: files and the order of records are public."""
+
+
+def places_of(files: np.ndarray, rows: np.ndarray, rows_of_all: np.ndarray) -> dict[str, np.ndarray | Categories]:
+    """The place of each of n records as features: number of its file, row in it, and row of all, of shape (n,) each."""
+    names, codes = np.unique(files, return_inverse=True)
+    if len(names) == 1:
+        return {ROW_OF_ALL: rows_of_all.astype(np.float64)}
+    return {
+        FILE: Categories(codes, tuple(map(str, names))),
+        ROW: rows.astype(np.float64),
+        ROW_OF_ALL: rows_of_all.astype(np.float64),
+    }
 
 
 def read_columns(batches: Sequence[LabelledBatch], names: Sequence[str]) -> dict[str, np.ndarray | Categories]:

@@ -29,7 +29,7 @@ from ..transforms.io.input_format import Format, file_parts
 from ..transforms.progress_bar import advance
 from ..transforms.readers.file_reader import FileReader
 from .claims import Claim, read_claim
-from .record_features import column_names, read_columns
+from .record_features import places_of, read_columns, read_features
 from .released_channel import ReleasedLabels, channel_column
 
 _BY_ROW = "file and row"
@@ -159,6 +159,8 @@ class ReleasedRecords:
     Attributes:
       rows: Number of each record in the release, in the order of the shards; shape (n,), int64, ascending.
       columns: Public features, which were public before the release.
+      places: Shard of each record, and its row in it and in all, as features.
+      unread: Columns that are not read, as text.
       released: Released columns that depend on the label.
       ids: Values of the id column, one for each record; None without one.
       groups: Column by which groups are shown; None without one.
@@ -166,6 +168,8 @@ class ReleasedRecords:
 
     rows: np.ndarray
     columns: Columns
+    places: Columns
+    unread: list[str]
     released: ReleasedLabels
     ids: pa.ChunkedArray | None
     groups: Any
@@ -190,7 +194,9 @@ def read_release(
         if name is not None and name not in schema.names:
             raise UsageError(f"--{flag}: the release has no column {name!r}{did_you_mean(name, schema.names)}")
     others = {*files.labels, *files.made, *filter(None, (files.id_column, files.unit, id_column))}
-    names = column_names(schema, others)
+    columns, unread = read_features(batches, others)
+    ends = np.cumsum([0, *files.manifest.shards.values()])
+    shard = np.searchsorted(ends, rows, side="right") - 1
     groups = None
     if group_column is not None:
         if group_column in files.labels:
@@ -198,7 +204,9 @@ def read_release(
         groups = read_columns(batches, [group_column]).get(group_column)
     return ReleasedRecords(
         rows,
-        read_columns(batches, names),
+        columns,
+        places_of(np.array([*files.manifest.shards], object)[shard], rows - ends[shard], rows),
+        unread,
         _released(files, batches),
         None if id_column is None else pa.chunked_array([batch.column(id_column) for batch in batches]),
         groups,

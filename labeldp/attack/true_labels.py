@@ -24,7 +24,7 @@ from ..transforms.arrow_values import NotWholeError, is_text, single_ids
 from ..transforms.batches import LabelledBatch, has_label, label_values
 from ..transforms.errors import InputError, listed
 from ..transforms.readers.file_reader import FileReader
-from .record_features import column_names, first_difference, read_columns
+from .record_features import first_difference, places_of, read_columns, read_features
 from .released_records import ReleasedRecords, ReleaseFiles
 
 # Its functions are made when it is imported: type checkers do not know them.
@@ -175,13 +175,13 @@ def _id_texts(column: pa.Array, source: str, name: str) -> pa.Array:
 
 def labelled_records(
     input: InputSpec, label: str, classes: LabelClasses | None, without: Sequence[tuple[str, str]], most: int
-) -> tuple[Columns, np.ndarray]:
-    """Reads features and true labels of an input, before any release of it.
+) -> tuple[Columns, np.ndarray, list[str]]:
+    """Reads features and true labels of an input, before any release of it. The place of a record is a feature, too.
 
     Of more than `most` records, every second one is kept, or every fourth, and so on. `without` are columns that are
-    no features, each after the flag that names it. Returns features, and labels, shape (n,), float64, of classes their
-    places; records without a usable label are left out. Raises UsageError if a column is missing, and InputError if a
-    file cannot be read.
+    no features, each after the flag that names it. Returns features; labels, shape (n,), float64, of classes their
+    places; and columns that are not read, as text. Records without a usable label are left out. Raises UsageError if a
+    column is missing, and InputError if a file cannot be read.
     """
     format = input.format
     if classes is not None:
@@ -193,18 +193,21 @@ def labelled_records(
             raise UsageError(
                 f"--{flag}: {input.parts[0].path} has no column {name!r}{did_you_mean(name, schema.names)}"
             )
-    batches = _thinned((batch for part in input.parts for batch in reader.read(part)), label, classes, most)
+    numbers, batches = _thinned((batch for part in input.parts for batch in reader.read(part)), label, classes, most)
     if not batches:
         raise InputError(f"--input {input.pattern} has no record with a usable label")
-    names = column_names(schema, {label, *(name for _, name in without)})
     labels = np.concatenate([label_values(batch, label, classes) for batch in batches])
-    return read_columns(batches, names), labels
+    columns, unread = read_features(batches, {label, *(name for _, name in without)})
+    files = np.repeat([batch.source for batch in batches], [len(batch.rows) for batch in batches])
+    places = places_of(files, np.concatenate([batch.rows for batch in batches]), np.concatenate(numbers))
+    named = {f"column {name}" if name in places else name: column for name, column in columns.items()}
+    return {**named, **places}, labels, unread
 
 
 def _thinned(
     batches: Iterator[LabelledBatch], label: str, classes: LabelClasses | None, most: int
-) -> list[LabelledBatch]:
-    """Records with a usable label, at most `most` of them: every m-th one, for a power m of two."""
+) -> tuple[list[np.ndarray], list[LabelledBatch]]:
+    """Records with a usable label, at most `most` of them: every m-th one, for a power m of two; and their numbers."""
     kept: list[tuple[np.ndarray, LabelledBatch]] = []
     stride, rows, held = 1, 0, 0
     for batch in batches:
@@ -217,7 +220,8 @@ def _thinned(
             stride *= 2
             kept = [_every(*each, stride) for each in kept]
             held = sum(len(each) for each, _ in kept)
-    return [batch for numbers, batch in kept if len(numbers)]
+    kept = [(numbers, batch) for numbers, batch in kept if len(numbers)]
+    return [numbers for numbers, _ in kept], [batch for _, batch in kept]
 
 
 def _every(numbers: np.ndarray, batch: LabelledBatch, stride: int) -> tuple[np.ndarray, LabelledBatch]:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import argparse
 import logging
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from ..errors import BAD_USAGE, FieldError, did_you_mean, one_line
 
+_FLAG = re.compile(r"-(?![0-9.])")
+# Commas between names, but not between parameters of a mechanism, NAME:PARAMETER=VALUE,...; those before NAME=VALUE.
+_NAMES, _PAIRS = re.compile(",(?![^,:]*=)"), re.compile(r",(?=\w+=)")
 _NUMBERS: dict[Any, str] = {int: "a whole number", float: "a number"}
 
 
@@ -62,6 +66,36 @@ def log_to_stderr() -> None:
     logger.handlers[:] = [handler]
     logger.setLevel(logging.INFO)
     logger.propagate = False
+
+
+def with_lists(arguments: Sequence[str], actions: Mapping[str, argparse.Action]) -> list[str]:
+    """Rewrites lists, which may have commas, spaces or both, as their flags take them.
+
+    `actions` are those of the flags by their names. A list ends before the next flag, and where a flag takes NAME=VALUE
+    before what has no equals sign.
+    """
+    found, rest = [], list(arguments)
+    while rest:
+        first = rest.pop(0)
+        flag, equals, text = first.partition("=")
+        action = actions.get(flag[2:]) if flag.startswith("--") else None
+        metavar = "" if action is None else str(action.metavar)
+        commas = metavar.endswith(",...")
+        if action is None or not (commas or action.nargs == "+"):
+            found.append(first)
+            continue
+        values = [text] if equals else []
+        while rest and not equals and not _FLAG.match(rest[0]) and (not values or "=" in rest[0] or "=" not in metavar):
+            values.append(rest.pop(0))
+        if not commas:
+            ends = _PAIRS if metavar == "NAME=VALUE" else _NAMES
+            values = [part for value in values for part in ends.split(value) if part or not value]
+            found += [flag, *values] if len(values) != 1 or not equals else [f"{flag}={values[0]}"]
+        elif len(values) > 1:
+            found.append(f"{flag}={','.join(value.strip(',') for value in values)}")
+        else:
+            found += [first, *([] if equals else values)]
+    return found
 
 
 def check_unique(field: str, values: Sequence[Any]) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import FieldNames, UsageError, as_flag, did_you_mean
 from ..spec.fields import Fields, declared, flag_name, kinds_of
 from ..spec.written_files import check_written
-from .arguments import ArgumentParser
+from .arguments import ArgumentParser, with_lists
 
 if TYPE_CHECKING:
     from .config_file import Config
@@ -220,7 +220,7 @@ class CommandParser(ArgumentParser):
         given = list(sys.argv[1:] if args is None else args)
         try:
             _check_values(given)
-            given = self._with_first(given)
+            given = with_lists(self._with_first(given), self.flags())
             config = self._config(given)
             # The last value of a flag counts.
             found, others = super().parse_known_args([*(config.arguments if config else ()), *given], namespace)
@@ -335,7 +335,7 @@ class CommandParser(ArgumentParser):
         """
         if not argument.startswith("-"):
             one = "".join(f"give one {action.metavar}; " for action in self.positionals())
-            return f"no flag takes {argument!a}: {one}quote a glob, and text with spaces"
+            return f"no flag takes {argument!a}: {one}quote a glob, and text with spaces; lists have commas"
         flag = argument.partition("=")[0]
         name = flag.lstrip("-")
         if name in self.hints:

@@ -464,7 +464,8 @@ def test_index_levels_without_a_name_are_neither_features_nor_released(standard:
 
 @pytest.mark.parametrize("kind", [pd.DataFrame, pl.DataFrame, pa.table])
 def test_what_has_the_name_of_the_label_is_refused(kind: Any, key_file: Path) -> None:
-    frame, request = LOG[["age", "weeks"]].fillna(0)[:400], {**REQUEST, "label": "weeks", "noise_key_file": key_file}
+    frame = LOG[["age", "weeks"]].fillna(0)[:400]
+    request: dict[str, Any] = {**REQUEST, "label": "weeks", "noise_key_file": key_file}
     labels = frame["weeks"].tolist()
     copies = {"Weeks ": labels, "event": [{"id": 1, "weeks": y} for y in labels], "e": [[{"weeks": y}] for y in labels]}
     for (column, values), name in zip(copies.items(), ("Weeks ", "event.weeks", "e.weeks"), strict=True):
