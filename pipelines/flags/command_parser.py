@@ -233,7 +233,7 @@ class CommandParser(ArgumentParser):
 
     def _with_first(self, given: list[str]) -> list[str]:
         """The arguments with the flag of the value that comes first without it."""
-        if self.first is None or not given or given[0][:1] in ("-", ""):
+        if self.first is None or self.positionals() or not given or given[0][:1] in ("-", ""):
             return given
         flag = f"--{self.first}"
         if any(argument.partition("=")[0] == flag for argument in given):
