@@ -235,15 +235,16 @@ def command_line(command: str, flags: Mapping[str, Any]) -> list[str]:
     """Arguments of `labeldp`. A flag of None is left out, one of a list repeated.
 
     Unless flags say what labels are for, they are to have the least error of their own, without the passes of a center.
+    Unless `verbose` is False, jobs print all their facts.
     """
+    flags = dict(flags)
+    verbose = flags.pop("verbose", command in ("privatize", "fit", "apply"))
     asked = {"mechanism", "for", "loss", "center", "center_column"} & flags.keys()
     purpose = {} if asked or command not in ("privatize", "fit") else {"for": "labels"}
     given = {**flags, **purpose}.items()
     listed = [(name, value if isinstance(value, list) else [value]) for name, value in given if value is not None]
-    return [
-        command,
-        *(f"--{name}" if each is True else f"--{name}={each}" for name, values in listed for each in values),
-    ]
+    named = [f"--{name}" if each is True else f"--{name}={each}" for name, values in listed for each in values]
+    return [command, *(["--verbose"] if verbose else []), *named]
 
 
 @pytest.fixture(scope="session")

@@ -59,6 +59,17 @@ def release_warnings(facts: ReleasedFacts, naming: Naming = AS_FLAGS) -> list[Wa
     ]
 
 
+def shown_warnings(facts: ReleasedFacts, naming: Naming = AS_FLAGS) -> list[Warn]:
+    """The warnings that call for an act. release.json has the others, too.
+
+    That a single label says little holds for nearly every release, and the range of the residuals of a center that a
+    job makes by default is no mistake of its user.
+    """
+    made = facts.center is not None and facts.center.explained is not None
+    ordinary = {"label_error", "wide_residuals"} if made else {"label_error"}
+    return [warning for warning in release_warnings(facts, naming) if warning.name not in ordinary]
+
+
 def end_margin(labels: int, records: int, prior_epsilon: float) -> float | None:
     """Bounds the change of the share of an end of the domain by the noise of a histogram: the margin m of the shares.
 

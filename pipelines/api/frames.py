@@ -61,6 +61,10 @@ class ReleasedFrame:
     warnings: list[Warn] = field(repr=False)
     privatizer: LabelPrivatizer = field(repr=False)
 
+    def __str__(self) -> str:
+        """The release in four blocks: what was released, its privacy, its use, and what to do next."""
+        return str(self.privatizer.summary_)
+
     def predict_center(self, features: Any) -> np.ndarray:
         """Predicts the linear center of records, new ones as well. It costs nothing.
 

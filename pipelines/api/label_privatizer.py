@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ...mechanisms.analysis.findings import Verdict, Warn
-from ...mechanisms.analysis.release_warnings import release_warnings
+from ...mechanisms.analysis.release_warnings import release_warnings, shown_warnings
 from ...mechanisms.analysis.utility import ReleasedFacts
 from ...mechanisms.analysis.verdict import debiasing, verdict
 from ...mechanisms.core.budget import BudgetSplit, round_up
@@ -25,10 +25,11 @@ from ...mechanisms.registry import AUTO
 from ...mechanisms.release.label_column import LabelColumn
 from ...transforms.errors import InputError
 from ...transforms.progress_bar import progress_bar
-from ..errors import as_parameter
+from ..errors import as_parameter, one_line
 from ..ledger.ledger import Ledger, without_password
 from ..publish.manifest import judged_facts, released_facts
 from ..publish.protocol import Charge, charged, release_entries
+from ..publish.release_blocks import Blocks, privacy_lines, use_lines
 from ..spec.fields import DEFAULT_LOSS, LabelFields, arguments_text, declared, option, renewed
 from ..spec.label import request_in_memory
 from ..spec.mechanism_file import MechanismFile
@@ -84,6 +85,7 @@ class _Fitted:
     certified_epsilon_: float
     verdict_: Verdict
     warnings_: list[Warn]
+    summary_: Blocks
     records_: int
     source_: str
     labels_: np.ndarray
@@ -129,7 +131,8 @@ class LabelPrivatizer(LabelFields, _Fitted):
       certified_epsilon_: Epsilon that the latest release has spent, as the ledger has it: of center, histogram and, if
         they were released, labels, together.
       verdict_: Verdict on what the labels can be used for.
-      warnings_: Warnings about the release, as `ReleaseWarning` shows them.
+      warnings_: Warnings about the release, those of the manifest. `ReleaseWarning` shows those that call for an act.
+      summary_: The release in four blocks, to print: what was released, its privacy, its use, and what to do next.
       records_: Number of records with a usable label.
       source_: Name of the input of the latest release, which the ledger has as well: given as `source`, it repeats the
         release.
@@ -428,8 +431,15 @@ class LabelPrivatizer(LabelFields, _Fitted):
             self.records_, self.classes_ = binding.records, mechanism.classes
             self.center_name_ = mechanism.center_column
         self.verdict_, self.warnings_ = judged, warned
+        made = "The mechanism" if command == "fit" else "New labels"
+        self.summary_ = Blocks(
+            [f"{made} for {binding.records:,} records of {one_line(request.label.name)}"],
+            privacy_lines(release.epsilon, [mechanism]),
+            use_lines([("", judged)]),
+            ["report(PATH) explains it, write_mechanism(PATH) is for labeldp audit; keep or destroy the key."],
+        )
         # They tell of what is released: not before it is charged.
-        show(warned)
+        show(shown_warnings(facts, as_parameter))
 
     def __repr__(self) -> str:
         """Shows the parameters that are not the default; of the key only that it is there."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from ...mechanisms.analysis.automatic import CANDIDATES, LABELS
-from ...mechanisms.analysis.release_warnings import release_warnings
+from ...mechanisms.analysis.release_warnings import shown_warnings
 from ...mechanisms.analysis.utility import ReleasedFacts
-from ...mechanisms.analysis.verdict import debiasing, model_note, verdict
+from ...mechanisms.analysis.verdict import debiasing, verdict
 from ...mechanisms.core.label_classes import LabelClasses
 from ...mechanisms.core.losses import loss_named
 from ...mechanisms.core.randomizer import Randomizer
@@ -21,6 +22,7 @@ from ..errors import one_line
 from ..job.input_reads import reads_parts
 from ..publish.job_result import JobResult
 from ..publish.manifest import judged_facts
+from ..publish.release_blocks import Blocks, privacy_lines, use_lines
 from ..publish.release_steps import ReleasedLabel
 from ..publish.request import Request
 from ..spec.label import Label
@@ -102,42 +104,70 @@ def warn_of_other_label(release: Release) -> None:
         )
 
 
-def announce(request: Request, released: Sequence[ReleasedLabel], key: SigningKey | None = None) -> None:
-    """Prints what was released, and what it can be used for, in at most thirteen lines a label; logs the warnings.
+def announce(
+    request: Request, released: Sequence[ReleasedLabel], key: SigningKey | None = None, verbose: bool = False
+) -> None:
+    """Prints what was released in four blocks, with `verbose` all its facts after them; logs the warnings.
 
-    The loss shown in expectation is the one of a label's facts. `key` is the one that the release is signed with.
+    `key` is the one that the release is signed with.
     """
-    result = released[0].result
-    binding, several = result.binding, len(released) > 1
-    shards = f" in {counted(len(result.shards), 'shard')}" if result.shards else ""
-    which = f" in each of {counted(len(released), 'column')}" if several else ""
-    print(f"released   {one_line(request.output)}")
-    left_out = describe_missing(binding).removesuffix("; ")
-    left_out = left_out or f"{binding.unusable:,}{unusable_share(result)} without a usable label{which} left out"
-    print(f"records    {binding.records:,}{shards}; {one_line(left_out)}")
-    if key is not None:
-        print(f"signed     by sha256:{key.fingerprint}")
-    if several:
-        of = "record" if binding.unit is None else "unit"
-        print(f"together   epsilon {request.budget.epsilon:g} for all labels of a {of}")
+    print(_blocks(request, released, key))
+    several = len(released) > 1
+    if verbose:
+        for column in released:
+            print(f"\nlabel      {one_line(column.label.name)}: epsilon {column.label.budget.epsilon:.6g}")
+            _announce_label(column)
     for column in released:
-        if several:
-            print(f"label      {one_line(column.label.name)}: epsilon {column.label.budget.epsilon:.6g}")
-        _announce_label(column, request.command)
-    if request.validation is not None:
-        article = "an" if request.validation.startswith("i") else "the"
-        print(f"validated  against {article} {request.validation}: no anomalies")
-    for column in released:
+        without_unit = 0 if column.result.units is None else column.result.units.without_unit
+        if without_unit and column.result.binding.unit is not None:
+            name = one_line(column.result.binding.unit.column)
+            LOGGER.warning("warning: %s without a unit in %s: left out", counted(without_unit, "record"), name)
         of = f"{one_line(column.label.name)}: " if several else ""
-        for warning in release_warnings(column.facts):
+        for warning in shown_warnings(column.facts):
             LOGGER.warning("warning: %s%s", of, warning.text)
 
 
-def _announce_label(released: ReleasedLabel, command: str) -> None:
-    _, result, mechanism, facts, measured = released
-    note = model_note(facts)
-    if note is not None:
-        print(f"note       {note}")
+def _blocks(request: Request, released: Sequence[ReleasedLabel], key: SigningKey | None) -> Blocks:
+    result, output = released[0].result, one_line(_from_here(request.output))
+    names, binding = one_line(" and ".join(column.label.name for column in released)), result.binding
+    left_out = describe_missing(binding).removesuffix("; ")
+    if not left_out and binding.unusable:
+        left_out = f"{binding.unusable:,}{unusable_share(result)} without a usable label left out"
+    kept = f"; {one_line(left_out)}" if left_out else ""
+    made = (
+        f"The mechanism for {names}, from {binding.records:,} records{kept}"
+        if request.command == "fit"
+        else f"{binding.records:,} records with new labels in {names}, in {counted(len(result.shards), 'shard')}{kept}"
+    )
+    signed = "" if key is None else f", signed by sha256:{key.fingerprint}"
+    article = "an" if (request.validation or "").startswith("i") else "the"
+    validated = "" if request.validation is None else f", validated against {article} {request.validation}"
+    judged = [
+        (
+            f"{one_line(column.label.name)}: " if len(released) > 1 else "",
+            verdict(judged_facts(column.facts, request.command), column.measured),
+        )
+        for column in released
+    ]
+    follows = f"labeldp audit {output} checks it, labeldp report {output} explains it."
+    if request.command == "fit":
+        follows = f"labeldp apply INPUT --label {names} --mechanism_file {output} --output DIR releases labels."
+    secret = one_line(_from_here(request.key.path))
+    return Blocks(
+        (made, f"{output}{signed}{validated}"),
+        privacy_lines(request.budget.epsilon, [column.mechanism for column in released]),
+        use_lines(judged),
+        (follows, f"Who has {secret} can remove the noise: keep it with the raw labels, or destroy it."),
+    )
+
+
+def _from_here(path: str) -> str:
+    """A path below the current folder, relative to it; any other as it is."""
+    return path.removeprefix(f"{os.getcwd()}{os.sep}")
+
+
+def _announce_label(released: ReleasedLabel) -> None:
+    _, result, mechanism, facts, _ = released
     _announce_units(result, mechanism)
     binding = result.binding
     of_record = ", of one record" if binding.unit is not None else ""
@@ -153,7 +183,6 @@ def _announce_label(released: ReleasedLabel, command: str) -> None:
     else:
         _announce_randomizer(binding, mechanism, facts)
     print(f"debias     {debiasing(facts).line}")
-    print(f"verdict    {verdict(judged_facts(facts, command), measured).line}")
 
 
 def _announce_randomizer(binding: NoiseBinding, mechanism: MechanismFile, facts: ReleasedFacts) -> None:
@@ -224,10 +253,6 @@ def _announce_units(result: JobResult, mechanism: MechanismFile) -> None:
         f"{counts.left_out:,} left out; epsilon {mechanism.total_epsilon(labels):.6g}{composed} for all labels of a "
         "unit"
     )
-    if counts.without_unit:
-        LOGGER.warning(
-            "warning: %s without a unit in %s: left out", counted(counts.without_unit, "record"), one_line(unit.column)
-        )
 
 
 def _chosen(mechanism: str, model_errors: Mapping[str, float | None]) -> str:

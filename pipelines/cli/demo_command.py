@@ -33,15 +33,18 @@ from ...mechanisms.noise.discrete_laplace import ByteStream
 from ...transforms.io.filesystems import match, read_text
 from ...transforms.io.input_format import FilePart, Format
 from ...transforms.noise_key_file import NoiseKeyFile
-from ...transforms.progress_log import Progress
+from ...transforms.progress_log import LOGGER, Progress
 from ...transforms.readers.file_reader import FileReader
 from ...transforms.tfrecord.example_encoder import encode_examples
 from ...transforms.tfrecord.framing import frame
 from ..errors import UsageError
 from ..flags.arguments import log_to_stderr
 from ..publish.manifest import read_manifest
+from ..publish.measured_release import measured_shards
+from ..publish.output_folder import DATA_NAME
 from ..spec.label_folders import CENTER_NAME, MANIFEST_NAME
 from ..spec.machine import check_can_create, check_extra, check_tfrecord, one_thread_for_fits
+from ..spec.mechanism_file import MECHANISM_NAME, read_mechanism_file
 from .commands import parse
 from .exit_codes import SUCCESS, run_command
 from .privatize_command import run_privatize
@@ -102,13 +105,10 @@ def _demo(args: argparse.Namespace) -> int:
     job, _ = parse(
         [
             "privatize",
-            f"--input={os.path.join(args.output, 'clicks', '*.tfrecord')}",
-            "--input_format=tfrecord",
+            os.path.join(args.output, "clicks", "*.tfrecord"),
             f"--where={CONVERTED}=1",
             f"--label={LABEL}",
-            "--label_min=0",
             f"--label_max={LABEL_MAX}",
-            "--label_step=1",
             f"--epsilon={args.epsilon}",
             "--num_shards=4",
             f"--noise_key_file={key.path}",
@@ -118,32 +118,38 @@ def _demo(args: argparse.Namespace) -> int:
     code = run_privatize(job, [])
     if code == SUCCESS:
         privatized = time.perf_counter() - generated
-        _train(conversions, os.path.join(args.output, "released"), args.clicks, args.seed)
-        print(f"seconds    {privatized:.1f} to privatize, after {generated - started:.1f} to generate the log")
+        LOGGER.info("%.1f s to privatize, after %.1f s to generate the log", privatized, generated - started)
+        for title, line in zip(("Trained", ""), _trained(conversions, args), strict=False):
+            print(f"{title:<10}{line}")
     return code
 
 
-def _train(conversions: pa.Table, release: str, clicks: int, seed: int) -> None:
-    """Prints the test errors of a model trained on the released labels and of one trained on the true labels."""
-    if clicks > _MOST_TO_TRAIN_ON:
-        print(f"trained    no model: that is done for at most {_MOST_TO_TRAIN_ON:,} clicks")
-        return
+def _trained(conversions: pa.Table, args: argparse.Namespace) -> Sequence[str]:
+    """Test errors of models trained on the released and on the true labels, and what was stated before; two lines."""
+    release = os.path.join(args.output, "released")
+    if args.clicks > _MOST_TO_TRAIN_ON:
+        return [f"No model: that is done for at most {_MOST_TO_TRAIN_ON:,} clicks."]
     try:
         check_extra("demo, to train a model,", "evaluation", "sklearn")
     except UsageError as error:
-        print(f"trained    no model: {error}")
-        return
-    errors = _compare_models(conversions, release, new_clicks(-(-clicks // _FILES), seed))
+        return [f"No model: {error}"]
+    errors = _compare_models(conversions, release, new_clicks(-(-args.clicks // _FILES), args.seed))
     if errors is None:
-        print("trained    no model: there are too few conversions")
-        return
-    print(
-        f"trained    ridge regression; mean squared error on {errors.records:,} new conversions: "
-        f"{errors.released:,.0f} if trained on the released labels, {errors.true:,.0f} on the true labels, "
-        f"{errors.mean:,.0f} if the mean is predicted"
-    )
+        return ["No model: there are too few conversions."]
+    mechanism = read_mechanism_file(os.path.join(release, MECHANISM_NAME))
+    shards = read_manifest(os.path.join(release, MANIFEST_NAME)).shards
+    stated = measured_shards(os.path.join(release, DATA_NAME), shards, {LABEL: mechanism}, ())[LABEL]
     share = 100 * (1 - errors.released / errors.mean)
-    print(f"explains   {share:.2g} % of the variance of these conversions, with the labels that the verdict is about")
+    said = (
+        ""
+        if stated is None
+        else f", where {100 * stated.share.value:.2g} % +- {100 * stated.share.error:.2g} % was said"
+    )
+    return [
+        f"Squared error on {errors.records:,} new conversions: {errors.released:,.0f} with the released labels, "
+        f"{errors.true:,.0f} with the true ones, {errors.mean:,.0f} without a model.",
+        f"A ridge on all categories of the released labels explains {share:.2g} %{said} of a ridge on few of them.",
+    ]
 
 
 def _write_log(folder: str, clicks: int, seed: int) -> pa.Table:

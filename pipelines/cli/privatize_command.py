@@ -94,7 +94,7 @@ def _run(command: str, args: argparse.Namespace, runner_flags: Sequence[str]) ->
         if not wait:
             _check_submission(release, options, result)
         with signals_as_interrupts():
-            run, released = _release(release, options, wait)
+            run, released = _release(release, options, wait, args.verbose)
             if wait:
                 _add_to_table(release)
         if result is not None:
@@ -136,7 +136,7 @@ def _add_to_table(release: Release) -> None:
         print(f"table      {one_line(f'{table.format}://{table.table}')} {'has' if added else 'had'} the shards")
 
 
-def _release(release: Release, options: PipelineOptions, wait: bool) -> tuple[Run, list[ReleasedLabel]]:
+def _release(release: Release, options: PipelineOptions, wait: bool, verbose: bool) -> tuple[Run, list[ReleasedLabel]]:
     """Runs a job up to its release, which is charged after all checks and appears only once it is charged.
 
     Without `wait`, the job is submitted, and `labeldp finish` does the rest.
@@ -165,7 +165,7 @@ def _release(release: Release, options: PipelineOptions, wait: bool) -> tuple[Ru
                 f"submitted  {one_line(target)}: labeldp finish {one_line(target)} waits for it and publishes it{again}"
             )
             return run, []
-        released = publish_results(run, staging, options, key)
+        released = publish_results(run, staging, options, key, verbose)
     if not fit:
         announce_readers(release, released[0].result.binding)
     return run, released

@@ -25,12 +25,12 @@ from .announcement import announce
 
 
 def publish_results(
-    run: Run, staging: Staging, options: PipelineOptions, key: SigningKey | None = None
+    run: Run, staging: Staging, options: PipelineOptions, key: SigningKey | None = None, verbose: bool = False
 ) -> list[ReleasedLabel]:
     """Checks the results of a job, signs the release, charges the ledger and publishes it, in this order.
 
-    Without a signing key, it is not signed. It may be repeated after an error or a kill, at whatever point. Raises
-    InputError if a check fails.
+    Without a signing key, it is not signed. `verbose` prints all its facts. It may be repeated after an error or a
+    kill, at whatever point. Raises InputError if a check fails.
     """
     request = run.request
     fit, target, ledger = request.command == "fit", request.target, Ledger(request.ledger)
@@ -50,5 +50,5 @@ def publish_results(
         else:
             publish_folder(staging, target, manifests)
         # An interrupt before this would be reported as "nothing is released" when something is.
-        announce(request, released, key)
+        announce(request, released, key, verbose)
     return released

@@ -108,6 +108,7 @@ def add_flags(parser: CommandParser, command: str) -> None:
         writes=RESULT,
         help="write epsilons, warnings and verdict as JSON",
     )
+    add("--verbose", action="store_true", help="print all facts of the release")
     field_flags(add, "dry_run")
 
 

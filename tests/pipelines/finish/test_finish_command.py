@@ -32,7 +32,7 @@ def test_a_submitted_job(
     run_job()
     again = submit(**flags)
     assert (again.code, "labeldp finish" in again.error) == (1, True)
-    assert finish().ok().out.startswith(f"released   {released}\n")
+    assert f"\n{'':10}{released}\nPrivacy   " in finish().ok().out
     assert (tree(released), spent(outputs)) == expected
     assert sorted(path.name for path in outputs.iterdir()) == [LEDGER, "released"]
     once = len(entries(outputs))

@@ -64,7 +64,7 @@ def test_classes_are_drawn_from_probabilities(run: Callable[..., Any], invoke: A
         pytest.importorskip("google_crc32c")
     out = run("released", kind, output_format="parquet").ok().out
     assert "center     click_probabilities: probabilities of the classes, from " in out
-    assert "verdict    the center is the model" in out
+    assert "Use       The center is the model" in out
     audited = invoke(["audit", str(outputs / "released")]).ok().out
     assert "drawn from a center; no label is read for a draw" in audited
     assert "ratio " not in audited

@@ -266,7 +266,7 @@ def test_a_filter_keeps_its_records_out_of_the_center(privatize: Privatize, cent
 def test_validated_releases_have_the_column_in_their_schema(privatize: Privatize, tmp_path: Path) -> None:
     pytest.importorskip("tensorflow_metadata")
     outcome = privatize("out", "--validate", output_format="tfrecord").ok()
-    assert "validated  against an inferred schema: no anomalies" in outcome.out
+    assert ", validated against an inferred schema\n" in outcome.out
     schema = "".join(path.read_text() for path in (tmp_path / "out" / "validation").rglob("*.pbtxt"))
     assert 'name: "y_center"' in schema
 

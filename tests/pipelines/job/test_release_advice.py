@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pytest
-from labeldp.mechanisms.analysis.release_warnings import release_warnings
+from labeldp.mechanisms.analysis.release_warnings import release_warnings, shown_warnings
 from labeldp.mechanisms.analysis.verdict import debiasing, verdict
 from labeldp.pipelines.publish.manifest import feature_columns, manifest_facts, read_manifest
 from labeldp.pipelines.publish.measured_release import measured_shards
@@ -77,11 +77,11 @@ def check_recomputed(released: Released) -> list[str]:
     facts = manifest_facts(mechanism, manifest)
     shards = measured_shards(str(released.folder / "data"), manifest.shards, {"y": mechanism}, {"y", "y_center"})
     warnings = release_warnings(facts)
-    assert said(released.err) == [warning.text for warning in warnings]
+    assert said(released.err) == [warning.text for warning in shown_warnings(facts)]
     assert f"\ndebias     {debiasing(facts).line}\n" in released.out
     judged = verdict(facts, shards["y"])
     assert judged.level in ("good", "small", "averages")
-    assert f"\nverdict    {judged.line}\n" in released.out
+    assert f"\nUse       {judged.text[0].upper()}{judged.text[1:]}\n" in released.out
     names = json.loads((released.folder / "release.json").read_text())["warnings"]
     assert names == [warning.name for warning in warnings]
     return names
@@ -93,7 +93,7 @@ def test_a_domain_that_is_too_small(clamped: Released, invoke: Any) -> None:
     assert (manifest["features"], manifest["loss"]) == (4, "squared")
     assert any("are at the high end of the domain, 10, by the noised histogram" in line for line in said(clamped.err))
     assert "true = (released - " in clamped.out
-    assert "verdict    for averages: a ridge of debiased labels explains at most " in clamped.out
+    assert "Use       For averages: a ridge on these features alone explains at most " in clamped.out
     assert "PASS" in invoke(["audit", str(clamped.folder)]).ok().out
 
 
@@ -113,7 +113,7 @@ def test_the_report_shows_them(clamped: Released, invoke: Any, tmp_path: Path) -
     invoke(["report", str(clamped.folder), f"--output={output}"]).ok()
     page = output.read_text()
     assert "are at the high end of the domain, 10, by the noised histogram" in page
-    assert "<strong>Verdict:</strong> for averages: a ridge of debiased labels explains at most " in page
+    assert "<strong>Verdict:</strong> for averages: a ridge on these features alone explains at most " in page
     assert '<pre class="formula">true = (released - ' in page
 
 
@@ -136,7 +136,7 @@ def test_fit_says_what_its_mechanism_file_and_the_records_give(
     }  # fmt: skip
     outcome = invoke(command("fit", flags)).ok()
     assert any("are at the high end of the domain" in line for line in said(outcome.err))
-    assert "\nverdict    measured once labels are released; labeldp plan predicts" in outcome.out
+    assert "\nUse       Measured once labels are released; labeldp plan predicts" in outcome.out
 
 
 def test_features_are_counted_in_tfrecords_too(tmp_path: Path) -> None:

@@ -124,7 +124,7 @@ def test_the_summary_names_each_label(released: tuple[Path, Any]) -> None:
     out = released[1].out
     share = f"({100 * (ROWS - USABLE) / ROWS:.2g} % of {ROWS:,})"
     assert f"{ROWS - USABLE:,} {share} without a usable label in each of 3 columns left out" in out
-    assert "together   epsilon 2 for all labels of a record" in out
+    assert "\nPrivacy   Epsilon 2: " in out
     assert [line.split()[1] for line in out.splitlines() if line.startswith("label ")] == [f"{n}:" for n in NAMES]
 
 

@@ -49,7 +49,7 @@ def released(
     for name, call in (("tfrecord", lambda argv: forked(argv).wait()), ("parquet", invoke)):
         argv = command("privatize", flags | {"output": folder / name, "output_format": name, "num_shards": 3})
         outcome = call([*argv, "--validate"]).ok()
-        assert outcome.out.splitlines()[-1] == "validated  against an inferred schema: no anomalies"
+        assert outcome.out.splitlines()[1].endswith(", validated against an inferred schema")
         assert outcome.errors == []
     return {name: folder / name for name in ("tfrecord", "parquet")}
 
@@ -200,7 +200,7 @@ def test_last_week_s_schema_holds(attempt: Any, released: dict[str, Path], outpu
     path = schema_file(released, tmp_path, 'name: "work"\n  type: FLOAT', 'name: "work"\n  type: BYTES')
     outcome = attempt(validate=path).ok()
 
-    assert outcome.out.splitlines()[-1] == "validated  against the given schema: no anomalies"
+    assert outcome.out.splitlines()[1].endswith(", validated against the given schema")
     assert {file.name for file in (outputs / "released" / "validation").iterdir()} == ARTIFACTS
     assert json.loads((outputs / "released" / "release.json").read_text())["validation"] == "given schema"
 
