@@ -132,7 +132,8 @@ def _blocks(request: Request, released: Sequence[ReleasedLabel], key: SigningKey
     names, binding = one_line(" and ".join(column.label.name for column in released)), result.binding
     left_out = describe_missing(binding).removesuffix("; ")
     if not left_out and binding.unusable:
-        left_out = f"{binding.unusable:,}{unusable_share(result)} without a usable label left out"
+        which = f" in each of {counted(len(released), 'column')}" if len(released) > 1 else ""
+        left_out = f"{binding.unusable:,}{unusable_share(result)} without a usable label{which} left out"
     kept = f"; {one_line(left_out)}" if left_out else ""
     made = (
         f"The mechanism for {names}, from {binding.records:,} records{kept}"

@@ -112,7 +112,10 @@ def test_missing_labels_among_truth_values_of_csv(job: Any, invoke: Any, path: P
     texts = ["true", "", "NA", "null", "false"] * 20
     path.write_text("v,click\n" + "".join(f"{row},{text}\n" for row, text in enumerate(texts)))
     outcome = invoke(job(**GRID, input=path, max_unusable_fraction=0.7)).ok()
-    assert "Released  40 records with new labels in click, in 1 shard; 60 (60 % of 100) without a usable label left out" in outcome.out
+    assert (
+        "Released  40 records with new labels in click, in 1 shard; 60 (60 % of 100) without a usable label left out"
+        in outcome.out
+    )
 
 
 @pytest.mark.parametrize("text", ["yes", "tru", "truefalse", "true false"])
