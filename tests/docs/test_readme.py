@@ -151,7 +151,7 @@ def test_the_demo_prints_what_the_readme_shows(
 
 def _without_details(line: str) -> str:
     """Without the verdict and its advice, which depend on the number of records."""
-    return re.sub(r"^(Use  |  +(?:For more|Features)) .*|, where .*", r"\1", line).replace("For more", "Features")
+    return re.sub(r"^Use  .*|^ +(?:For more|Features).*|, where .*", "", line)
 
 
 def _words(line: str) -> str:

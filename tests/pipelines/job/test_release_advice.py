@@ -94,7 +94,7 @@ def test_a_domain_that_is_too_small(clamped: Released, invoke: Any) -> None:
     assert (manifest["features"], manifest["loss"]) == (4, "squared")
     assert any("are at the high end of the domain, 10, by the noised histogram" in line for line in said(clamped.err))
     assert "true = (released - " in clamped.out
-    assert "a ridge on these features alone explains " in clamped.out
+    assert " a ridge of debiased labels explains " in clamped.out
     assert "PASS" in invoke(["audit", str(clamped.folder)]).ok().out
 
 
@@ -114,7 +114,7 @@ def test_the_report_shows_them(clamped: Released, invoke: Any, tmp_path: Path) -
     invoke(["report", str(clamped.folder), f"--output={output}"]).ok()
     page = output.read_text()
     assert "are at the high end of the domain, 10, by the noised histogram" in page
-    assert re.search("<strong>Verdict:</strong> [^<]*a ridge on these features alone explains ", page)
+    assert re.search("<strong>Verdict:</strong> [^<]* a ridge of debiased labels explains ", page)
     assert '<pre class="formula">true = (released - ' in page
 
 
