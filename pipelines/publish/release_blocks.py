@@ -9,6 +9,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from ...mechanisms.analysis.findings import Verdict
 from ...mechanisms.core.label_grid import is_even
 from ..spec.mechanism_file import MechanismFile
@@ -64,7 +66,7 @@ def _domain(mechanism: MechanismFile) -> str:
     labels, declared = mechanism.domain, mechanism.declared
     if mechanism.classes is not None:
         return f"{len(mechanism.classes.values)} public classes"
-    if len(labels) == 1 or not is_even(labels):
+    if len(labels) == 1 or not is_even(np.array(labels)):
         return f"{len(labels):,} public labels"
     count = len(labels) if declared is None else declared.labels
     return f"labels {labels[0]:.6g} to {labels[-1]:.6g} in steps of {(labels[-1] - labels[0]) / (count - 1):.6g}"
