@@ -46,7 +46,8 @@ class LedgerSums:
     Attributes:
       runs: Number of runs in the ledger.
       counted: Number of those that count: of the last window, or all.
-      releases: Number of their distinct releases.
+      releases: Number of their distinct releases: a repeated run makes none.
+      parts: Number of the parts of these that are charged, such as histogram and labels.
       spent: Basic composition; None for units if a run was not charged for them.
       composed: Epsilon at the target delta; None without one, or if there is none.
       largest: The most that was spent in any window; None without windows, or as `spent`.
@@ -56,6 +57,7 @@ class LedgerSums:
     runs: int
     counted: int
     releases: int
+    parts: int
     spent: SpentBudget | None
     composed: float | None
     largest: SpentBudget | None
@@ -143,7 +145,8 @@ def ledger_sums(
     return LedgerSums(
         runs=len(runs),
         counted=len(counted),
-        releases=len({entry.release for run in counted for entry in run.entries}),
+        releases=len({frozenset(entry.release for entry in run.entries) for run in counted}),
+        parts=len({entry.release for run in counted for entry in run.entries}),
         spent=spent,
         composed=None if unbounded or delta is None else composed_epsilon(list(costs.values()), delta),
         largest=largest,
@@ -168,7 +171,7 @@ def _facts(args: argparse.Namespace, sums: LedgerSums) -> dict[str, Any]:
     """The members of the JSON document besides the table: sums are rounded up, what remains down."""
     facts: dict[str, Any] = {
         "unit_column": args.unit_column, "cap_window": args.cap_window, "runs_counted": sums.counted,
-        "releases": sums.releases,
+        "releases": sums.releases, "parts": sums.parts,
     }  # fmt: skip
     for name, spent in (("", sums.spent), ("largest_", sums.largest)):
         facts[f"{name}epsilon"] = None if spent is None else shown_above(spent.epsilon)
@@ -192,13 +195,11 @@ def _remaining(cap: float, spent: SpentBudget) -> Fraction:
 
 def _lines(args: argparse.Namespace, caps: Caps, sums: LedgerSums) -> list[tuple[str, str]]:
     per = "record" if args.unit_column is None else args.unit_column
-    if caps.window is None:
-        lines = [("runs", f"{sums.runs}, with {sums.releases} distinct releases")]
-    else:
-        window = caps.window.text
-        lines = [
-            ("runs", f"{sums.counted} of the last {window}, with {sums.releases} distinct releases; {sums.runs} in all")
-        ]
+    of = "" if caps.window is None else f" of the last {caps.window.text}, {sums.runs} in all"
+    lines = [
+        ("runs", f"{sums.counted}{of}"),
+        ("releases", f"{sums.releases}, of {sums.parts} noised parts; a repeated run makes no new release"),
+    ]
     if sums.spent is None:
         first = sums.unbounded[0]
         count = f"{len(sums.unbounded)} run{'' if len(sums.unbounded) == 1 else 's'}"

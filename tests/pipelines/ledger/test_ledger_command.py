@@ -45,12 +45,13 @@ def test_in_a_process_of_its_own(ledger: Any, spawn: Any) -> None:
     outcome = spawn(["ledger", path, *flags]).ok()
 
     assert outcome.err == ""
-    head, *rows, empty, runs, epsilon, composed, largest, remains = outcome.out.splitlines()
+    head, *rows, empty, runs, releases, epsilon, composed, largest, remains = outcome.out.splitlines()
     assert head.split() == ["day", "command", "label", "unit", "epsilon", "delta", "output"]
     assert [row.split()[0] for row in rows] == [run["time"][:10] for run in written]
     assert rows[0].split()[1:] == ["privatize", "weeks", "user", "(at", "most", "5)", "0.5", "0", "out/r40"]
     assert empty == ""
-    assert runs == "runs       31 of the last 30d, with 30 distinct releases; 41 in all"
+    assert runs == "runs       31 of the last 30d, 41 in all"
+    assert releases == "releases   30, of 30 noised parts; a repeated run makes no new release"
     assert epsilon == "epsilon    15 with delta 0 per user, by basic composition"
     assert composed.startswith("composed   13.9")
     assert composed.endswith(" with delta 1e-06, by privacy loss distributions")
@@ -64,8 +65,9 @@ def test_sums_of_all_time(ledger: Any, invoke: Any, tmp_path: Path) -> None:
     table = tmp_path / "table.json"
     outcome = invoke(["ledger", path, "--epsilon_cap=1", f"--json={table}"]).ok()
 
-    assert outcome.out.splitlines()[-3:] == [
-        "runs       10, with 9 distinct releases",
+    assert outcome.out.splitlines()[-4:] == [
+        "runs       10",
+        "releases   9, of 9 noised parts; a repeated run makes no new release",
         "epsilon    0.9 with delta 0 per record, by basic composition",
         "remains    0.1 of --epsilon_cap 1",
     ]
@@ -77,7 +79,7 @@ def test_sums_of_all_time(ledger: Any, invoke: Any, tmp_path: Path) -> None:
     }  # fmt: skip
     assert document["epsilon"] == 0.9
     assert document["epsilon_remaining"] == 0.1
-    assert (document["releases"], document["composed_epsilon"], document["largest_epsilon"]) == (9, None, None)
+    assert (document["parts"], document["composed_epsilon"], document["largest_epsilon"]) == (9, None, None)
     assert (
         "remains    0 of --epsilon_cap 0.5 (it is exceeded)" in invoke(["ledger", path, "--epsilon_cap=0.5"]).ok().out
     )
@@ -124,7 +126,7 @@ def test_a_delta_that_the_releases_exceed(ledger: Any, invoke: Any) -> None:
 def test_clocks_that_were_wrong_are_named(ledger: Any, invoke: Any) -> None:
     path = ledger(line(9, "a"), line(90, "b"), line(5, "c"), line(1, "d"), line(-400, "e"))
     outcome = invoke(["ledger", path, "--cap_window=7d"]).ok()
-    assert "runs       4 of the last 7d, with 4 distinct releases; 5 in all" in outcome.out
+    assert "runs       4 of the last 7d, 5 in all\nreleases   4, of 4 noised parts" in outcome.out
     assert "epsilon    2 with delta 0 per record" in outcome.out
     assert "largest    2 with delta 0 within any 7d" in outcome.out  # it has the run of the future, too
     back, ahead = outcome.err.splitlines()
@@ -187,7 +189,7 @@ def test_names_in_a_ledger_forge_no_line(ledger: Any, invoke: Any) -> None:
     path = ledger(line(1, "a", label="x\nremains    9", output="o\r\u202e", unit={"column": "u\n", "max_records": 1}))
     out = invoke(["ledger", path, "--unit_column=u\n"]).ok().out
     assert "x\\nremains" in out
-    assert len(out.splitlines()) == 5
+    assert len(out.splitlines()) == 6
     assert not [character for character in out if not character.isprintable() and character != "\n"]
 
 
@@ -197,7 +199,8 @@ def test_a_database(tmp_path: Path, invoke: Any) -> None:
 
     place = f"sqlite:///{tmp_path / 'ledger.sqlite'}"
     assert invoke(["ledger", place]).ok().out.splitlines() == [
-        "runs       0, with 0 distinct releases",
+        "runs       0",
+        "releases   0, of 0 noised parts; a repeated run makes no new release",
         "epsilon    0 with delta 0 per record, by basic composition",
     ]
     assert not (tmp_path / "ledger.sqlite").exists()
