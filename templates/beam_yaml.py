@@ -38,6 +38,8 @@ from ..transforms import (
     SolveRandomizer,
     row_fields,
 )
+from ..transforms.batches import check_whole_input
+from ..transforms.beam_rows import check_used
 from ..transforms.center.feature_sample import SampleFeatures
 from ..transforms.center.fit_center import AppendCenter, DesignPass, ReleasePass
 from ..transforms.errors import OTHER_MECHANISM
@@ -105,13 +107,20 @@ class LabelDP(beam.PTransform):
         self._solve = SolveRandomizer(name, dict(made.mechanism.parameters))
 
     def expand(self, rows: PCollection[Any]) -> dict[str, PCollection[Any]]:
-        """Raises InputError if the rows have no schema, or no label, id or feature field, or one of the new name."""
+        """Raises InputError for rows in windows or without a schema, or if a field that it uses is missing or no use.
+
+        They keep their event times.
+        """
+        if rows.is_bounded:
+            check_whole_input(rows, self)
         id_column, center, features = self._column.id_column, self._column.center, self._features
         assert id_column is not None
         needed = [name for name in self._column.columns if features is None or name != center]
         unit = self._column.unit
         needed += [] if unit is None else [unit.column]
-        fields = row_fields(rows, *needed, *(() if features is None else features.columns), *self._left_out)
+        needed += [] if features is None else features.columns
+        fields = row_fields(rows, *needed, *self._left_out)
+        check_used(fields, needed)
         label, classes = self._column.name, self._column.classes
         to_batches = RowsToBatches(id_column, {} if classes is None else {label: classes})
         batches: Any = rows | "Batch" >> to_batches | "Checkpoint" >> beam.Reshuffle()

@@ -47,12 +47,13 @@ _SOLVE = (_TESTS / "mechanisms", _TESTS / "attack")
 _USE = tuple(_TESTS / "mechanisms" / name for name in ("analysis", "center"))
 
 # Lanes of tests by folder or file, the first that holds it; all others are of the lane `unit`.
+_STORES = "transforms/stores"
 _LANE_PATHS = {
     "engine": ("engines",),
     "browser": ("report/test_report_browser.py",),
     "privacy": ("privacy",),
     "docs": ("docs",),
-    "job": ("pipelines", "audit", "attack", "report", "study", "training", "templates", "fuzz", "transforms/stores"),
+    "job": ("embedding", "pipelines", "audit", "attack", "report", "study", "training", "templates", "fuzz", _STORES),
 }
 _LANES = {lane: [(_TESTS / path).resolve(strict=True) for path in paths] for lane, paths in _LANE_PATHS.items()}
 # More than half of the CPU time is theirs: simulations of estimates and of attacks, tables of papers, centers and

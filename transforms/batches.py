@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 from apache_beam.pvalue import AsSingleton, PCollection
+from apache_beam.transforms.window import GlobalWindows
 
 from ..mechanisms.core.label_classes import LabelClasses
 from ..mechanisms.noise.keyed_words import Identities, integer_identities, row_identities
@@ -116,6 +117,7 @@ class LabelledBatch:
       left_out: Number of records of these rows that were left out for that bound.
       carried: Values of side inputs that later stages use, by name.
       encoded: The n records as they stand in their TFRecord file; None if they are written from the columns.
+      times: Event time of each record in microseconds, shape (n,), int64; None if they have none, as those of files.
     """
 
     source: str
@@ -129,6 +131,7 @@ class LabelledBatch:
     left_out: int = 0
     carried: Mapping[str, Any] = field(default_factory=dict, repr=False)
     encoded: EncodedRecords | None = field(default=None, repr=False)
+    times: np.ndarray | None = field(default=None, repr=False)
 
     @classmethod
     def whole(cls, source: str, start: int, batch: pa.RecordBatch) -> LabelledBatch:
@@ -162,6 +165,7 @@ class LabelledBatch:
             rows=self.rows[mask],
             batch=filter_batch(self.batch, indices),
             encoded=None if self.encoded is None else self.encoded.take(indices),
+            times=None if self.times is None else self.times[mask],
         )
 
     def slice(self, start: int, stop: int) -> LabelledBatch:
@@ -179,6 +183,7 @@ class LabelledBatch:
             rows=self.rows[start:stop],
             batch=self.batch.slice(start, stop - start),
             encoded=None if self.encoded is None else self.encoded.slice(start, stop),
+            times=None if self.times is None else self.times[start:stop],
         )
 
     def without(self, names: Sequence[str]) -> LabelledBatch:
@@ -255,7 +260,8 @@ class LabelledBatchCoder(beam.coders.Coder):
     1. the values that the batch carries, pickled as Beam pickles side inputs; empty if there are none
     2. rows
     3. columns, an Arrow IPC stream
-    4. frames of encoded records, 5. their bounds, and the offsets of each label that the header names
+    4. event times, if the header says so
+    5. frames of encoded records, 6. their bounds, and the offsets of each label that the header names
 
     A segment is known by its place alone. What a file contains is in columns and frames, and as text in the header: it
     is never unpickled, and does not decide how a segment is read.
@@ -267,6 +273,8 @@ class LabelledBatchCoder(beam.coders.Coder):
             np.ascontiguousarray(value.rows, np.int64),
             _columns_to_stream(value.batch),
         ]
+        if value.times is not None:
+            segments.append(np.ascontiguousarray(value.times, np.int64))
         labels = None
         if value.encoded is not None:
             labels = list(value.encoded.label_offsets)
@@ -279,6 +287,7 @@ class LabelledBatchCoder(beam.coders.Coder):
             "mechanism": value.mechanism,
             "unit": value.unit,
             "left_out": value.left_out,
+            "times": value.times is not None,
             "labels": labels,
             "sizes": [memoryview(segment).nbytes for segment in segments],
         }
@@ -297,6 +306,7 @@ class LabelledBatchCoder(beam.coders.Coder):
             segments.append(whole.slice(start, size))
             start += size + -size % _ALIGNMENT
         carried, rows, columns, *rest = segments
+        times = np.frombuffer(rest.pop(0), np.int64) if header["times"] else None
         records = None
         if header["labels"] is not None:
             frames, bounds, *offsets = rest
@@ -318,6 +328,7 @@ class LabelledBatchCoder(beam.coders.Coder):
             # Only `encode` writes this segment, from values that stages of the job made.
             pickle.loads(carried) if carried.size else {},
             records,
+            times,
         )
 
     def estimate_size(self, value: LabelledBatch) -> int:
@@ -410,6 +421,18 @@ def check_new(batch: LabelledBatch, name: str, advice: str) -> None:
     """Checks that a batch has no column of the name of one that is added. Raises InputError, with advice, if it has."""
     if batch.column(name) is not None:
         raise InputError(f"{batch.source}: there is a column {name!r} already: {advice}")
+
+
+def check_whole_input(records: PCollection[Any], transform: beam.PTransform) -> None:
+    """Checks that a transform gets all records at once. Raises InputError for windows, or an unbounded input."""
+    name = type(transform).__name__
+    if not records.is_bounded:
+        raise InputError(f"{name} takes all records at once: an unbounded input never ends, so give it a bounded part")
+    if not isinstance(records.windowing.windowfn, GlobalWindows):
+        raise InputError(
+            f"{name} takes all records at once, without windows: apply beam.WindowInto(GlobalWindows()) before it, and "
+            "your windows after it"
+        )
 
 
 def center_values(batch: LabelledBatch, center: str) -> np.ndarray:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import collections.abc
+import dataclasses
+import typing
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,10 +16,12 @@ from apache_beam.pvalue import PCollection
 from apache_beam.typehints.arrow_type_compatibility import arrow_schema_from_beam_schema
 from apache_beam.typehints.row_type import RowTypeConstraint
 from apache_beam.typehints.schemas import named_tuple_to_schema
+from apache_beam.utils.timestamp import MIN_TIMESTAMP, Timestamp
+from apache_beam.utils.windowed_value import WindowedValue
 
 from ..mechanisms.core.label_classes import LabelClasses
-from .arrow_values import plain_schema
 from .batches import LabelledBatch
+from .beam_internals import schema_fields
 from .class_values import coded_classes
 from .errors import InputError, redact_errors
 from .shown_transform import ShownTransform
@@ -25,6 +30,9 @@ _MOST_ROWS = 1 << 13
 """Largest number of rows in a batch."""
 
 _SOURCE = "rows"
+_PASSED = pa.large_binary()
+"""Type of columns whose values pass through; those of fields have another."""
+_ANY_VALUE = beam.coders.FastPrimitivesCoder()
 
 
 def row_fields(rows: PCollection[Any], *needed: str) -> dict[str, Any]:
@@ -40,15 +48,39 @@ def row_fields(rows: PCollection[Any], *needed: str) -> dict[str, Any]:
     Raises:
       InputError: If the elements have no schema, or a required field is missing.
     """
-    found: Any = rows.element_type
-    kind = RowTypeConstraint.from_user_type(found) or found
-    if not isinstance(kind, RowTypeConstraint):
-        raise InputError(f"the rows have no schema: their type is {found}")
-    fields = dict(kind._fields)
+    fields = schema_fields(rows.element_type)
+    if fields is None:
+        raise InputError(
+            f"the rows have no schema: their type is {rows.element_type}; convert them before, as in "
+            "beam.Map(lambda row: beam.Row(id=int(row['id']), label=float(row['label'])))"
+        )
     for name in needed:
         if name not in fields:
             raise InputError(f"the rows have no field {name!r}; they have: {', '.join(fields)}")
     return fields
+
+
+def check_used(fields: Mapping[str, Any], names: Iterable[str]) -> None:
+    """Checks that the job can read fields that it uses. Raises InputError, which names the field and its type."""
+    for name in names:
+        if _arrow_type(fields[name]) is None:
+            raise InputError(
+                f"the field {name!r} has the type {getattr(fields[name], '__name__', fields[name])}, and must have "
+                "numbers or texts: convert it before, with int, float or str in a beam.Map to beam.Row"
+            )
+
+
+def _arrow_type(kind: Any) -> pa.DataType | None:
+    """Type of the column of a field; None if its values would come back as others, or Arrow has none."""
+    try:
+        row = RowTypeConstraint.from_fields([("field", kind)])
+        found = arrow_schema_from_beam_schema(named_tuple_to_schema(row.user_type)).field(0).type
+    except (NotImplementedError, ValueError, TypeError):
+        return None
+    if not pa.types.is_nested(found):
+        return found
+    lists = pa.types.is_list(found) and not pa.types.is_nested(found.value_type)
+    return found if lists and typing.get_origin(kind) in (list, collections.abc.Sequence) else None
 
 
 @dataclass
@@ -56,7 +88,8 @@ class RowsToBatches(ShownTransform):
     """Converts rows to record batches: a PCollection of rows with a schema to one of LabelledBatch, window by window.
 
     The input may be bounded or unbounded. Rows have no order and no place in a file, so only an id column identifies
-    them: use the same one as `LabelColumn.id_column`.
+    them: use the same one as `LabelColumn.id_column`. Fields of types that Arrow has not pass through as they are, but
+    cannot be used. Event times and windows of rows are kept, and `BatchesToRows` gives them back.
 
     Attributes:
       id_column: Field of unique ids.
@@ -67,36 +100,68 @@ class RowsToBatches(ShownTransform):
     classes: Mapping[str, LabelClasses] = field(default_factory=dict)
 
     def expand(self, rows: PCollection[Any]) -> PCollection[LabelledBatch]:
-        """Raises InputError if the rows have no schema or no id field."""
+        """Raises InputError if the rows have no schema or no id field, or its type is not one of ids."""
         fields = row_fields(rows, self.id_column)
-        kind = RowTypeConstraint.from_fields(list(fields.items()))
-        schema = arrow_schema_from_beam_schema(named_tuple_to_schema(kind.user_type))
-        return (
-            rows
-            | "Gather" >> beam.BatchElements(min_batch_size=1, max_batch_size=_MOST_ROWS)
-            | "ToArrow" >> beam.ParDo(_ToArrow(plain_schema(schema), self.classes)).with_output_types(LabelledBatch)
-        )
+        check_used(fields, [self.id_column, *self.classes])
+        types = {name: _arrow_type(kind) for name, kind in fields.items()}
+        return rows | "ToArrow" >> beam.ParDo(_ToArrow(types, self.classes)).with_output_types(LabelledBatch)
 
 
 class _ToArrow(beam.DoFn):
-    def __init__(self, schema: pa.Schema, classes: Mapping[str, LabelClasses]):
-        self._schema = schema
+    """Gathers the rows of a bundle by window. `types` are those of columns; None for values that pass through."""
+
+    def __init__(self, types: Mapping[str, pa.DataType | None], classes: Mapping[str, LabelClasses]):
+        self._types = types
         self._classes = classes
 
+    def start_bundle(self) -> None:
+        self._held: dict[Any, tuple[list[Any], list[Timestamp]]] = {}
+        self._count = 0
+
     @redact_errors("gathering rows")
-    def process(self, rows: list[Any]) -> Iterator[LabelledBatch]:
-        columns = [pa.array([getattr(row, field.name) for row in rows], field.type) for field in self._schema]
-        for place, name in enumerate(self._schema.names):
-            if name in self._classes:
-                columns[place] = coded_classes(columns[place], self._classes[name], name, _SOURCE)
-        yield LabelledBatch.whole(
-            _SOURCE, 0, pa.RecordBatch.from_arrays(columns, [field.name for field in self._schema])
-        )
+    def process(
+        self, row: Any, time: Any = beam.DoFn.TimestampParam, window: Any = beam.DoFn.WindowParam
+    ) -> Iterator[WindowedValue]:
+        if window not in self._held:
+            self._held[window] = [], []
+        rows, times = self._held[window]
+        rows.append(row)
+        times.append(time)
+        self._count += 1
+        if self._count == _MOST_ROWS:
+            yield from self._flush()
+
+    @redact_errors("gathering rows")
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        yield from self._flush()
+
+    def _flush(self) -> Iterator[WindowedValue]:
+        held, self._held, self._count = self._held, {}, 0
+        for window, (rows, times) in held.items():
+            first = min(times)
+            columns = pa.RecordBatch.from_pydict({name: self._column(name, rows) for name in self._types})
+            batch = LabelledBatch.whole(_SOURCE, 0, columns)
+            if max(times) > MIN_TIMESTAMP:
+                batch = dataclasses.replace(batch, times=np.array([time.micros for time in times], np.int64))
+            # At the earliest time of its rows, so that none of them is late when it comes back.
+            yield WindowedValue(batch, first, (window,))
+
+    def _column(self, name: str, rows: list[Any]) -> pa.Array:
+        values, kind = [getattr(row, name) for row in rows], self._types[name]
+        if kind is None:
+            return pa.array(map(_ANY_VALUE.encode, values), _PASSED)
+        try:
+            column = pa.array(values, kind)
+        except (pa.ArrowException, OverflowError):
+            problem = f"a row has a value in the field {name!r} that is not of its declared type, {kind}"
+        else:
+            return coded_classes(column, self._classes[name], name, _SOURCE) if name in self._classes else column
+        raise InputError(f"{problem}: convert it before, or declare another type (with_output_types)")
 
 
 @dataclass
 class BatchesToRows(ShownTransform):
-    """Converts privatized batches to rows: a PCollection of LabelledBatch to one of rows with a schema.
+    """Converts privatized batches to rows with a schema, which keep their event times and windows.
 
     Attributes:
       fields: Type of each field by name, as `row_fields` returns it for the original rows.
@@ -111,10 +176,27 @@ class BatchesToRows(ShownTransform):
     def expand(self, batches: PCollection[LabelledBatch]) -> PCollection[Any]:
         fields = self.fields if self.classes else {**self.fields, self.private: np.float64}
         kind = RowTypeConstraint.from_fields(list(fields.items()))
-        return batches | "ToRows" >> beam.FlatMap(_rows).with_output_types(kind)
+        passed = frozenset(name for name, kind in fields.items() if _arrow_type(kind) is None)
+        return batches | "ToRows" >> beam.ParDo(_ToRows(passed)).with_output_types(kind)
 
 
-def _rows(batch: LabelledBatch) -> Iterator[beam.Row]:
-    names = batch.batch.schema.names
-    for values in zip(*(column.to_pylist() for column in batch.batch.columns), strict=True):
-        yield beam.Row(**dict(zip(names, values, strict=True)))
+class _ToRows(beam.DoFn):
+    """Makes rows of batches. `passed` are the fields that pass through."""
+
+    def __init__(self, passed: frozenset[str]):
+        self._passed = passed
+
+    @redact_errors("making rows")
+    def process(self, batch: LabelledBatch, window: Any = beam.DoFn.WindowParam) -> Iterator[beam.Row | WindowedValue]:
+        names = batch.batch.schema.names
+        columns = [self._values(name, column) for name, column in zip(names, batch.batch.columns, strict=True)]
+        rows = (beam.Row(**dict(zip(names, values, strict=True))) for values in zip(*columns, strict=True))
+        if batch.times is None:
+            yield from rows
+            return
+        for row, time in zip(rows, batch.times.tolist(), strict=True):
+            yield WindowedValue(row, Timestamp(micros=time), (window,))
+
+    def _values(self, name: str, column: pa.Array) -> list[Any]:
+        values = column.to_pylist()
+        return list(map(_ANY_VALUE.decode, values)) if name in self._passed and column.type == _PASSED else values

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
+import inspect
 import os
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -74,6 +75,8 @@ def redact_errors(stage: str) -> Callable[[Callable[..., Iterator[Any]]], Callab
             # Raised outside the except block: inside, the original exception would be attached as __context__.
             raise StageError(f"{stage} failed: {what}")
 
+        # Beam's type checks bind arguments to the names of parameters, and do not look at what is wrapped.
+        vars(wrapper)["__signature__"] = inspect.signature(generator)
         return wrapper
 
     return decorate

@@ -13,7 +13,15 @@ from apache_beam.utils.shared import Shared
 
 from ..mechanisms.release.label_column import LabelColumn
 from ..mechanisms.release.label_records import LabelRecords, LabelSummary, add_summaries, count_labels
-from .batches import LabelledBatch, center_values, check_bounded, record_identities, several_values, usable_labels
+from .batches import (
+    LabelledBatch,
+    center_values,
+    check_bounded,
+    check_whole_input,
+    record_identities,
+    several_values,
+    usable_labels,
+)
 from .errors import InputError, redact_errors
 from .noise_key_file import NoiseKeyFile
 from .progress_log import Progress
@@ -104,6 +112,7 @@ class SummarizeLabels(beam.PTransform):
                 "the label histogram of an unbounded input is never complete: fit on a bounded part of the input and "
                 "apply the mechanism file to the stream (PrivatizeLabels with a StreamBinding)"
             )
+        check_whole_input(batches, self)
         return (
             batches
             | "Summarize" >> beam.ParDo(_Summarize(self.column, self.key)).with_output_types(LabelSummary)

@@ -21,7 +21,7 @@ from ..mechanisms.noise.keyed_words import first_repeated
 from ..mechanisms.release.bound_noise import NoiseBinding, make_binding
 from ..mechanisms.release.label_column import LabelColumn
 from ..mechanisms.release.label_records import LabelSummary
-from .batches import LabelledBatch, record_identities
+from .batches import LabelledBatch, check_whole_input, record_identities
 from .errors import InputError, redact_errors
 from .job_metrics import PASSES
 from .label_summary import SummarizeLabels
@@ -180,6 +180,8 @@ class CountUniqueIds(ShownTransform):
     groups: int = ID_GROUPS
 
     def expand(self, batches: PCollection[LabelledBatch]) -> PCollection[int]:
+        """Raises InputError for windows, or an unbounded input."""
+        check_whole_input(batches, self)
         return (
             batches
             | "Split" >> beam.ParDo(_Split(self.id_column, self.groups)).with_output_types(tuple[int, _Ids])

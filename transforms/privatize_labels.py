@@ -22,7 +22,8 @@ from ..mechanisms.release.bound_noise import NoiseBinding, StreamBinding
 from ..mechanisms.release.label_column import LabelColumn
 from ..mechanisms.release.label_draws import LabelSampler, fits
 from ..mechanisms.release.label_records import label_sums
-from .batches import Carried, LabelledBatch, as_argument, as_side_input, check_new, replace_label
+from .batches import Carried, LabelledBatch, as_argument, as_side_input, check_new, check_whole_input, replace_label
+from .beam_internals import typed_outputs
 from .center.feature_columns import center_columns
 from .center.fit_center import check_features
 from .errors import CHANGED_INPUT, OTHER_MECHANISM, InputError, redact_errors
@@ -134,16 +135,19 @@ class PrivatizeLabels(ShownTransform):
             raise ValueError("records of a stream are not identified by file and row: give an id_column")
 
     def expand(self, batches: PCollection[LabelledBatch]) -> PrivatizedLabels:
-        """Raises InputError for an unbounded input without a StreamBinding."""
+        """Raises InputError for an unbounded input or windows without a StreamBinding."""
         streaming = isinstance(self.binding, StreamBinding)
         if streaming and self.column.unit is not None:
             bounded: Any = batches | "BoundUnits" >> BoundUnitsById(self.column, self.key)
             batches = bounded.batches
         if not (batches.is_bounded or streaming):
             raise InputError("the noise of an unbounded input cannot be bound to a digest: give a StreamBinding")
-        outputs: Any = batches | "Randomize" >> beam.ParDo(
+        if not streaming:
+            check_whole_input(batches, self)
+        randomized: Any = batches | "Randomize" >> beam.ParDo(
             _Randomize(self.column, self.key), as_argument(self.randomizer), as_argument(self.binding)
-        ).with_output_types(LabelledBatch).with_outputs(DEAD_LETTERS, DRAWN, main=BATCHES)
+        ).with_output_types(object).with_outputs(DEAD_LETTERS, DRAWN, main=BATCHES)
+        outputs = typed_outputs(randomized, {BATCHES: LabelledBatch, DEAD_LETTERS: DeadLetter, DRAWN: Drawn})
         if streaming:
             return PrivatizedLabels(outputs[BATCHES], outputs[DEAD_LETTERS], None, None)
         compared: Any = (

@@ -22,7 +22,7 @@ from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
 from ...mechanisms.release.label_column import LabelColumn
-from ..batches import Carried, LabelledBatch, as_argument, center_values
+from ..batches import Carried, LabelledBatch, as_argument, center_values, check_whole_input
 from ..errors import CHANGED_INPUT, InputError, StageError, named_file, redact_errors
 from ..io.filesystems import create, exists, is_remote, make_directory, open_file
 from .fit_center import with_centers
@@ -103,6 +103,8 @@ class WriteCenters(beam.PTransform):
     column: LabelColumn
 
     def expand(self, batches: PCollection[LabelledBatch]) -> PCollection[CenterFiles]:
+        """Raises InputError for windows, or an unbounded input."""
+        check_whole_input(batches, self)
         # A parent that exists now is gone when the job has ended.
         parents = is_remote(self.directory) or not exists(FileSystems.split(self.directory)[0])
         return (

@@ -13,6 +13,7 @@ from apache_beam.pvalue import AsSingleton, PCollection
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
+from ..batches import check_whole_input
 from ..errors import redact_errors
 from ..io.filesystems import write_text
 from ..privatize_labels import DeadLetter
@@ -53,6 +54,8 @@ class WriteDeadLetters(beam.PTransform):
     temp_directory: str | None = None
 
     def expand(self, letters: PCollection[DeadLetter]) -> PCollection[LetterFile]:
+        """Raises InputError for windows, or an unbounded input."""
+        check_whole_input(letters, self)
         spread: Any = letters | "Spread" >> beam.ParDo(_Spread(), AsSingleton(self.expected)).with_output_types(
             tuple[int, _Rows]
         )

@@ -16,7 +16,7 @@ import apache_beam as beam
 import numpy as np
 from apache_beam.pvalue import AsList, PCollection
 
-from ..batches import LabelledBatch
+from ..batches import LabelledBatch, check_whole_input
 from ..errors import InputError, redact_errors
 from ..io.hive_partitions import ONE_FOLDER, OutputPartitions
 from ..shown_transform import ShownTransform
@@ -47,6 +47,8 @@ class CountRows(ShownTransform):
     """
 
     def expand(self, batches: PCollection[LabelledBatch]) -> PCollection[SourceRows]:
+        """Raises InputError for windows, or an unbounded input."""
+        check_whole_input(batches, self)
         return (
             batches
             | "Rows"

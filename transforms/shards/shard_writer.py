@@ -27,8 +27,9 @@ from apache_beam.pvalue import AsSingleton, PCollection
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
-from ..batches import Carried, LabelledBatch, as_argument
-from ..errors import StageError, named_file, redact_errors
+from ..batches import Carried, LabelledBatch, as_argument, check_whole_input
+from ..beam_rows import RowsToBatches
+from ..errors import InputError, StageError, named_file, redact_errors
 from ..io.filesystems import complete_file, create, exists, is_remote, join_files, make_directory, move_files, open_file
 from ..io.hive_partitions import ONE_FOLDER, OutputPartitions
 from ..job_metrics import BYTES_WRITTEN, RECORDS_WRITTEN, SEGMENTS, public_bytes
@@ -207,6 +208,9 @@ class WriteShards(ShownTransform):
         raise NotImplementedError
 
     def expand(self, batches: PCollection[LabelledBatch]) -> PCollection[ShardFile]:
+        """Raises InputError for windows, an unbounded input, or batches of `RowsToBatches`, which have no order."""
+        check_whole_input(batches, self)
+        _check_files(batches, type(self).__name__)
         layout = self._layout()
         ranges: Any = self.rows
         if isinstance(self.rows, PCollection):
@@ -252,6 +256,22 @@ class WriteShards(ShownTransform):
                 AsSingleton(schemas, default_value=frozenset()),
             ).with_output_types(ShardFile)
         )
+
+
+def _check_files(batches: PCollection[LabelledBatch], writer: str) -> None:
+    """Raises InputError if the batches come from rows: each is numbered from 0, and shards are in the order of rows."""
+    seen, ahead = set(), [batches.producer]
+    while ahead:
+        step = ahead.pop()
+        if step is None or step in seen:
+            continue
+        seen.add(step)
+        if isinstance(step.transform, RowsToBatches):
+            raise InputError(
+                f"{writer} writes batches of files, in the order of their rows; those of RowsToBatches have none: turn "
+                "them into rows with BatchesToRows, and write these with beam.io"
+            )
+        ahead += [step.parent, *(source.producer for source in step.inputs)]
 
 
 def _united(sets: Iterable[frozenset[bytes]]) -> frozenset[bytes]:
@@ -428,6 +448,8 @@ class _Assemble(beam.DoFn):
         segments = sorted(
             (segment for segment in found if segment is not None), key=lambda segment: (segment.source, segment.start)
         )
+        if len({(segment.source, segment.start) for segment in segments}) < len(segments):
+            raise InputError(f"several batches begin at one row of {segments[0].source}, so its rows have no order")
         name = self._partitions.shard_name(shard, self._num_shards, self._layout.suffix)
         final = FileSystems.join(self._directory, name)
         with named_file("writing", final):

@@ -19,7 +19,8 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from ...mechanisms.release.label_column import LabelColumn
 from ...mechanisms.release.unit_bound import UnitBound, UnitCounts, add_unit_counts, over_limit, priorities, unit_words
-from ..batches import Carried, LabelledBatch, carried_inputs, record_identities
+from ..batches import Carried, LabelledBatch, carried_inputs, check_whole_input, record_identities
+from ..beam_internals import typed_outputs
 from ..errors import InputError, redact_errors
 from ..noise_key_file import NoiseKeyFile
 from ..progress_log import Progress
@@ -32,7 +33,7 @@ BLOCK_ROWS = 1 << 20
 BlockKey = tuple[str, int]
 """A file, and the number of a block of `BLOCK_ROWS` of its rows."""
 
-_EXCLUSIONS, _COUNTS = "exclusions", "counts"
+_UNITS, _EXCLUSIONS, _COUNTS = "units", "exclusions", "counts"
 # Blocks whose exclusions a worker keeps, one byte a row each.
 _MOST_BLOCKS = 4
 
@@ -76,21 +77,22 @@ class BoundUnits(ShownTransform):
         self._unit: UnitBound = self.column.unit
 
     def expand(self, batches: PCollection[LabelledBatch]) -> BoundedUnits:
-        found: Any = batches | "FindUnits" >> beam.ParDo(
+        """Raises InputError for windows, or an unbounded input."""
+        check_whole_input(batches, self)
+        kinds: dict[str, Any] = {_EXCLUSIONS: tuple[BlockKey, np.ndarray], _COUNTS: UnitCounts}
+        units: Any = batches | "FindUnits" >> beam.ParDo(
             _FindUnits(self.column, self._unit, self.key, self.groups)
-        ).with_output_types(tuple[int, _UnitRecords]).with_outputs(_EXCLUSIONS, _COUNTS, main="units")
+        ).with_output_types(object).with_outputs(_EXCLUSIONS, _COUNTS, main=_UNITS)
+        found = typed_outputs(units, {**kinds, _UNITS: tuple[int, _UnitRecords]})
         selected: Any = (
-            found["units"]
+            found[_UNITS]
             | "GroupUnits" >> beam.GroupByKey()
             | "Select" >> beam.ParDo(_Select(self._unit)).with_outputs(_EXCLUSIONS, _COUNTS)
         )
-        exclusions = tuple(
-            part[_EXCLUSIONS] | f"Typed{index}" >> beam.Map(_same).with_output_types(tuple[BlockKey, np.ndarray])
-            for index, part in enumerate((found, selected))
-        )
-        counts = (found[_COUNTS], selected[_COUNTS]) | "AllCounts" >> beam.Flatten()
+        outputs = found, typed_outputs(selected, kinds)
+        counts = tuple(part[_COUNTS] for part in outputs) | "AllCounts" >> beam.Flatten()
         return BoundedUnits(
-            exclusions | "Exclusions" >> beam.Flatten(),
+            tuple(part[_EXCLUSIONS] for part in outputs) | "Exclusions" >> beam.Flatten(),
             counts
             | "AddCounts" >> beam.CombineGlobally(add_unit_counts)
             | "CheckKinds" >> beam.Map(check_kinds, self._unit.column).with_output_types(UnitCounts),
@@ -118,10 +120,6 @@ class LeaveOut(ShownTransform):
         return batches | "LeaveOut" >> beam.ParDo(
             _LeaveOut(self.unit, names), AsMultiMap(self.exclusions), *values
         ).with_output_types(LabelledBatch)
-
-
-def _same(element: Any) -> Any:
-    return element
 
 
 def check_kinds(counts: UnitCounts, column: str) -> UnitCounts:

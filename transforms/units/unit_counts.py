@@ -16,7 +16,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from ...mechanisms.noise.keyed_words import Identities
 from ...mechanisms.release.unit_bound import unit_words
 from ..arrow_values import NotWholeError, named_units, value_type
-from ..batches import LabelledBatch, has_label
+from ..batches import LabelledBatch, check_whole_input, has_label
 from ..errors import InputError, redact_errors
 from ..noise_key_file import NoiseKeyFile
 from ..shown_transform import ShownTransform
@@ -106,6 +106,8 @@ class CountUnits(ShownTransform):
     groups: int = GROUPS
 
     def expand(self, batches: PCollection[LabelledBatch]) -> PCollection[dict[int, int]]:
+        """Raises InputError for windows, or an unbounded input."""
+        check_whole_input(batches, self)
         counted: Any = batches | "CountInBundles" >> beam.ParDo(
             _CountUnits(self.column, self.unit, self.key, self.groups)
         ).with_output_types(tuple[int, _Counted])

@@ -565,7 +565,7 @@ def test_a_segment_that_lost_its_end_is_noticed(tmp_path, kind, part):
     path = Path(segment.path)
     path.write_bytes(path.read_bytes()[: int(path.stat().st_size * part)])
     assemble = _Assemble(str(tmp_path / "data"), str(tmp_path / "temp"), 1, layout)
-    for several in ([segment], [segment, segment]):
+    for several in ([segment], [segment, dataclasses.replace(segment, start=50)]):
         with pytest.raises(Exception, match="writing failed: a temporary segment file is truncated"):
             list(assemble.process((0, several), segment.schemas))
 
