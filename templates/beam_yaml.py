@@ -19,7 +19,8 @@ from ..mechanisms.core.randomizer import Randomizer
 from ..mechanisms.release.center_passes import center_passes
 from ..mechanisms.release.feature_sample import CenterFeatures
 from ..mechanisms.release.unit_bound import UnitCounts
-from ..pipelines.errors import FieldError, as_parameter
+from ..pipelines.errors import FieldError, UsageError, as_parameter
+from ..pipelines.job.runner_options import check_runner
 from ..pipelines.publish.job_result import JobResult
 from ..pipelines.publish.manifest import make_manifest
 from ..pipelines.spec.fields import CELL_CENTER, CENTERS, NO_CENTER, Fields, keywords_of, names_of
@@ -111,6 +112,10 @@ class LabelDP(beam.PTransform):
 
         They keep their event times.
         """
+        try:
+            check_runner(rows.pipeline)
+        except UsageError as error:
+            raise ValueError(str(error)) from None
         if rows.is_bounded:
             check_whole_input(rows, self)
         id_column, center, features = self._column.id_column, self._column.center, self._features

@@ -4,12 +4,15 @@ The processes of pytest and their forks do that, and keep what commands keep fro
 """
 
 import bz2
+import contextlib
 import functools
 import sys
 import threading
 from collections.abc import Callable, Hashable
 from types import FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
+
+_until_the_end = contextlib.ExitStack()
 
 
 @functools.cache
@@ -22,13 +25,13 @@ def keep_results() -> None:
     from apache_beam.runners.worker import bundle_processor, operations, statecache, statesampler
     from apache_beam.transforms import core, ptransform, userstate, util
     from apache_beam.typehints import decorators
-    from labeldp.pipelines.job import run_pipeline
+    from labeldp.transforms import beam_internals
 
     # What is replaced has other types.
     of_core: Any = core
     of_hints: Any = decorators
     of_pickler: Any = cloudpickle_pickler
-    run_pipeline.keep_results()
+    _until_the_end.enter_context(beam_internals.kept_results())
     userstate.get_dofn_specs = _keep_specs(userstate.get_dofn_specs)
     # Origins of type hints are for messages only; a traceback for each looks at the files of all its frames.
     of_hints.traceback = SimpleNamespace(format_stack=lambda limit: [])

@@ -189,14 +189,17 @@ class _ToRows(beam.DoFn):
     @redact_errors("making rows")
     def process(self, batch: LabelledBatch, window: Any = beam.DoFn.WindowParam) -> Iterator[beam.Row | WindowedValue]:
         names = batch.batch.schema.names
-        columns = [self._values(name, column) for name, column in zip(names, batch.batch.columns, strict=True)]
+        # Values of files are never unpickled, whatever their type.
+        passed = self._passed if batch.source == _SOURCE else frozenset[str]()
+        columns = [
+            list(map(_ANY_VALUE.decode, column.to_pylist()))
+            if name in passed and column.type == _PASSED
+            else column.to_pylist()
+            for name, column in zip(names, batch.batch.columns, strict=True)
+        ]
         rows = (beam.Row(**dict(zip(names, values, strict=True))) for values in zip(*columns, strict=True))
         if batch.times is None:
             yield from rows
             return
         for row, time in zip(rows, batch.times.tolist(), strict=True):
             yield WindowedValue(row, Timestamp(micros=time), (window,))
-
-    def _values(self, name: str, column: pa.Array) -> list[Any]:
-        values = column.to_pylist()
-        return list(map(_ANY_VALUE.decode, values)) if name in self._passed and column.type == _PASSED else values

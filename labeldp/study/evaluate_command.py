@@ -28,7 +28,7 @@ from ..pipelines.cli.exit_codes import run_command
 from ..pipelines.cli.text_format import csv_text, json_text, table_lines
 from ..pipelines.errors import UsageError, one_line
 from ..pipelines.flags.arguments import check_unique, log_to_stderr
-from ..pipelines.job.run_pipeline import describe_failure, make_pipeline
+from ..pipelines.job.run_pipeline import beam_of_a_job, describe_failure, make_pipeline
 from ..pipelines.publish.manifest import versions
 from ..pipelines.publish.signals import signals_as_interrupts
 from ..pipelines.spec.fields import NO_CENTER, Fields
@@ -243,8 +243,9 @@ def _evaluate(request: EvaluationRequest, options: PipelineOptions) -> None:
         stage = EvaluateCells(request.source, request.task, request.store, dataset.whole_digest)
         pipeline = make_pipeline(options)
         _ = pipeline | "Cells" >> beam.Create(todo) | "EvaluateCells" >> stage
-        for _ in progress(_done(pipeline, request.store, [key for key, _ in todo]), len(todo), "evaluated"):
-            pass
+        with beam_of_a_job():
+            for _ in progress(_done(pipeline, request.store, [key for key, _ in todo]), len(todo), "evaluated"):
+                pass
     scores = {cell: request.store.score(key) for cell, key in keys.items()}
     _write(request, scores, dataset, made_with)
 

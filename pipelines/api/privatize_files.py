@@ -19,7 +19,7 @@ from ...transforms.progress_log import LOGGER
 from ...transforms.stores.object_store import is_store
 from ..errors import FieldError, UsageError, as_parameter
 from ..job.job_graph import build
-from ..job.runner_options import forbid_ports, forbid_sampling, runs_here
+from ..job.runner_options import check_runner
 from ..ledger.ledger import Ledger, is_database
 from ..publish.output_folder import Staging, check_files, job_result_path, publish_folder, publishing, staging_folder
 from ..publish.protocol import charged, check_caps
@@ -92,8 +92,7 @@ class PrivatizeFiles(beam.PTransform):
         """Raises ValueError if an argument is wrong, a cap would be exceeded, or the runner would show labels."""
         pipeline = pbegin.pipeline
         try:
-            forbid_sampling(pipeline.options)
-            forbid_ports(pipeline.options)
+            here = check_runner(pipeline)
             release = make_release("privatize", self._fields)
             announce_csv_columns(release.input, release.private)
             if len(release.labels) > 1:
@@ -101,7 +100,7 @@ class PrivatizeFiles(beam.PTransform):
                     "{label} {names}: PrivatizeFiles takes one label; use labeldp privatize",
                     names=shown(self._fields.label),
                 )
-            _check_places(release, runs_here(pipeline.options))
+            _check_places(release, here)
             ledger = Ledger(release.ledger)
             check_caps(ledger, release.name, release.budget, release.caps, release.unit)
         except FieldError as error:

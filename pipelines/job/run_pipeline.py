@@ -1,23 +1,15 @@
-"""Running of a pipeline to its end, in this process or on a cluster, with errors that hold no label.
-
-Beam is made to keep what it otherwise computes again for every transform: it asks for views of its options some 1,000
-times in a job, and builds a parser of command lines for each; and it reads the signatures of all methods of each DoFn
-whenever it looks for their state and timers, 30,000 times in a job. Measured on 2,000 records with all defaults: 18 %
-more CPU time without it, half for views and half for signatures. It can go once `PipelineOptions.view_as` and
-`core.get_signature` keep their results in Beam.
-"""
+"""Running of a pipeline to its end, in this process or on a cluster, with errors that hold no label."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import re
 import threading
 import uuid
-from collections.abc import Callable, Mapping
-from types import FunctionType, MethodType
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import apache_beam as beam
 import grpc
@@ -31,16 +23,29 @@ from apache_beam.options.pipeline_options import (
     StandardOptions,
 )
 from apache_beam.runners.portability.flink_runner import MAGIC_HOST_NAMES
-from apache_beam.transforms import core
 
+from ...transforms.beam_internals import LocalRunner, kept_results
 from ...transforms.errors import InputError, StageError, describe
 from ..errors import UsageError
 from ..publish.signals import run_in_thread, signals_as_interrupts
-from .local_runner import LocalRunner
 from .runner_options import find_job_server, forbid_ports, forbid_sampling, runs_here, warn_of_ports
 from .submitted_job import cancel_flink_jobs, submitted_job, wait_until_accepted
 
 
+@contextlib.contextmanager
+def beam_of_a_job() -> Iterator[None]:
+    """Lets Beam keep results in a block (`kept_results`); after it, levels of loggers are as before."""
+    loggers = [logging.getLogger(), logging.getLogger("apache_beam")]
+    levels = [logger.level for logger in loggers]
+    try:
+        with kept_results():
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+@beam_of_a_job()
 def run_pipeline(
     options: PipelineOptions,
     wire: Callable[[beam.Pipeline], object],
@@ -95,7 +100,6 @@ def make_pipeline(options: PipelineOptions) -> beam.Pipeline:
     Experiments are added to the options in place, among them the one without sampling. Raises UsageError if Beam does
     not accept the runner's flags, or they would show labels or the secret key.
     """
-    keep_results()
     options.view_as(SetupOptions).save_main_session = False
     forbid_sampling(options)
     local = runs_here(options)
@@ -162,43 +166,3 @@ def _silence_closed_connections() -> None:
             show(failure)
 
     threading.excepthook = show_others
-
-
-@functools.cache
-def keep_results() -> None:
-    """Replaces two functions of Beam in this process by ones that return the same from memory.
-
-    A release of Beam without the second one keeps less.
-    """
-    PipelineOptions.view_as = _keep_views(PipelineOptions.view_as)
-    if hasattr(core, "get_signature"):
-        core.get_signature = _keep_signatures(core.get_signature)
-
-
-def _keep_views(view_as: Any) -> Any:
-    """Keeps the views of options. All views of the same options share their values."""
-    kept: WeakKeyDictionary[Any, dict[type, Any]] = WeakKeyDictionary()
-
-    @functools.wraps(view_as)
-    def view(options: Any, cls: type) -> Any:
-        views = kept.setdefault(options, {})
-        if cls not in views:
-            views[cls] = view_as(options, cls)
-        return views[cls]
-
-    return view
-
-
-def _keep_signatures(get_signature: Any) -> Any:
-    """Keeps the signatures of methods, which are those of their functions without the first parameter."""
-    kept: WeakKeyDictionary[Callable[..., Any], Any] = WeakKeyDictionary()
-
-    @functools.wraps(get_signature)
-    def signature(func: Any) -> Any:
-        if not (isinstance(func, MethodType) and isinstance(func.__func__, FunctionType)):
-            return get_signature(func)
-        if func.__func__ not in kept:
-            kept[func.__func__] = get_signature(func)
-        return kept[func.__func__]
-
-    return signature

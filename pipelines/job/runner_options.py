@@ -9,8 +9,8 @@ from __future__ import annotations
 import argparse
 import shutil
 from collections.abc import Sequence
-from typing import Any
 
+import apache_beam as beam
 import grpc
 from apache_beam.options.pipeline_options import (
     DebugOptions,
@@ -23,12 +23,15 @@ from apache_beam.options.pipeline_options import (
     StandardOptions,
 )
 from apache_beam.runners.portability.flink_runner import MAGIC_HOST_NAMES
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
+from ...transforms.beam_internals import has_grpc_workers, option_parser
 from ...transforms.io.input_format import SMALL_FILE_SIZE
 from ...transforms.progress_log import LOGGER
 from ..errors import UsageError
 from ..spec.machine import available_cpus
 
+_LOCAL_RUNNERS = ("directrunner", "fnapirunner")
 _THREADS = 2
 """Default number of threads; more were not measured."""
 _CONNECTION_SECONDS = 20
@@ -54,7 +57,26 @@ def runs_here(options: PipelineOptions) -> bool:
 
     LocalRunner, which opens no port, then replaces the named runner.
     """
-    return runner_name(options).endswith(("directrunner", "fnapirunner"))
+    return runner_name(options).endswith(_LOCAL_RUNNERS)
+
+
+def check_runner(pipeline: beam.Pipeline) -> bool:
+    """Refuses pipelines whose runner would show labels, and turns its sampling off; tells if they run in this process.
+
+    The runner is that of the pipeline, which options do not name if it was given as an object or a name. Raises
+    UsageError.
+    """
+    name = type(pipeline.runner).__name__.lower()
+    options = pipeline.options
+    forbid_sampling(options)
+    _forbid_mode(options)
+    _forbid_interactive(name)
+    if has_grpc_workers(pipeline.runner):
+        raise UsageError(
+            "--runner: the default environment of this FnApiRunner opens ports through which anyone on the network "
+            "could read the input and the key: leave it out"
+        )
+    return name.endswith(_LOCAL_RUNNERS) or isinstance(pipeline.runner, FnApiRunner)
 
 
 def runner_name(options: PipelineOptions) -> str:
@@ -72,27 +94,14 @@ def unknown_flags(flags: Sequence[str]) -> list[str]:
     Raises UsageError if Beam does not accept the value of a flag.
     """
     try:
-        return _beam_parser().parse_known_args(list(flags))[1]
+        return option_parser().parse_known_args(list(flags))[1]
     except argparse.ArgumentError as error:
         raise UsageError(str(error).removeprefix("argument ")) from None
 
 
 def runner_flags() -> list[str]:
     """Names of the flags of all runners, without dashes."""
-    return [flag.lstrip("-") for action in _beam_parser()._actions for flag in action.option_strings]
-
-
-def _beam_parser() -> argparse.ArgumentParser:
-    beam = argparse.ArgumentParser(allow_abbrev=False, add_help=False, conflict_handler="resolve", exit_on_error=False)
-    for family in _option_classes(PipelineOptions):
-        family._add_argparse_args(beam)
-    return beam
-
-
-def _option_classes(base: type) -> list[Any]:
-    """Lists all subclasses, direct and indirect."""
-    below = base.__subclasses__()
-    return below + [deeper for one in below for deeper in _option_classes(one)]
+    return [flag.lstrip("-") for action in option_parser()._actions for flag in action.option_strings]
 
 
 def forbid_ports(options: PipelineOptions) -> None:
@@ -102,13 +111,21 @@ def forbid_ports(options: PipelineOptions) -> None:
     without authentication, and send any file that this user can read to anyone who connects. In-process workers need no
     port.
     """
+    _forbid_mode(options)
+    _forbid_interactive(runner_name(options))
+
+
+def _forbid_mode(options: PipelineOptions) -> None:
     mode = options.view_as(DirectOptions).direct_running_mode
     if mode != "in_memory":
         raise UsageError(
             f"--direct_running_mode {mode} opens ports through which anyone on the network could read the input and "
             "the key: leave it out; --direct_num_workers N gives N threads without ports"
         )
-    if runner_name(options) == "interactiverunner":
+
+
+def _forbid_interactive(name: str) -> None:
+    if name == "interactiverunner":
         raise UsageError("--runner: InteractiveRunner opens such ports and stores labels to display them: leave it out")
 
 

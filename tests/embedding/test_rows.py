@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import apache_beam as beam
 import labeldp
 import numpy as np
+import pyarrow as pa
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing import test_stream as beam_streams
@@ -61,6 +62,15 @@ def test_unused_fields_pass_as_they_are(kind: Any, value: Any, label_dp: dict[st
         released = typed(rows, other=kind) | LabelDP(**label_dp)
         pairs = released["rows"] | beam.Map(lambda row: (row.id, row.other))
         assert_that(pairs, equal_to([(i, value) for i in range(30)]))
+
+
+def test_bytes_of_a_file_are_never_unpickled() -> None:
+    value = beam.coders.FastPrimitivesCoder().encode({"any": 1})
+    columns = pa.RecordBatch.from_pydict({"y": [1.0], "other": pa.array([value], pa.large_binary())})
+    with beam.Pipeline() as pipeline:
+        batches = pipeline | beam.Create([labeldp.LabelledBatch.whole("/logs/rows", 0, columns)])
+        rows: Any = batches | labeldp.BatchesToRows({"y": float, "other": Any}, "y")
+        assert_that(rows | beam.Map(lambda row: row.other), equal_to([value]))
 
 
 @pytest.mark.parametrize("field", ["id", "y"])

@@ -97,13 +97,12 @@ def store_of(path: str) -> ObjectStore:
     Raises InputError, which names the extra, if its library is not installed.
     """
     # Local files need no Beam.
-    from apache_beam.io.filesystems import FileSystems
     from apache_beam.options.pipeline_options import PipelineOptions
-    from apache_beam.options.value_provider import RuntimeValueProvider
+
+    from ..beam_internals import options_of_filesystems
 
     scheme = path.partition(":")[0]
-    # Beam's own rule: the options of this process, or those that the runner has sent to its worker.
-    options: Any = FileSystems._pipeline_options or RuntimeValueProvider.runtime_options
+    options = options_of_filesystems()
     # Parsing options takes some milliseconds, and there is a store for each operation.
     known = _STORES.get(scheme)
     if known is not None and known[0] is options:

@@ -12,7 +12,6 @@ from typing import Any
 
 import google.auth
 import requests
-from apache_beam.internal.gcp import auth as beam_auth
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
 from google.api_core.exceptions import GoogleAPICallError, RetryError
 from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError, TransportError
@@ -20,6 +19,7 @@ from google.cloud import storage
 from google.cloud.storage.exceptions import InvalidResponse
 from google.cloud.storage.retry import DEFAULT_RETRY
 
+from ..beam_internals import impersonated
 from ..errors import StoreConflict, StoreError, StoreNotFound
 from .object_store import ABSENT, LeaseHold, ObjectInfo, ObjectReader, ObjectStore, Upload, split_url
 
@@ -323,4 +323,4 @@ def _credentials(flags: tuple[Any, ...]) -> Any:
     _, _, account, scopes = flags
     found, _ = google.auth.default(scopes=scopes)
     options = PipelineOptions([], impersonate_service_account=account, gcp_oauth_scopes=list(scopes))
-    return beam_auth._Credentials._add_impersonation_credentials(found, options)
+    return impersonated(found, options)

@@ -120,7 +120,7 @@ def test_what_is_refused_when_it_is_applied(
     if "ledger" in arguments:
         pytest.importorskip("sqlalchemy")
         pytest.importorskip("psycopg")
-    pipeline = beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions(options))
+    pipeline = beam.Pipeline(options=PipelineOptions(options))
     with pytest.raises(ValueError, match=text) as caught:
         _ = pipeline | files(**arguments)
     assert "secret" not in str(caught.value)

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from labeldp.pipelines.job.local_runner import LocalRunner
 from labeldp.transforms import job_metrics
+from labeldp.transforms.beam_internals import LocalRunner
 
 from tests.pipelines.job.test_missing_label import write_log
 

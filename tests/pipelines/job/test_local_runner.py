@@ -11,7 +11,7 @@ from apache_beam.runners.portability.fn_api_runner import translations
 from apache_beam.runners.portability.fn_api_runner.execution import FnApiRunnerExecutionContext
 from apache_beam.runners.worker.bundle_processor import DATA_OUTPUT_URN
 from apache_beam.testing.util import assert_that, equal_to
-from labeldp.pipelines.job.local_runner import LocalRunner
+from labeldp.transforms.beam_internals import LocalRunner
 
 _SEEDS = 60
 
