@@ -33,11 +33,11 @@ def typed_outputs(outputs: DoOutputsTuple, kinds: Mapping[str, Any]) -> dict[str
     time (`--performance_runtime_type_check`) compare each output with the types of the consumers of all of them. So the
     only consumer is a stage that takes anything. It can go once Beam 2.69 does, if types of tags are then checked.
     """
-    typed = {}
+    assert outputs.producer is not None
+    name, typed = outputs.producer.full_label.rpartition("/")[2], {}
     for tag, kind in kinds.items():
         output = outputs[tag]
         output.element_type = kind
-        name = outputs.producer.full_label.rpartition("/")[2]
         typed[tag] = output | f"{name} {tag}" >> beam.Map(_same).with_output_types(kind)
     return typed
 

@@ -90,6 +90,11 @@ class PrivatizeFiles(beam.PTransform):
 
     def expand(self, pbegin: PBegin) -> PCollection[str]:
         """Raises ValueError if an argument is wrong, a cap would be exceeded, or the runner would show labels."""
+        if not isinstance(pbegin, PBegin):
+            raise ValueError(
+                f"{type(self).__name__} takes a pipeline, not a PCollection, as it would not wait for it: run what "
+                "writes the input in a pipeline before"
+            )
         pipeline = pbegin.pipeline
         try:
             here = check_runner(pipeline)

@@ -9,7 +9,7 @@ import labeldp
 import pyarrow as pa
 import pytest
 from apache_beam.testing import test_stream as beam_streams
-from apache_beam.transforms.window import FixedWindows
+from apache_beam.transforms.window import FixedWindows, GlobalWindows
 from labeldp.mechanisms.release.unit_bound import UnitBound
 from labeldp.transforms import CountUniqueIds
 from labeldp.transforms.shards.shard_ranges import CountRows
@@ -43,10 +43,10 @@ def batch(start: int = 0, rows: int = 10) -> labeldp.LabelledBatch:
 @pytest.mark.parametrize("transform", WHOLE.values(), ids=WHOLE)
 def test_windows_are_refused_with_the_way_out(transform: Any, key: str, tmp_path: Path) -> None:
     made = transform(labeldp.NoiseKeyFile(key), str(tmp_path / "out"))
-    batches = beam.Pipeline() | beam.Create([batch()]) | beam.WindowInto(FixedWindows(10))
+    batches: Any = beam.Pipeline() | beam.Create([batch()]) | beam.WindowInto(FixedWindows(10))
     with pytest.raises(labeldp.InputError, match=r"without windows: apply beam.WindowInto\(GlobalWindows\(\)\) before"):
         _ = batches | made
-    _ = batches | "Advice" >> beam.WindowInto(beam.window.GlobalWindows()) | "Followed" >> made
+    _ = batches | "Advice" >> beam.WindowInto(GlobalWindows()) | "Followed" >> made
     assert not (tmp_path / "out").exists()
 
 

@@ -13,7 +13,7 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing import test_stream as beam_streams
 from apache_beam.testing.util import assert_that, equal_to, is_empty
-from apache_beam.transforms.window import FixedWindows, SlidingWindows, TimestampedValue, WindowFn
+from apache_beam.transforms.window import FixedWindows, GlobalWindows, SlidingWindows, TimestampedValue, WindowFn
 from apache_beam.typehints.row_type import RowTypeConstraint
 from apache_beam.utils.timestamp import Timestamp
 from labeldp.mechanisms import Prior, solve
@@ -45,6 +45,11 @@ VALUES: dict[str, tuple[Any, Any]] = {
     "bytes": (bytes, b"\xff"),
     "missing": (datetime.date | None, None),
 }
+
+
+def with_time(row: Any, time: Any = beam.DoFn.TimestampParam) -> tuple[int, float]:
+    """Id and event time of a row."""
+    return row.id, float(time)
 
 
 def typed(rows: Any, **fields: Any) -> Any:
@@ -86,37 +91,37 @@ def test_elements_without_a_schema_are_told_how_to_get_one(label_dp: dict[str, A
         _ = beam.Pipeline() | beam.Create([{"id": 1, "y": 1.0}]) | LabelDP(**label_dp)
 
 
-def test_rows_keep_their_event_times(label_dp: dict[str, Any], rows: list[beam.Row]) -> None:
+def test_rows_keep_their_event_times(label_dp: dict[str, Any], rows: list[Any]) -> None:
     with beam.Pipeline() as pipeline:
-        timed = pipeline | beam.Create(rows[:100]) | beam.Map(lambda row: TimestampedValue(row, row.id / 4))
-        released = typed(timed) | LabelDP(**label_dp)
-        windows = released["rows"] | beam.WindowInto(FixedWindows(10))
-        counts = windows | beam.Map(lambda row: 1) | beam.CombineGlobally(sum).without_defaults()
+        timed: Any = pipeline | beam.Create(rows[:100]) | beam.Map(lambda row: TimestampedValue(row, row.id / 4))
+        released: Any = typed(timed) | LabelDP(**label_dp)
+        windows: Any = released["rows"] | beam.WindowInto(FixedWindows(10))
+        counts: Any = windows | beam.Map(lambda row: 1) | beam.CombineGlobally(sum).without_defaults()
         assert_that(counts, equal_to([40, 40, 20]))
-        times = released["rows"] | beam.Map(lambda row, time=beam.DoFn.TimestampParam: (row.id, float(time)))
+        times: Any = released["rows"] | beam.Map(with_time)
         assert_that(times, equal_to([(row.id, row.id / 4) for row in rows[:100]]), "Times")
 
 
-def test_rows_without_times_have_none_after(label_dp: dict[str, Any], rows: list[beam.Row]) -> None:
+def test_rows_without_times_have_none_after(label_dp: dict[str, Any], rows: list[Any]) -> None:
     with beam.Pipeline() as pipeline:
-        released = pipeline | beam.Create(rows) | LabelDP(**label_dp)
-        timed = released["rows"] | beam.Filter(lambda row, time=beam.DoFn.TimestampParam: time > Timestamp.of(-1e6))
+        released: Any = pipeline | beam.Create(rows) | LabelDP(**label_dp)
+        timed: Any = released["rows"] | beam.Map(with_time) | beam.Filter(lambda pair: pair[1] > -1e6)
         assert_that(timed, is_empty())
 
 
-def test_rows_in_windows_are_refused_and_the_advice_works(label_dp: dict[str, Any], rows: list[beam.Row]) -> None:
+def test_rows_in_windows_are_refused_and_the_advice_works(label_dp: dict[str, Any], rows: list[Any]) -> None:
     with beam.Pipeline() as pipeline:
-        timed = pipeline | beam.Create(rows) | beam.Map(lambda row: TimestampedValue(row, row.id))
-        windows = typed(timed) | beam.WindowInto(FixedWindows(20))
+        timed: Any = pipeline | beam.Create(rows) | beam.Map(lambda row: TimestampedValue(row, row.id))
+        windows: Any = typed(timed) | beam.WindowInto(FixedWindows(20))
         with pytest.raises(labeldp.InputError, match=r"apply beam.WindowInto\(GlobalWindows\(\)\) before it"):
             _ = windows | LabelDP(**label_dp)
-        released = windows | "Global" >> beam.WindowInto(beam.window.GlobalWindows()) | "Again" >> LabelDP(**label_dp)
-        again = released["rows"] | "Back" >> beam.WindowInto(FixedWindows(20))
+        released: Any = windows | "Global" >> beam.WindowInto(GlobalWindows()) | "Again" >> LabelDP(**label_dp)
+        again: Any = released["rows"] | "Back" >> beam.WindowInto(FixedWindows(20))
         assert_that(again | beam.Map(lambda row: 1) | beam.CombineGlobally(sum).without_defaults(), equal_to([20] * 15))
 
 
 @pytest.mark.parametrize("windows", [FixedWindows(60), SlidingWindows(60, 30)], ids=["fixed", "sliding"])
-def test_streams_keep_times_and_windows(windows: Any, key: str, rows: list[beam.Row], tmp_path: Path) -> None:
+def test_streams_keep_times_and_windows(windows: Any, key: str, rows: list[Any], tmp_path: Path) -> None:
     source = beam_streams.TestStream(coder=beam.coders.FastPrimitivesCoder())
     for row in rows[:50]:
         source = source.add_elements([TimestampedValue(row, 10 * row.id)]).advance_watermark_to(10 * row.id)

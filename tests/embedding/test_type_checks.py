@@ -26,13 +26,12 @@ def test_files_are_released_under_type_checks(
     release: dict[str, Any], check: str, rows: list[beam.Row], key: str, tmp_path: Path
 ) -> None:
     pq.write_table(pa.Table.from_pylist([row.as_dict() for row in rows]), tmp_path / "log.parquet")
-    domain: dict[str, Any] = {"label_min": 0, "label_max": 4, "label_step": 1, "for_": "log_features"}
+    arguments: dict[str, Any] = {
+        "label": "y", "label_min": 0, "label_max": 4, "label_step": 1, "epsilon": 8.0, "for_": "log_features",
+    }  # fmt: skip
     with beam.Pipeline("FnApiRunner", options=PipelineOptions([check])) as pipeline:
-        _ = pipeline | labeldp.PrivatizeFiles(
-            tmp_path / "log.parquet",
-            tmp_path / "out",
-            **{"label": "y", "epsilon": 8.0, "noise_key_file": key, **domain, **release},
-        )
+        arguments |= {"noise_key_file": key, **release}
+        _ = pipeline | labeldp.PrivatizeFiles(tmp_path / "log.parquet", tmp_path / "out", **arguments)
     assert (tmp_path / "out" / "release.json").exists()
 
 

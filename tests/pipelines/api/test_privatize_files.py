@@ -127,6 +127,12 @@ def test_what_is_refused_when_it_is_applied(
     assert list(outputs.iterdir()) == []
 
 
+def test_it_waits_for_no_collection_and_says_so(files: Any, outputs: Path) -> None:
+    with pytest.raises(ValueError, match=r"^PrivatizeFiles takes a pipeline, not a PCollection"):
+        _ = beam.Pipeline(runner=FnApiRunner()) | beam.Create([1]) | files()
+    assert list(outputs.iterdir()) == []
+
+
 @pytest.mark.parametrize("arguments", [{"label_step": 0}, {"noise_key_file": "released/key"}])
 def test_a_request_that_is_refused_makes_no_key(
     files: Any, outputs: Path, tmp_path: Path, arguments: dict[str, Any]
