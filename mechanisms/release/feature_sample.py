@@ -10,6 +10,9 @@ from ..center.feature_rows import Categories, Columns
 from ..center.linear_center import MOST_SAMPLE
 from ..noise.keyed_words import Identities, words
 
+# Records of a sample in which values may all differ by chance, and expected pairs of equal values that tell a counter.
+_FEW, _REPEATED = 1000, 20
+
 
 @dataclass(frozen=True)
 class CenterFeatures:
@@ -17,13 +20,14 @@ class CenterFeatures:
 
     Without `id_column`, the column of unique ids, records are identified by file and row. `cells` tells whether the
     linear center may get cells; of classes, whether their center was asked for, whatever the histogram says. The sample
-    has at most `most` records.
+    has at most `most` records. With `all_columns`, nobody named the features: `identifying` ones are left out.
     """
 
     names: tuple[str, ...]
     id_column: str | None = None
     cells: bool = False
     most: int = MOST_SAMPLE
+    all_columns: bool = False
 
     @property
     def columns(self) -> list[str]:
@@ -62,6 +66,27 @@ def smallest(drawn: np.ndarray, columns: Columns, records: int, most: int) -> Fe
     for name, column in columns.items():
         kept[name] = _picked(column, order) if isinstance(column, Categories) else column[order]
     return FeatureSample(drawn[order], kept, records)
+
+
+def identifying(sample: FeatureSample) -> list[str]:
+    """Columns in which nearly all values of the sample differ as those of ids do: a center learns nothing from them.
+
+    Of texts, nine of ten values differ. Whole numbers are a counter: all differ, where draws from as wide a range would
+    repeat with a probability of at least 1 - exp(-20); so measurements are kept, however fine. Small samples have none.
+    """
+    return [name for name, column in sample.columns.items() if _identifies(column)]
+
+
+def _identifies(column: np.ndarray | Categories) -> bool:
+    if isinstance(column, Categories):
+        known = int(np.sum(column.codes >= 0))
+        return known > _FEW and 10 * len(np.unique(column.codes[column.codes >= 0])) > 9 * known
+    numbers = np.sort(column[np.isfinite(column)])
+    if len(numbers) <= _FEW or not np.array_equal(numbers, np.floor(numbers)):
+        return False
+    # Of n draws from r values, however they are distributed, at least n (n - 1) / 2 r pairs are expected to be equal.
+    pairs, values = len(numbers) * (len(numbers) - 1) / 2, numbers[-1] - numbers[0] + 1
+    return bool(np.all(numbers[1:] > numbers[:-1]) and pairs > _REPEATED * values)
 
 
 def _picked(column: Categories, order: np.ndarray) -> Categories:

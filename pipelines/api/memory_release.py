@@ -31,7 +31,7 @@ from ...mechanisms.release.label_draws import LabelSampler
 from ...mechanisms.release.label_records import LabelRecords, LabelSummary, add_summaries, count_labels
 from ...mechanisms.release.prior_release import PriorRelease, public_reason, release_prior, solved
 from ...mechanisms.release.unit_bound import UnitCounts, bounded
-from ...transforms.center.feature_columns import center_columns, feature_columns, is_feature
+from ...transforms.center.feature_columns import center_columns, chosen_features, feature_columns, is_feature
 from ...transforms.progress_bar import advance
 from ..spec.label import Label
 from ..spec.measured_labels import measured
@@ -339,7 +339,8 @@ def feature_sample(
     """Samples the features of records, as the first pass of a job does."""
     sampled = features.keep(records.sampled)
     drawn = sample_words(secret, records.identities.keep(records.sampled))
-    return smallest(drawn, feature_columns(sampled, chosen.names), len(drawn), chosen.most)
+    found = smallest(drawn, feature_columns(sampled, chosen.names), len(drawn), chosen.most)
+    return chosen_features(found, chosen)
 
 
 def predicted(center: LinearCenter, features: FeatureFrame, labels: np.ndarray) -> np.ndarray:

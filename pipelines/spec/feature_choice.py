@@ -151,14 +151,16 @@ def makes_center(fields: Fields, label: Label) -> bool:
 def _choose_features(fields: Fields, column: LabelColumn, table: FeatureTable) -> CenterFeatures | None:
     """Chooses the features of a center.
 
-    They are those that are named, or all columns of numbers and texts but label, id, unit and that of the filter; None
-    if there are none by default.
+    They are those that are named, or all columns of numbers and texts but label, id, unit, that of the filter and, once
+    their values are seen, those that identify records; None if there are none by default.
     """
     names = _feature_names(fields, column, table)
     if names:
+        unnamed = fields.center_features is None
         if column.classes is not None:
-            return CenterFeatures(names, column.id_column, _class_center_is_asked_for(fields), MOST_CLASS_SAMPLE)
-        return CenterFeatures(names, column.id_column, center_kind(fields) == CELL_CENTER)
+            asked = _class_center_is_asked_for(fields)
+            return CenterFeatures(names, column.id_column, asked, MOST_CLASS_SAMPLE, unnamed)
+        return CenterFeatures(names, column.id_column, center_kind(fields) == CELL_CENTER, all_columns=unnamed)
     if is_asked_for(fields):
         raise FieldError(
             "{center} {kind}: {file} has no column of numbers or texts besides the label",

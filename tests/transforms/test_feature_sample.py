@@ -14,9 +14,10 @@ import pytest
 from apache_beam.testing.util import assert_that, equal_to
 from labeldp.mechanisms.center.feature_rows import Categories
 from labeldp.mechanisms.center.linear_center import MOST_SAMPLE
-from labeldp.mechanisms.release.feature_sample import CenterFeatures, FeatureSample, smallest
+from labeldp.mechanisms.release.feature_sample import CenterFeatures, FeatureSample, identifying, smallest
 from labeldp.transforms.batches import LabelledBatch, LabelledBatchCoder
 from labeldp.transforms.center import feature_sample
+from labeldp.transforms.center.feature_columns import chosen_features
 from labeldp.transforms.center.feature_sample import MergeSamples
 from labeldp.transforms.errors import InputError
 from labeldp.transforms.io.input_format import Equals, FilePart, Format, file_parts
@@ -211,3 +212,37 @@ def test_a_rare_column_is_in_its_place_whatever_comes_first(labelled, key) -> No
         with beam.Pipeline() as pipeline:
             found = pipeline | beam.Create(order) | feature_sample.SampleFeatures(CenterFeatures(("a", "b")), key)
             assert_that(found | beam.Map(lambda sample: list(sample.columns)), equal_to([["a", "b"]]))
+
+
+def texts(numbers: np.ndarray) -> Categories:
+    values, codes = np.unique(numbers, return_inverse=True)
+    return Categories(codes, tuple(map(str, values)))
+
+
+@pytest.mark.parametrize("records", [1000, 4000])
+def test_columns_of_ids_are_left_out_unless_they_are_named(records: int, caplog: pytest.LogCaptureFixture) -> None:
+    draw, counter = np.random.default_rng(5), np.arange(records)
+    order = draw.permutation(2 * records)[:records]
+    ids = {
+        "row": counter.astype(float),
+        "user": np.where(counter % 9 == 0, np.nan, order + 1e6),
+        "click": texts(order),
+        "visitor": texts(np.minimum(order, 1.9 * records)),
+    }
+    features = {
+        "cents": draw.integers(0, 10**7, records).astype(float),
+        "word": draw.integers(0, 2**52, records).astype(float),
+        "share": (order + 0.5) / 8,
+        "age": draw.integers(0, 2 * records, records).astype(float),
+        "town": texts(draw.integers(0, records, records)),
+        "empty": np.full(records, np.nan),
+    }
+    whole = sample([*range(records)], **features, **ids)
+    few = records <= 1000
+    assert identifying(whole) == ([] if few else [*ids])
+    names = (*ids, *features)
+    with caplog.at_level("INFO", "labeldp"):
+        unnamed = chosen_features(whole, CenterFeatures(names, all_columns=True))
+    assert [*unnamed.columns] == [*(names if few else features)]
+    assert few or "not from row, user, click, visitor: nearly all values differ" in caplog.text
+    assert [*chosen_features(whole, CenterFeatures(names)).columns] == [*names]

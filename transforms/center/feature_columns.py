@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
@@ -10,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...mechanisms.center.feature_rows import Categories, Category, Columns, HashedTexts, MappedColumns, RowMap
+from ...mechanisms.release.feature_sample import CenterFeatures, FeatureSample, identifying
 from ..arrow_values import (
     float_values,
     is_binary,
@@ -21,7 +23,8 @@ from ..arrow_values import (
     time_texts,
     value_type,
 )
-from ..errors import InputError
+from ..errors import InputError, listed
+from ..progress_log import LOGGER
 from ..tfrecord.wire import hash_texts
 
 
@@ -86,6 +89,22 @@ def feature_columns(
                 "them, or leave it out of --center_features"
             )
     return found
+
+
+def chosen_features(sample: FeatureSample, features: CenterFeatures) -> FeatureSample:
+    """Chooses the columns of a sample that a center is made of, in the order of their names, as the encoders are.
+
+    Those that nobody named and that identify records are left out, which is logged. Samples may have been merged in any
+    order, and one that lacks a column may have been the first or the last.
+    """
+    left_out = identifying(sample) if features.all_columns else []
+    if left_out:
+        LOGGER.info(
+            "center: not from %s: nearly all values differ; to use it, name the features with --center_features",
+            listed(left_out),
+        )
+    kept = {name: sample.columns[name] for name in features.names if name in sample.columns and name not in left_out}
+    return dataclasses.replace(sample, columns=kept)
 
 
 def center_columns(batch: FeatureBatch, map: RowMap) -> MappedColumns:

@@ -18,7 +18,7 @@ from ..noise_key_file import NoiseKeyFile
 from ..progress_log import Progress
 from ..tfrecord.example_columns import ExampleColumns
 from ..tfrecord.framing import PADDING, Frames
-from .feature_columns import concatenated, feature_columns
+from .feature_columns import chosen_features, concatenated, feature_columns
 
 # Whole samples, and samples of any size, that an accumulator holds before they are merged.
 _MOST_WHOLE, _MOST_PARTS = 4, 256
@@ -78,17 +78,8 @@ class SampleFeatures(beam.PTransform):
             batches
             | "Sample" >> beam.ParDo(_Sample(self.features, self.key)).with_output_types(FeatureSample)
             | "Merge" >> beam.CombineGlobally(MergeSamples(self.features.most))
-            | "Order" >> beam.Map(_ordered, self.features.names).with_output_types(FeatureSample)
+            | "Choose" >> beam.Map(chosen_features, self.features).with_output_types(FeatureSample)
         )
-
-
-def _ordered(sample: FeatureSample, names: Sequence[str]) -> FeatureSample:
-    """The sample with its columns in the order of the names, on which that of the encoders depends.
-
-    Samples may come in any order, and one that lacks a column is among the first or the last.
-    """
-    columns = {name: sample.columns[name] for name in names if name in sample.columns}
-    return dataclasses.replace(sample, columns=columns)
 
 
 def with_features(batch: LabelledBatch, names: Sequence[str]) -> LabelledBatch:
