@@ -13,10 +13,21 @@ from collections.abc import Collection, Mapping
 import numpy as np
 import pyarrow as pa
 
+from ..mechanisms.release.label_column import LabelColumn
 from .arrow_values import holds_numbers, single_numbers
 
-MOST_MISSING = "if a missing label means a value that is still to come, as no conversion yet, give {}; otherwise "
-"""Advice where most labels are missing, with the setting as the caller writes it."""
+
+def missing_advice(column: LabelColumn, setting: str) -> str:
+    """Advice where most labels are missing; empty where they cannot count as a label.
+
+    `setting` is how the caller gives the label, of which {} is the place. It is 0 where that is a label.
+    """
+    if column.others or column.missing_label is not None:
+        return ""
+    classes = column.classes
+    zero = "0" in classes.values if classes else 0.0 in column.domain
+    given = setting.format("0" if zero else "CLASS (one of the classes)" if classes else "LABEL (one of the domain)")
+    return f"if a missing label means a value that is still to come, as no conversion yet, give {given}; otherwise "
 
 
 def with_numbers(column: pa.Array, value: float) -> pa.Array:

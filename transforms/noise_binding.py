@@ -25,7 +25,7 @@ from .batches import LabelledBatch, check_whole_input, record_identities
 from .errors import InputError, redact_errors
 from .job_metrics import PASSES
 from .label_summary import SummarizeLabels
-from .missing_labels import MOST_MISSING
+from .missing_labels import missing_advice
 from .noise_key_file import NoiseKeyFile
 from .shown_transform import ShownTransform
 
@@ -51,13 +51,13 @@ class Threshold:
         if not 0 <= self.fraction <= 1:
             raise ValueError(f"max_unusable_fraction must be between 0 and 1, not {self.fraction:g}")
 
-    def check(self, records: int, unusable: int, label: str, several: int = 0, left_out: int = 0) -> None:
+    def check(self, records: int, unusable: int, column: LabelColumn, several: int = 0, left_out: int = 0) -> None:
         """Checks record counts against the limit.
 
         Args:
           records: Number of records with a usable label.
           unusable: Number of records without one.
-          label: The label column as the message names it.
+          column: The label column.
           several: Number of records without a usable label that are known to have several.
           left_out: Number of records with a usable label that were left out for the bound of their unit.
 
@@ -70,11 +70,12 @@ class Threshold:
             raise InputError(
                 "the input is empty: the files that match --input contain no records, or --where excludes all of them"
             )
+        label, advice = column.described, missing_advice(column, "--missing_label {} in privatize and fit")
         if records == 0:
             held = "hold several values" if several == unusable else "have no value or several, NaN or infinity"
             raise InputError(
                 f"no record has a usable label in {label!r}: all {unusable:,} records {held}, but a label is one "
-                "number: check --label"
+                f"{'class' if column.classes else 'number'}: {'' if several else advice}check --label"
             )
         total = records + unusable + left_out
         if unusable > self.fraction * total:
@@ -83,7 +84,7 @@ class Threshold:
                 f"{unusable:,} of {total:,} records have no usable label in {label!r} "
                 f"({f'{several:,} of them have several values; ' if several else ''}missing, several, NaN or "
                 f"infinite), more than --max_unusable_fraction {self.fraction:g}: "
-                + (MOST_MISSING.format("--missing_label 0 in privatize and fit") if 2 * unusable > total else "")
+                + (advice if 2 * unusable > total else "")
                 + "fix them, exclude them with --where"
                 + (", or raise the threshold" if 2 * unusable <= total else "")
             )
@@ -142,7 +143,7 @@ def check_summary(summary: LabelSummary, column: LabelColumn, threshold: Thresho
 
     Raises InputError if not; `summary` is the raw one of the whole input.
     """
-    threshold.check(summary.records, summary.unusable, column.described, summary.several, summary.left_out)
+    threshold.check(summary.records, summary.unusable, column, summary.several, summary.left_out)
     if column.center is not None and summary.missing_centers == summary.records:
         raise InputError(
             f"no record has a usable center in {column.center!r} (missing, NaN or infinite): check --center_column, "

@@ -15,7 +15,7 @@ from ...mechanisms.registry import AUTO
 from ...mechanisms.release.label_column import LabelColumn
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import is_remote
-from ...transforms.missing_labels import MOST_MISSING
+from ...transforms.missing_labels import missing_advice
 from ..errors import FieldError, FieldNames, as_parameter
 from ..ledger.ledger import LEDGER_NAME, is_database
 from ..ledger.spent_budget import Caps
@@ -52,13 +52,16 @@ class MemoryRequest:
         `records` is the number of those with one. Raises ValueError if there are no records, no record has a usable
         label, or too many have none.
         """
+        advice = missing_advice(self.column, "missing_label={}")
         if records == 0:
-            raise ValueError("no record has a usable label" if unusable else "there are no records")
+            raise ValueError(
+                f"no record has a usable label: {advice}check them" if unusable else "there are no records"
+            )
         if unusable > self.most_unusable * (records + unusable):
             raise ValueError(
                 f"{unusable:,} of {records + unusable:,} records have no usable label (missing, NaN or infinite), more "
                 f"than max_unusable_fraction {self.most_unusable:g}: "
-                + (MOST_MISSING.format("missing_label=0") if unusable > records else "")
+                + (advice if unusable > records else "")
                 + ("fix them, or leave them out" if unusable > records else "fix them, leave them out, or raise it")
             )
 

@@ -20,7 +20,7 @@ from ...mechanisms.release.prior_release import EarlierMechanism, RefusedRelease
 from ...transforms.batches import usable_labels
 from ...transforms.errors import listed
 from ...transforms.io.filesystems import is_remote
-from ...transforms.missing_labels import MOST_MISSING
+from ...transforms.missing_labels import missing_advice
 from ...transforms.progress_log import LOGGER
 from ...transforms.readers.file_reader import FileReader
 from ...transforms.readers.orc_reader import orc_schema
@@ -186,7 +186,7 @@ def _missing(release: Release) -> str:
     most, share = release.threshold.fraction, f"{100 * unusable / max(records, 1):.2g} %"
     refused = f": the job refuses more than --max_unusable_fraction {most:g}" if unusable > most * records else ""
     if refused and 2 * unusable > records:
-        refused += f"; {MOST_MISSING.format('--missing_label 0')}fix them, or exclude them with --where"
+        refused += f"; {missing_advice(column, '--missing_label {}')}fix them, or exclude them with --where"
     return f"{unusable:,} of the first {records:,} records ({share}) have no usable label{refused}"
 
 

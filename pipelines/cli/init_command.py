@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import dataclasses
 import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -30,6 +31,16 @@ from .exit_codes import run_command
 _TABS = (".tsv", ".tab")
 _PARQUET_MAGIC = b"PAR1"
 _WIDTH = 100
+# Names of columns that look like those of ids of records, and of persons. All are plain YAML.
+_ENDING = "[._-]?(id|uuid|guid|key|hash)"
+_RECORD = re.compile(
+    rf"(click|event|impression|order|record|request|row|transaction){_ENDING}|uuid|guid|id|click", re.I
+)
+_PERSON = re.compile(
+    rf"(account|client|cookie|customer|device|household|member|patient|person|user|visitor){_ENDING}"
+    "|customer|patient|person|user",
+    re.I,
+)
 _TRUTH_VALUES = {"label_min": 0, "label_max": 1, "label_step": 1}
 
 _TEMPLATE = """\
@@ -75,11 +86,11 @@ output_format: {output_format}
 # ---- Choices whose defaults are good; remove the # to change them.
 # mechanism: unbiased          # instead of for
 # center: none                 # no model of the features; the input is then read twice instead of four times
-# id_column: NAME              # unique ids, if records can move to another file or row between runs
+# {id_column}# unique ids, if records can move to another file or row between runs
 # where: NAME=VALUE            # only the records whose public feature has this value
-# unit_column: user            # epsilon holds for all labels of a user instead of each label
+# {unit_column}# epsilon holds for all labels of a user instead of each label
 # max_records_per_unit: 2      # with unit_column: so many records of each user are kept
-# leave_out: user              # columns that are not released
+# {leave_out}# columns that are not released, nor features of the center
 # validate: true               # compare features and output with a schema; needs the extra validation
 # noise_key_file: noise.key    # 32 secret bytes, mode 0600; default ~/.config/labeldp/noise.key
 # ledger: ledger.jsonl         # record of the budget spent; default beside the output
@@ -215,7 +226,19 @@ def job_template(
         ),
         label="label:" if label is None else _lines({"label": label}),
         output_format="tfrecord" if input["input_format"] == "tfrecord" else "parquet",
+        **_proposals([name for name, _ in columns if name != label]),
     )
+
+
+def _proposals(names: Sequence[str]) -> dict[str, str]:
+    """Flags of ids and units with the columns whose names look like them."""
+    ids, units = ([name for name in names if pattern.fullmatch(name)] for pattern in (_RECORD, _PERSON))
+    given = {
+        "id_column": ids[0] if ids else "NAME",
+        "unit_column": units[0] if units else "user",
+        "leave_out": ",".join([*ids, *units]) or "user",
+    }
+    return {flag: f"{flag}: {value}".ljust(27) + "  " for flag, value in given.items()}
 
 
 def _lines(values: Mapping[str, Any]) -> str:

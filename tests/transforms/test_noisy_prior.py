@@ -11,9 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from labeldp.mechanisms.core.budget import BudgetSplit, split_budget
+from labeldp.mechanisms.core.label_classes import LabelClasses
 from labeldp.mechanisms.noise.input_digest import RawSums, add_sums, digest_sums, input_digest
 from labeldp.mechanisms.noise.keyed_words import NoiseRequest, row_identities, words
 from labeldp.mechanisms.noise.noisy_histogram import estimated_prior, noisy_prior
+from labeldp.mechanisms.release.label_column import LabelMeaning
 from labeldp.mechanisms.release.label_records import LabelSummary
 from labeldp.transforms import (
     BindNoise,
@@ -32,6 +34,10 @@ from tests.commands import write_key
 DOMAIN = (0.0, 1.0, 2.5, 4.0)
 COLUMN = LabelColumn("y", DOMAIN)
 SECRET = bytes(32)
+
+
+def of_classes(*values: str) -> LabelColumn:
+    return LabelColumn("y", (0.0, 1.0), meaning=LabelMeaning(LabelClasses(values)))
 
 
 def labels_of(rows: int, seed: int = 1) -> list[float]:
@@ -350,11 +356,23 @@ def test_too_many_unusable_labels(complaint, labelled):
     )
 
 
-def test_most_labels_missing_are_not_published_on_advice(complaint, labelled):
-    _, texts = complaint([labelled({"y": [1.0] + [None] * 9})])
-    for text in texts:
-        assert "no conversion yet, give --missing_label 0" in text
-        assert "raise the threshold" not in text
+@pytest.mark.parametrize(
+    ("column", "given"),
+    [
+        (COLUMN, "0"),
+        (LabelColumn("y", (1.0, 2.0)), "LABEL (one of the domain)"),
+        (of_classes("1", "0"), "0"),
+        (of_classes("high", "low"), "CLASS (one of the classes)"),
+        (LabelColumn("y", DOMAIN, others=("z",)), None),
+    ],
+)
+@pytest.mark.parametrize("usable", [0, 1])
+def test_missing_labels_are_not_published_on_advice(column, given, usable):
+    with pytest.raises(InputError) as raised:
+        Threshold().check(usable, 9, column)
+    assert "raise the threshold" not in str(raised.value)
+    words = f"no conversion yet, give --missing_label {given} in privatize"
+    assert words in str(raised.value) if given else "--missing_label" not in str(raised.value)
 
 
 def test_ids_that_occur_twice(complaint, labelled):
@@ -400,10 +418,10 @@ def test_without_a_key_nothing_is_counted(failure, labelled, tmp_path):
 def test_threshold(fraction, records, unusable, fine):
     threshold = Threshold(fraction)
     if fine:
-        threshold.check(records, unusable, "y")
+        threshold.check(records, unusable, LabelColumn("y", (0.0, 1.0)))
     else:
         with pytest.raises(InputError, match=f"{unusable} of .*--max_unusable_fraction {fraction:g}"):
-            threshold.check(records, unusable, "y")
+            threshold.check(records, unusable, LabelColumn("y", (0.0, 1.0)))
 
 
 @pytest.mark.parametrize("fraction", [-0.1, 1.1, math.nan])

@@ -179,7 +179,7 @@ class _AddNoise(beam.DoFn):
             yield released
             return
         records, unusable, left_out = (0, 0, 0) if sums is None else (sums.records, sums.unusable, sums.left_out)
-        self._threshold.check(records, unusable, self._column.described, left_out=left_out)
+        self._threshold.check(records, unusable, self._column, left_out=left_out)
         assert sums is not None
         yield self._one.release(sums, self._column, design, released, self._key.load())
         LOGGER.info("released the %s of the center", self._one.name)

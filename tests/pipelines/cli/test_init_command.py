@@ -81,6 +81,32 @@ def test_other_values_give_the_same_file(invoke: Any, tmp_path: Path, kind: str)
     assert texts[0] == texts[1]
 
 
+@pytest.mark.parametrize(
+    ("names", "proposed"),
+    [
+        ("age,weeks", ("NAME", "user", "user")),
+        ("click,price,weeks", ("click", "user", "click")),
+        ("user_id,campaign_id,device,weeks,row_id", ("row_id", "user_id", "row_id,user_id")),
+        ("ID,userUUID,patient,user_age,weeks", ("ID", "userUUID", "ID,userUUID,patient")),
+    ],
+)
+def test_columns_whose_names_look_like_ids_are_proposed(
+    invoke: Any, tmp_path: Path, target: Path, names: str, proposed: tuple[str, ...]
+) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text(f"{names}\n")
+    invoke(["init", str(path), "--label=weeks", f"--output={target}"]).ok()
+    text = target.read_text()
+    for flag, value in zip(("id_column", "unit_column", "leave_out"), proposed, strict=True):
+        assert f"\n# {flag}: {value} " in text
+    # The label is none of them.
+    target.unlink()
+    label = proposed[2].partition(",")[0]
+    if label in names.split(","):
+        invoke(["init", str(path), f"--label={label}", f"--output={target}"]).ok()
+        assert not [line for line in target.read_text().splitlines() if line[:1] == "#" and f": {label} " in line]
+
+
 def test_the_job_says_what_is_left_to_fill_in(invoke: Any, logs: dict[str, Path], target: Path) -> None:
     invoke(["init", str(logs["csv"]), f"--output={target}"]).ok()
     outcome = invoke(["privatize", f"--config={target}"])
