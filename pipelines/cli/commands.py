@@ -31,6 +31,7 @@ class Command(NamedTuple):
       summary: Line of help.
       runner_flags: Whether unknown flags are passed to Beam.
       copies: Whether it reads local copies of what it is given in object stores; `work` takes no runner flags then.
+      slow: Whether its libraries take seconds to load, which it says.
     """
 
     flags: str
@@ -38,6 +39,7 @@ class Command(NamedTuple):
     summary: str
     runner_flags: bool = False
     copies: bool = False
+    slow: bool = False
 
 
 _JOB, _STUDY, _FLAGS = "pipelines.flags.job_flags", "study.study_flags", "pipelines.flags.release_flags"
@@ -64,7 +66,7 @@ GROUPS = {
         "plan": Command(f"{_STUDY}:plan_flags", "study.plan_command:run",
             "show the expected error at a privacy budget, and its best split", True),
         "evaluate": Command(f"{_STUDY}:evaluation_flags", "study.evaluate_command:run",
-            "score models that were trained on privatized labels", True),
+            "score models that were trained on privatized labels", True, slow=True),
     },
     "Check and explain a release": {
         "audit": Command("pipelines.cli.audit_command:add_flags", "pipelines.cli.audit_command:run",
@@ -213,6 +215,8 @@ def _run(arguments: Sequence[str]) -> int:
                 parser.check_written(args)
             except UsageError as error:
                 parser.error(str(error))
+            if command.slow:
+                print("labeldp: loading libraries", file=sys.stderr, flush=True)
             if command.copies:
                 return _call(
                     "pipelines.cli.store_copies:run_with_copies", partial(_call, command.work), args, runner_flags

@@ -141,6 +141,7 @@ class _Design(beam.DoFn):
 
     @redact_errors("designing the center")
     def process(self, sample: FeatureSample, released: Any) -> Iterator[Any]:
+        LOGGER.info("designing the %s of the center", self._one.name)
         try:
             yield self._one.design(sample, released, self._epsilon)
         except RefusedRelease as error:
@@ -181,6 +182,7 @@ class _AddNoise(beam.DoFn):
         records, unusable, left_out = (0, 0, 0) if sums is None else (sums.records, sums.unusable, sums.left_out)
         self._threshold.check(records, unusable, self._column, left_out=left_out)
         assert sums is not None
+        LOGGER.info("fitting the center to its %s", self._one.name)
         yield self._one.release(sums, self._column, design, released, self._key.load())
         LOGGER.info("released the %s of the center", self._one.name)
 
