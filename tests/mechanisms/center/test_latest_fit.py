@@ -27,7 +27,7 @@ DIFFERENT: list[tuple[Any, ...]] = [
     (0.0,), (-0.0,), (ZEROS,), (-ZEROS,), (ZEROS.T,), (ZEROS.ravel(),), (ZEROS.astype(np.int64),),
     (ZEROS.astype(np.float32), ZEROS.astype(np.float32)), (ZEROS, ZEROS), ([ZEROS, ZEROS],), (One(ZEROS),),
     (Other(ZEROS),), (One((ZEROS,)),), (One(1),), ({"a": ZEROS},), ({"b": ZEROS},), ({"a": ZEROS, "b": ZEROS},),
-    ({"a": One(ZEROS)},), (np.array(["ab", "c"]),), (np.array(["a", "bc"]),),
+    ({},), ([{}],), ((),), ({"a": One(ZEROS)},), (np.array(["ab", "c"]),), (np.array(["a", "bc"]),),
 ]  # fmt: skip
 
 
@@ -44,6 +44,12 @@ def test_equal_arguments_are_computed_once_and_different_ones_anew(monkeypatch: 
     assert first == list(range(1, len(DIFFERENT) + 1))
     copies = [tuple(each.copy() if isinstance(each, np.ndarray) else each for each in one) for one in DIFFERENT]
     assert [fit(*arguments) for arguments in copies] == first
+
+
+def test_kept_arrays_cannot_be_written() -> None:
+    kept = keep_latest(lambda: One(({"a": [np.zeros(2)]},)))()
+    with pytest.raises(ValueError, match="read-only"):
+        kept.values[0]["a"][0][0] = 1.0
 
 
 def test_only_the_latest_is_kept():
