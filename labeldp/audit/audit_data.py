@@ -47,8 +47,10 @@ def audit_data(
     release: dict[str, Any],
     mechanism: dict[str, Any],
     counted: Callable[[int, int], object] = lambda records, total: None,
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
+) -> tuple[tuple[str, ...], tuple[str, ...], str]:
     """Reads all shards of a release in a folder, and gives lines of problems, without any label, or of the report.
+
+    The last text is the reason why bytes were not compared; empty if all were.
 
     `counted` is called with the number of records of each batch that was read, and of all. The manifest and the
     mechanism file passed their audits. Each step takes what the one before has passed.
@@ -57,8 +59,8 @@ def audit_data(
     for step in (records.problems, records.draw_problems, files.problems):
         problems = tuple(step())
         if problems:
-            return problems, ()
-    return (), (records.line(), *files.lines(), *records.further_lines())
+            return problems, (), ""
+    return (), (records.line(), *files.lines(), *records.further_lines()), files.not_compared()
 
 
 def sampled_records(
@@ -281,6 +283,11 @@ class _Files:
                     check_gzip(self._data / name)
             except RefusedDocument as refused:
                 yield f"{path} {refused}"
+
+    def not_compared(self) -> str:
+        """The reason why bytes were not compared: anyone can write the version of a pyarrow into a file."""
+        others = () if self._parquet is None else sorted(self._parquet.others)
+        return f"bytes within pages of Parquet shards: audit with pyarrow {', '.join(others)}" if others else ""
 
     def lines(self) -> Iterator[str]:
         """Lines of the report on what was shown of the bytes, and what was not."""

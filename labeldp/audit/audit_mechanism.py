@@ -45,7 +45,8 @@ MECHANISM_FORMAT, CENTER_MECHANISM_FORMAT = "labeldp-mechanism-1", "labeldp-mech
 """Formats of mechanism files: with a randomizer, and with a center that classes are drawn from."""
 
 _NAME = re.compile(r"[A-Za-z0-9_.+-]{1,64}")  # the report prints it: a line break could forge a verdict
-_CANDIDATE = re.compile(r"[A-Za-z0-9_.+:=-]{1,64}")
+_CANDIDATES = ("unbiased", *(f"bias_limited:bias={bias}" for bias in (0.02, 0.05, 0.1, 0.2, 0.3)), "rr_on_bins")
+_CLOSE_ERRORS = 1.25  # that of CLOSE in mechanisms/analysis/automatic.py
 _TEXT = re.compile(r"[ -~]{0,64}")
 _RELEASE_NAME = re.compile(r"[0-9a-f]{32}")
 _MAX_PARAMETERS = 64
@@ -91,6 +92,7 @@ class Audit:
       center_epsilon: That of the linear center of a release and of its cells; 0 without one.
       total_epsilon: As the release states it; None where no release was audited.
       data_lines: Lines of the report about the records; empty where they were not read.
+      not_compared: Reason why bytes of the shards were not compared, so that the release has not passed; else empty.
       signature_line: Line of the report about the signature; empty without one, or if its check fails.
       parts: Of a release of several labels, the name and the audit of each; such a release has no mechanism itself.
     """
@@ -121,6 +123,7 @@ class Audit:
     center_epsilon: float = 0.0
     total_epsilon: float | None = None
     data_lines: tuple[str, ...] = ()
+    not_compared: str = ""
     signature_line: str = ""
     parts: tuple[tuple[str, Audit], ...] = ()
 
@@ -263,8 +266,8 @@ def _read_mechanism(document: Any) -> _Mechanism:
     if not 1 <= bits <= 63:
         raise RefusedDocument("bits is not between 1 and 63")
     _check_parameters(document.members("parameters"))
-    if document.read("gap", object) is not None:
-        document.nonnegative("gap")
+    if document.read("gap", object) is not None and document.nonnegative("gap") > 1:
+        raise RefusedDocument("gap is above 1, which no share of a loss is")
     if "choice" in document:
         _check_choice(document.members("choice"))
     # Weights alone are those of no label column yet.
@@ -308,14 +311,20 @@ def _check_parameters(parameters: dict[str, Any]) -> None:
 
 
 def _check_choice(choice: Members) -> None:
-    """Refuses a choice that is not a name and a few errors by name, before anything prints it."""
-    errors = Members(choice.members("model_errors"))
-    for name in (choice.text("mechanism"), *errors):
-        if not _CANDIDATE.fullmatch(name):
-            raise RefusedDocument("a name in choice is not 1 to 64 letters, digits and _.+-:=")
-    for name, error in errors.items():
-        if error is not None:
-            errors.nonnegative(name)
+    """Refuses a choice of other mechanisms than those compared, or that does not follow from the errors."""
+    stated = Members(choice.members("model_errors"))
+    if (*stated,) != _CANDIDATES:
+        raise RefusedDocument("choice.model_errors does not name the mechanisms that are chosen from, in their order")
+    errors = {name: math.inf if stated[name] is None else float(stated.nonnegative(name)) for name in stated}
+    first = _best(errors)
+    # A mechanism with the same output for all labels is left out.
+    if choice.text("mechanism") not in (first, _best(errors | {first: math.inf})):
+        raise RefusedDocument("choice.mechanism does not follow from choice.model_errors")
+
+
+def _best(errors: dict[str, float]) -> str:
+    """Mechanism of the smallest bias whose error is close to the least one."""
+    return next(name for name, error in errors.items() if error <= _CLOSE_ERRORS * min(errors.values()))
 
 
 def _scaled(value: float, scale: int) -> int:

@@ -27,7 +27,7 @@ from .manifest_audit import (
     whole_problems,
 )
 from .manifest_statements import removal_problems, removals_line, table_line, table_problems
-from .release_files import check_plain, letter_name_problem, shard_problems
+from .release_files import check_plain, letter_name_problems, shard_problems
 from .signature_audit import SIGNATURE_NAME, Digest, Signer, signature_report
 from .weight_runs import rounded_up
 
@@ -101,8 +101,9 @@ def _audit_path(path: str, data: bool, signed: bool, counted: Callable[[int, int
 
 def _audit_release(folder: Path, manifest: dict[str, Any], data: bool, counted: Callable[[int, int], object]) -> Audit:
     """Audits the mechanism.json of the folder, this manifest and, if wanted, the records; of several labels, each."""
-    check_plain(folder)
-    if manifest.get("format") == LABELS_FORMAT:
+    several = manifest.get("format") == LABELS_FORMAT
+    check_plain(folder, manifest, ("data", "labels") if several else () if "data" in manifest else ("data",))
+    if several:
         return _audit_labels(folder, manifest, data, counted)
     mechanism = load_document(folder / "mechanism.json")
     audit = audit_document(mechanism)
@@ -114,12 +115,13 @@ def _audit_release(folder: Path, manifest: dict[str, Any], data: bool, counted: 
     shards = folder / manifest.get("data", "data")
     problems = audit.problems + tuple(_document_problems(folder, shards, manifest, mechanism, audit, data))
     lines: tuple[str, ...] = ()
+    left = ""
     if data and problems:
         lines = ("data         not read, because other checks fail",)
     elif data:
         from .audit_data import audit_data
 
-        problems, lines = audit_data(shards, manifest, mechanism, counted)
+        problems, lines, left = audit_data(shards, manifest, mechanism, counted)
     # The last of all checks: what the members say is known by now.
     forms = (CENTER_MECHANISM, CENTER_RELEASE) if audit.drawn_from_center else (MECHANISM, RELEASE)
     problems = problems or (
@@ -135,6 +137,7 @@ def _audit_release(folder: Path, manifest: dict[str, Any], data: bool, counted: 
         table_line="" if problems else table_line(manifest),
         removals_line="" if problems else removals_line(manifest),
         data_lines=lines,
+        not_compared="" if problems else left,
     )
 
 
@@ -152,7 +155,7 @@ def _document_problems(
         shard_problems(release, shards),
         _center_file_problems(folder / "center.json", mechanism),
         # With the records, the files of dead letters are read.
-        () if data or "dead_letters" not in release else letter_name_problem(release["dead_letters"]),
+        () if data else letter_name_problems(shards.parent, release),
     ):
         failed = True
         yield problem
@@ -172,7 +175,9 @@ def _audit_labels(folder: Path, manifest: dict[str, Any], data: bool, counted: C
         *whole_problems(Members(manifest, "release"), folder, folders),
         *written_problems(folder / "release.json", manifest, LABELS),
     )
-    return Audit(problems, total_epsilon=None if problems else float(manifest["epsilon"]), parts=parts)
+    left = "" if problems else next((part.not_compared for _, part in parts if part.not_compared), "")
+    total = None if problems else float(manifest["epsilon"])
+    return Audit(problems, total_epsilon=total, not_compared=left, parts=parts)
 
 
 def _center_file_problems(path: Path, mechanism: dict[str, Any]) -> Iterator[str]:
@@ -199,7 +204,7 @@ def _center_file_problems(path: Path, mechanism: dict[str, Any]) -> Iterator[str
 
 
 def audit_report(audit: Audit) -> str:
-    """Formats an audit as lines of plain ASCII, the last of them "PASS", or "FAIL: " and every problem."""
+    """Formats an audit as lines of plain ASCII, the last of them PASS, or FAIL or NOT COMPARED with the reasons."""
     lines = []
     for label, part in audit.parts:
         # Without the verdict of the part, which is one of those of the whole.
@@ -223,7 +228,8 @@ def audit_report(audit: Audit) -> str:
     lines += audit.data_lines
     if audit.signature_line:
         lines.append(audit.signature_line)
-    lines.append("FAIL: " + "; ".join(audit.problems) if audit.problems else "PASS")
+    passed = f"NOT COMPARED: {audit.not_compared}" if audit.not_compared else "PASS"
+    lines.append("FAIL: " + "; ".join(audit.problems) if audit.problems else passed)
     return "\n".join(lines)
 
 

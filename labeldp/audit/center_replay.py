@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,8 @@ from ..mechanisms.center.class_logit import COARSE, best_size
 from ..mechanisms.center.class_partition import LEAST_SCALE, ClassSample
 from ..mechanisms.center.feature_rows import ROW_UNIT
 from ..mechanisms.center.linear_center import norms_of
-from .documents import printable
+from ..mechanisms.center.residuals import ResidualDomain, clipped_prior, clipping_error
+from .documents import as_text, printable
 from .interval_products import dot_bounds
 
 _CLIPPED = 127 * COARSE
@@ -43,6 +44,27 @@ def linear_replay_problems(linear: dict[str, Any]) -> Iterator[str]:
         read_center(linear)
     except (ValueError, ArithmeticError) as error:
         yield f"center.linear cannot be replayed: {printable(str(error))}"
+
+
+def residual_replay_problems(mechanism: Mapping[str, Any], clipping: Mapping[str, Any]) -> Iterator[str]:
+    """Replays what follows from the noised counts of residuals: the prior of a mechanism file, and the clipping stated.
+
+    The mechanism file passed its audit.
+    """
+    center, labels = mechanism["center"], np.array(mechanism["labels"])
+    try:
+        domain = ResidualDomain(np.array(center["domain"]))
+        prior = domain.prior(np.array(center["counts"], np.int64), mechanism["prior"]["epsilon"])
+        error = clipping_error(prior, labels[0], labels[-1])
+        first = int(np.searchsorted(prior.labels, labels[0]))
+        weights = clipped_prior(prior, first, first + len(labels) - 1).weights
+    except (ValueError, ArithmeticError) as problem:
+        yield f"center.counts cannot be replayed: {printable(str(problem))}"
+        return
+    if mechanism["prior"]["weights"] != weights.tolist():
+        yield "prior.weights do not follow from center.counts"
+    if as_text(clipping) != as_text({"share": error.share, "bias": error.bias, "squared_error": error.squared}):
+        yield "release.center.clipping does not follow from center.counts of mechanism.json"
 
 
 def class_replay_problems(document: dict[str, Any]) -> Iterator[str]:

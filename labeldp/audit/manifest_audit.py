@@ -28,7 +28,7 @@ from .documents import (
     read_center,
     read_unit,
 )
-from .weight_runs import mean_squared_error, rounded_up
+from .weight_runs import mean_losses, rounded_up
 
 ADJACENCY = (
     "label differential privacy: two inputs are adjacent when they differ in the label of one record; "
@@ -52,12 +52,23 @@ MISSING_UNIT_ADJACENCY = (
 
 # Warnings are decided in floating point; so close to a threshold, relatively, a manifest may state them or not.
 _CLOSE = 1e-6
+# Relative error of a loss that two programs compute in floating point.
+_LOSS_ERROR, _CANCELED = 1e-9, 1e-12
 # Two sums that are rounded up are above the exact one by less than this factor.
 _ROUNDED_TWICE = 1 + Fraction(1, 1 << 50)
 # Thresholds of the warnings, as docs/guides/release.md states them.
 _END_SHARE, _END_MARGINS = 0.1, ((0.25, 34, 20), (0.6, 39, 5))
 _LABEL_ERROR, _MODEL_NOISE, _CENTER_RANGE, _MISSING_CENTERS = 0.9, 0.5, 0.5, 0.05
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+# Texts that are of few values or short: others could hold labels.
+_VERSION = re.compile(r"[0-9A-Za-z.+!_-]{1,32}")
+_BILL = re.compile(r"sha256:[0-9a-f]{64}(, but [1-9][0-9]{0,3} installed (package has|packages have) another version)?")
+_STATED = {
+    "loss": ("squared", "absolute", "poisson", "zero_one", None),
+    "validation": ("inferred schema", "given schema", None),
+}
+
+_BY_ROW = "file and row"
 
 LABELS_FORMAT = "labeldp-labels-1"
 LABEL_DATA = "../../data"
@@ -199,15 +210,23 @@ def statement_problems(release: Members, mechanism: Mapping[str, Any], audit: Au
     if not audit.drawn_from_center:
         yield from _loss_problems(release, mechanism)
     release.text("label")
-    release.text("identity")
     yield from _left_out_problems(release, mechanism)
-    for key in ("where", "validation"):
-        if release.get(key) is not None:
-            release.text(key)
+    output = release.members("output")
+    columns = output.read("columns", list) if "columns" in output else []
+    names = [column.get("name") for column in columns if isinstance(column, dict)]
+    identity, known = release.text("identity"), [_BY_ROW, *names, *release.get("left_out", ())]
+    if identity == release.text("label") or (columns and identity not in known):
+        yield f"release.identity is neither {_BY_ROW} nor another column of the release than the label"
+    if release.get("where") is not None:
+        release.text("where")
+    for key, values in _STATED.items():
+        if release.get(key) not in values:
+            raise RefusedDocument(f"release.{key} is not one that labeldp writes")
     if not _DIGEST.fullmatch(release.text("input_digest")):
         raise RefusedDocument("release.input_digest is not 64 hexadecimal digits")
-    if not all(isinstance(version, str) for version in release.members("versions").values()):
-        raise RefusedDocument("release.versions are not text")
+    for key, version in release.members("versions").items():
+        if not isinstance(version, str) or not (_BILL if key == "sbom" else _VERSION).fullmatch(version):
+            raise RefusedDocument(f"release.versions.{printable(key)} is not a version")
 
 
 def _left_out_problems(release: Members, mechanism: Mapping[str, Any]) -> Iterator[str]:
@@ -250,15 +269,24 @@ def _randomizer_problems(release: Members, mechanism: Mapping[str, Any], audit: 
 
 def _loss_problems(release: Members, mechanism: Mapping[str, Any]) -> Iterator[str]:
     """Checks bias and losses of a randomizer; those of classes are in `class_statement_problems`."""
-    losses = release.members("expected_loss")
-    if "classes" not in mechanism:
-        if release.nonnegative("max_bias") != Members(mechanism["certificate"]).nonnegative("max_bias"):
-            yield "release.max_bias is not certificate.max_bias"
-        if [*losses] != ["squared", "absolute", *["poisson"] * (mechanism["labels"][0] >= 0)]:
-            yield "release.expected_loss does not have squared and absolute, and poisson unless labels are negative"
-    for name, loss in losses.items():
-        if loss is not None and not (type(loss) in (int, float) and abs(loss) < math.inf):
-            raise RefusedDocument(f"release.expected_loss.{printable(name)} is not a finite number or null")
+    if "classes" in mechanism:
+        return
+    if release.nonnegative("max_bias") != Members(mechanism["certificate"]).nonnegative("max_bias"):
+        yield "release.max_bias is not certificate.max_bias"
+    losses, prior = release.members("expected_loss"), read_prior(mechanism).floats("weights")
+    labels, outputs = mechanism["labels"], mechanism["outputs"]
+    expected = mean_losses(mechanism["columns"], labels, outputs, prior, mechanism["bits"])
+    if [*losses] != [*expected]:
+        yield "release.expected_loss does not have squared and absolute, and poisson unless labels are negative"
+        return
+    ends = labels[0], labels[-1], outputs[0], outputs[-1]
+    most, span = max(map(abs, ends)), max(ends) - min(ends)
+    for name, loss in expected.items():
+        stated = math.inf if losses[name] is None else losses[name]
+        # Sums of large terms that cancel.
+        error = _CANCELED * {"squared": span * span, "absolute": span}.get(name, most)
+        if type(stated) is not float or not math.isclose(stated, loss, rel_tol=_LOSS_ERROR, abs_tol=error):
+            yield f"release.expected_loss.{name} is not that of the weights under the prior"
 
 
 def _missing_problems(
@@ -324,9 +352,9 @@ def _center_problems(release: Members, mechanism: Mapping[str, Any]) -> Iterator
     ends = stated.members("residuals")
     if [ends.get(key) for key in ("min", "max", "labels")] != [labels[0], labels[-1], len(labels)]:
         yield "release.center.residuals is not that of the labels of mechanism.json"
-    for name, value in stated.members("clipping").items():
-        if not (type(value) in (int, float) and abs(value) < math.inf):
-            raise RefusedDocument(f"release.center.clipping.{printable(name)} is not a finite number")
+    from .center_replay import residual_replay_problems
+
+    yield from residual_replay_problems(mechanism, stated.members("clipping"))
 
 
 def warning_problems(release: Members, mechanism: Mapping[str, Any]) -> Iterator[str]:
@@ -334,8 +362,6 @@ def warning_problems(release: Members, mechanism: Mapping[str, Any]) -> Iterator
 
     The mechanism file passed its own audit.
     """
-    if release.get("loss") is not None:
-        release.text("loss")
     if release.get("features") is not None:
         release.count("features")
     stated = release.read("warnings", list)
@@ -364,7 +390,7 @@ def _warning_degrees(release: Members, mechanism: Mapping[str, Any]) -> Iterator
         means = [label + bias for label, bias in zip(labels, biases, strict=True)]
         middle = _mean(prior, means)
         slope = _mean(prior, [(y - mean) * (m - middle) for y, m in zip(labels, means, strict=True)]) / variance
-        error = mean_squared_error(mechanism["columns"], labels, outputs, prior, mechanism["bits"])
+        error = mean_losses(mechanism["columns"], labels, outputs, prior, mechanism["bits"])["squared"]
         yield "label_error", error / (_LABEL_ERROR * variance)
         if release.get("features") is not None:
             around = [(m - middle) ** 2 - bias**2 for m, bias in zip(means, biases, strict=True)]

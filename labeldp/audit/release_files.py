@@ -23,26 +23,31 @@ _MISSING = "__HIVE_DEFAULT_PARTITION__"
 
 _LETTERS_NAME = re.compile(r"dead_letters(?:-([0-9]{5})-of-([0-9]{5}))?\.jsonl")
 _LETTER_MEMBERS = {"source": str, "row": int, "stage": str, "error": str}
+_LETTER_REASON = ("privatize", "unusable label")
 _LINE_BYTES = 1 << 20
 
 
-_RELEASED = re.compile(rf"(release|mechanism|center|signature)\.json|data|labels|validation|{_LETTERS_NAME.pattern}")
+_VALIDATION = {"feature_stats.pb", "output_stats.pb", "schema.pbtxt", "anomalies.pbtxt"}
 
 
-def check_plain(folder: Path) -> None:
-    """Checks that the files of a release are regular files, with no link on the way to one.
+def check_plain(folder: Path, release: Mapping[str, Any], inner: tuple[str, ...]) -> None:
+    """Checks that a folder of a release has its own files alone, all regular, with no link on the way to one.
 
+    `inner` are the folders that other checks compare with the manifest: data, and labels; none for one of a label.
     The code that writes and copies releases has a check of its own, which this one does not share, as all of the audit.
     Raises RefusedDocument, which names the file.
     """
-    pending = [path for path in folder.iterdir() if _RELEASED.fullmatch(path.name)]
-    while pending:
-        path = pending.pop()
-        mode = path.lstat().st_mode
-        if stat.S_ISDIR(mode):
-            pending += path.iterdir()
-        elif not stat.S_ISREG(mode):
-            raise RefusedDocument(f"{printable(str(path.relative_to(folder)))} is not a regular file")
+    files = {"release.json", "signature.json"} | ({"mechanism.json", "center.json"} if "labels" not in inner else set())
+    validated = bool(inner) and release.get("validation") is not None
+    for path in sorted(folder.rglob("*")):
+        mode, name = path.lstat().st_mode, path.relative_to(folder).as_posix()
+        top, _, below = name.partition("/")
+        known = top in inner or (validated and top == "validation" and below in {"", *_VALIDATION})
+        # Which dead letters there may be, the manifest says.
+        if not known and name not in files and not (inner and _LETTERS_NAME.fullmatch(name)):
+            raise RefusedDocument(f"{printable(name)} is not a file of the release: move it elsewhere")
+        if not (stat.S_ISREG(mode) or (stat.S_ISDIR(mode) and known and (top in inner or not below))):
+            raise RefusedDocument(f"{printable(name)} is not a regular file")
 
 
 def folder_values(name: str) -> dict[str, str | None]:
@@ -118,23 +123,20 @@ def _entries(data: Path, folder: str, folders: set[str]) -> Iterator[tuple[str, 
         name = folder + path.name
         if f"{name}/" in folders and path.is_dir() and not path.is_symlink():
             yield from _entries(data, f"{name}/", folders)
-        elif not path.name.startswith("."):
-            # Hidden files are not part of the release.
+        else:
             yield name, path
 
 
 def letter_problems(folder: Path, release: Mapping[str, Any]) -> Iterator[str]:
     """Compares the dead letters in the folder of a release with its manifest, which passed its audit."""
     stated = release.get("dead_letters", {})
+    yield from letter_name_problems(folder, release)
     if "dead_letters" in release and not _is_stated(stated):
-        yield from letter_name_problem(stated)
         return
     if sum(stated.values()) != release["records_without_label"]:
         yield "release.dead_letters do not add up to release.records_without_label"
-    names = sorted(path.name for path in folder.iterdir() if _LETTERS_NAME.fullmatch(path.name))
-    yield from (f"{name} is not one of release.dead_letters" for name in names if name not in stated)
     for name, count in stated.items():
-        if name not in names:
+        if not (folder / name).exists():
             yield f"{name} is missing"
             continue
         try:
@@ -144,10 +146,14 @@ def letter_problems(folder: Path, release: Mapping[str, Any]) -> Iterator[str]:
             yield f"{name} {refused}"
 
 
-def letter_name_problem(stated: Any) -> Iterator[str]:
-    """One line if a manifest's member `dead_letters` does not name files of dead letters."""
-    if not _is_stated(stated):
+def letter_name_problems(folder: Path, release: Mapping[str, Any]) -> Iterator[str]:
+    """Lines if a manifest's member `dead_letters` does not name files of dead letters, or not all in the folder."""
+    stated = release.get("dead_letters", {})
+    if "dead_letters" in release and not _is_stated(stated):
         yield "release.dead_letters is not an object of names of dead letter files and numbers of their lines"
+        return
+    names = sorted(path.name for path in folder.iterdir() if _LETTERS_NAME.fullmatch(path.name))
+    yield from (f"{name} is not one of release.dead_letters" for name in names if name not in stated)
 
 
 def _is_stated(stated: Any) -> bool:
@@ -195,4 +201,5 @@ def _is_letter(letter: Any) -> bool:
         and list(letter) == list(_LETTER_MEMBERS)
         and all(type(letter[name]) is kind for name, kind in _LETTER_MEMBERS.items())
         and letter["row"] >= 0
+        and (letter["stage"], letter["error"]) == _LETTER_REASON
     )

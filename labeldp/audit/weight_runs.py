@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from array import array
+from bisect import bisect_right
 from collections.abc import Iterator
 from fractions import Fraction
 from itertools import accumulate, pairwise
@@ -114,25 +115,36 @@ def largest_divergence(columns: list[Any], labels: int, epsilon: Fraction, bits:
     return Fraction(best, 1 << (shift + bits))
 
 
-def mean_squared_error(
+def mean_losses(
     columns: list[Any], labels: list[float], outputs: list[float], prior: list[float], bits: int
-) -> float:
-    """Computes the mean of (output - label)^2 over a prior, in floating point, without expanding runs.
+) -> dict[str, float]:
+    """Computes the means of the losses of outputs over a prior, in floating point, without expanding runs.
 
-    `prior` is the probability of each label.
+    They are `squared`, `absolute` and, unless a label is negative, `poisson`: o - y log o, infinite for o < 0, and for
+    o = 0 unless y = 0. `prior` is the probability of each label.
     """
     middle = math.fsum(weight * label for weight, label in zip(prior, labels, strict=True))
     moments = [
         list(accumulate((w * (y - middle) ** power for w, y in zip(prior, labels, strict=True)), initial=0.0))
         for power in range(3)
     ]
-    terms = []
+    likely = list(accumulate((weight > 0 for weight in prior), initial=0))
+    squared, absolute, poisson = [], [], []
     for output, column in zip(outputs, columns, strict=True):
-        away = output - middle
+        away, above = output - middle, bisect_right(labels, output)
         for start, weight, length in read_spans(column, len(labels)):
-            mass, first, second = (sums[start + length] - sums[start] for sums in moments)
-            terms.append(weight / (1 << bits) * (away**2 * mass - 2 * away * first + second))
-    return math.fsum(terms)
+            share, stop = weight / (1 << bits), start + length
+            mass, first, second = (sums[stop] - sums[start] for sums in moments)
+            squared.append(share * (away**2 * mass - 2 * away * first + second))
+            split = min(max(above, start), stop)
+            least, moment = (2 * sums[split] - sums[start] - sums[stop] for sums in moments[:2])
+            absolute.append(share * (away * least - moment))
+            if output > 0:
+                poisson.append(share * (output * mass - math.log(output) * (first + middle * mass)))
+            elif weight and likely[stop] > likely[max(start, int(output == labels[0]))]:
+                poisson.append(math.inf)
+    means = {"squared": math.fsum(squared), "absolute": math.fsum(absolute)}
+    return means | ({"poisson": math.fsum(poisson)} if labels[0] >= 0 else {})
 
 
 def dense_weights(columns: list[Any], labels: int, bits: int) -> list[list[float]]:

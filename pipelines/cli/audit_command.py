@@ -24,7 +24,10 @@ def add_flags(parser: Any) -> None:
         "Recompute epsilon, bias and fingerprint of a mechanism file from its integer weights. "
         "Of a release, check the manifest against it too, and the records with --data."
     )
-    parser.epilog = "Exit status: 0 every check holds, 1 a check fails, 2 bad usage, 74 the report cannot be written."
+    parser.epilog = (
+        "Exit status: 0 every check holds, 1 a check fails, 2 bad usage, 3 bytes of shards were not "
+        "compared, 74 the report cannot be written."
+    )
     group = parser.add_argument_group("Input")
     group.add_argument(
         "path", metavar="FILE|FOLDER", help="a mechanism file, release.json or output folder; on s3:// or gs:// too"
@@ -47,7 +50,7 @@ def add_flags(parser: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """Runs the command and prints the report; bad usage, such as a path that does not exist, is one line.
 
-    Returns the exit code: 0 if every check holds, 1 if one does not, 2 for bad usage.
+    Returns the exit code: 0 if every check holds, 1 if one does not, 2 for bad usage, 3 if bytes were not compared.
     """
     path = getattr(args, "copies", {}).get(args.path, args.path)  # the local copy of a release on an object store
     try:
@@ -63,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
     except NoPublicKey as error:
         return _bad_usage(f"--signer {error}")
     print(audit_report(audit))
-    return 1 if audit.problems else 0
+    return 1 if audit.problems else 3 if audit.not_compared else 0
 
 
 def _progress() -> Callable[[str], None]:

@@ -321,15 +321,20 @@ def test_each_check_of_a_prior(members, problem):
     assert found.startswith(problem)
 
 
-def test_a_choice_is_a_name_and_errors_by_name():
-    good = {"mechanism": "bias_limited:bias=0.1", "model_errors": {"unbiased": None, "rr_on_bins": 3.5}}
+def test_a_choice_follows_from_the_errors_of_the_mechanisms_compared():
+    errors = {"unbiased": None, **{f"bias_limited:bias={bias}": 4.0 for bias in (0.02, 0.05, 0.1, 0.2, 0.3)}}
+    errors |= {"bias_limited:bias=0.1": 2.4, "rr_on_bins": 2.0}
+    good = {"mechanism": "bias_limited:bias=0.1", "model_errors": errors}
     assert audit_mechanism(RESPONSE | {"choice": good}).problems == ()
-    errors = good["model_errors"]
-    for choice in (None, [], {}, good | {"mechanism": 3}, good | {"mechanism": "a\nPASS"}, {"mechanism": "unbiased"}):
+    # If the first one is a constant.
+    assert audit_mechanism(RESPONSE | {"choice": good | {"mechanism": "rr_on_bins"}}).problems == ()
+    for choice in (
+        None, [], {}, {"mechanism": "unbiased"},
+        *(good | {"mechanism": name} for name in (3, "a\nPASS", "unbiased", "bias_limited:bias=0.2")),
+        *(good | {"model_errors": value} for value in ({}, dict(reversed(errors.items())), errors | {"rr": 1.0})),
+        *(good | {"model_errors": errors | {"unbiased": error}} for error in (-1.0, True, "1")),
+    ):  # fmt: skip
         assert len(audit_mechanism(RESPONSE | {"choice": choice}).problems) == 1
-    for name, error in (("a b", 1.0), ("rr", -1.0), ("rr", True), ("rr", "1")):
-        bad = good | {"model_errors": errors | {name: error}}
-        assert len(audit_mechanism(RESPONSE | {"choice": bad}).problems) == 1
 
 
 def test_parameters_are_short_values():

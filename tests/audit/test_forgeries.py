@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from labeldp.audit import parquet_bytes
 from labeldp.audit.audit_release import audit_path
+from labeldp.pipelines.cli.commands import main
 from labeldp.transforms.shards import shard_formats
 
 from tests.audit.written_files import write_document, write_shard
@@ -189,6 +190,15 @@ def member_of(name: str, change: Callable[[Any], Any]) -> Callable[[Path], None]
     return lambda folder: write_document(folder / name, change(json.loads((folder / name).read_text())))
 
 
+def with_file(name: str) -> Callable[[Path], None]:
+    def forge(folder: Path) -> None:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(BITS)
+
+    return forge
+
+
+BITS = "0110100110010110" * 4
 DOCUMENTS: dict[str, Callable[[Path], None]] = {
     "a member": member_of("release.json", lambda document: document | {"note": "1"}),
     "a member below": member_of("release.json", lambda it: it | {"domain": it["domain"] | {"note": 1}}),
@@ -204,6 +214,33 @@ DOCUMENTS: dict[str, Callable[[Path], None]] = {
     "no output": member_of("release.json", lambda it: {key: it[key] for key in it if key != "output"}),
     "row groups": member_of("release.json", lambda it: it | {"output": it["output"] | {"row_group": 700}}),
     "compression": member_of("release.json", lambda it: it | {"output": it["output"] | {"compression": "gzip"}}),
+    "an identity": member_of("release.json", lambda it: it | {"identity": BITS}),
+    "a loss": member_of("release.json", lambda it: it | {"loss": BITS}),
+    "an expected loss": member_of(
+        "release.json", lambda it: it | {"expected_loss": it["expected_loss"] | {"absolute": 1e300}}
+    ),
+    "a version": member_of("release.json", lambda it: it | {"versions": it["versions"] | {"numpy": BITS}}),
+    "a bill": member_of("release.json", lambda it: it | {"versions": it["versions"] | {"sbom": BITS}}),
+    "a validation": text_of(
+        "release.json", lambda text: text.replace('  "output"', f'  "validation": "{BITS}",\n  "output"')
+    ),
+    "a gap": member_of("mechanism.json", lambda it: it | {"gap": 1.5}),
+    **{
+        f"the file {name}": with_file(name)
+        for name in (
+            "truth.csv",
+            ".truth",
+            "data/.truth",
+            "data/.d/x",
+            "labels/y",
+            "validation/x",
+            "signature.json/x",
+            "center.json",
+        )
+    },
+    "a folder": lambda folder: (folder / BITS).mkdir(),
+    "a hidden folder of the shards": lambda folder: (folder / "data" / f".{BITS}").mkdir(),
+    "a link": lambda folder: (folder / "link").symlink_to("release.json"),
 }
 
 
@@ -221,6 +258,20 @@ def test_forged_gzip(released: dict[str, Path], tmp_path: Path, change: Callable
     shard(folder).write_bytes(change(shard(folder).read_bytes()))
     (problem,) = audit_path(str(folder), data=True).problems
     assert "gzip" in problem
+
+
+def test_an_invented_version_of_pyarrow_is_not_compared(
+    released: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = shutil.copytree(released["parquet"], tmp_path / "forged")
+    version = f"version {pa.__version__} ".encode().strip()
+    for path in (folder / "data").iterdir():
+        content = path.read_bytes()
+        assert version in content
+        path.write_bytes(content.replace(version, b"version 9" + version[9:]))
+    assert main(["audit", str(folder), "--data"]) == 3
+    verdict = capsys.readouterr().out.splitlines()[-1]
+    assert verdict.startswith("NOT COMPARED: bytes within pages of Parquet shards: audit with pyarrow 9")
 
 
 def test_true_labels_of_a_part_of_the_records(released: dict[str, Path], tmp_path: Path) -> None:

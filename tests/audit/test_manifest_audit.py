@@ -16,6 +16,7 @@ from tests.audit.written_files import PRIOR
 APPROXIMATE: dict[str, Any] = json.loads(Path(__file__).with_name("approximate.json").read_text())
 RELEASE: dict[str, Any] = json.loads(Path(__file__).with_name("release.json").read_text())
 FIRST, SECOND = RELEASE["shards"]
+LOSSES: dict[str, float] = RELEASE["expected_loss"]
 ONLY = "part-00000-of-00001.parquet"
 
 
@@ -48,7 +49,16 @@ def test_the_adjacency_is_that_of_a_release():
         ("domain", {"min": 0.0, "max": 2.0, "labels": 4}, "release.domain is not that of the labels"),
         ("domain", {"min": 0.0, "max": 3.0, "labels": 3}, "release.domain is not that of the labels"),
         ("max_bias", 0.0, "release.max_bias is not certificate.max_bias"),
-        ("expected_loss", {"a\nPASS": True}, "release.expected_loss.a\\nPASS is not a finite number"),
+        ("expected_loss", {"a\nPASS": True}, "release.expected_loss does not have squared and absolute, and poisson"),
+        *(
+            ("expected_loss", LOSSES | {name: value}, f"release.expected_loss.{name} is not that of the weights")
+            for name, value in (
+                ("squared", None),
+                ("squared", 1e300),
+                ("poisson", 1.0),
+                ("absolute", LOSSES["absolute"] * (1 + 1e-6)),
+            )
+        ),
         ("input_digest", "x" * 64, "release.input_digest is not 64 hexadecimal digits"),
         ("records", 6, "release.shards do not add up to release.records"),
         ("records", 0, "release.records is 0"),
@@ -59,10 +69,6 @@ def test_each_check_of_a_release(write, folder, key, value, problem):
     problems = audit_path(str(folder)).problems
     assert any(line.startswith(problem) for line in problems), problems
     assert all(line.isascii() and line.isprintable() for line in problems)
-
-
-# Keys that may be null, and that any text may follow: where a column or a file has that name.
-NULL, TEXT = {"where", "loss", "features"}, {"label", "identity", "where", "loss"}
 
 
 def test_missing_labels_are_those_of_the_histogram(write, folder):
@@ -108,6 +114,7 @@ def test_the_shards_are_those_of_the_manifest(folder):
         (folder / "data" / name).write_text("")
     assert audit_path(str(folder)).problems == (
         f"data/{SECOND} is missing",
+        "data/.index is not one of release.shards",
         "data/c is not one of release.shards",
         "data/d\\nPASS\\u202e is not one of release.shards",
     )
@@ -125,14 +132,15 @@ def test_shards_in_folders_of_partitions(write, folder):
     (folder / "data" / "k=3").mkdir()
     (folder / "data" / "k=%2F\n" / "more").touch()
     (folder / "data" / "k=%2F\n" / ".hidden").touch()
-    shutil.move(folder / "data" / "k=__HIVE_DEFAULT_PARTITION__", folder / "elsewhere")
-    (folder / "data" / "k=__HIVE_DEFAULT_PARTITION__").symlink_to(folder / "elsewhere")
+    shutil.move(folder / "data" / "k=__HIVE_DEFAULT_PARTITION__", folder.parent / "elsewhere")
+    (folder / "data" / "k=__HIVE_DEFAULT_PARTITION__").symlink_to(folder.parent / "elsewhere")
     # A link is found before anything is read.
     assert audit_path(str(folder)).problems == ("data/k=__HIVE_DEFAULT_PARTITION__ is not a regular file",)
     (folder / "data" / "k=__HIVE_DEFAULT_PARTITION__").unlink()
     assert audit_path(str(folder)).problems == (
         f"data/{names[2]} is missing",
         f"data/{names[3]} is missing",
+        "data/k=%2F\\n/.hidden is not one of release.shards",
         "data/k=%2F\\n/more is not one of release.shards",
         "data/k=3 is not one of release.shards",
     )
@@ -210,6 +218,7 @@ def test_a_release_must_own_up_to_its_delta(write, folder):
     release = {
         **RELEASE, "mechanism": "gaussian", "mechanism_fingerprint": APPROXIMATE["fingerprint"], "max_bias": 1.0,
         "domain": {"min": 0.0, "max": 1.0, "labels": 2}, "certified_delta": 0.375,
+        "expected_loss": {"squared": 1.625, "absolute": 1.0, "poisson": 1.1983767335406181},
     }  # fmt: skip
     for delta, problem in ((0.5, ""), (0.374, "release.delta is not delta of mechanism.json")):
         write(folder / "release.json", {**release, "delta": delta})

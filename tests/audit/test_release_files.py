@@ -62,7 +62,7 @@ def test_dead_letters_of_a_job_pass(released: Path, capsys: pytest.CaptureFixtur
     assert problems(released / "labels" / "labels" / "f") == ""
 
 
-LINE = '{"source": "/log.csv", "row": 9, "stage": "label", "error": "missing"}\n'
+LINE = '{"source": "/log.csv", "row": 9, "stage": "privatize", "error": "unusable label"}\n'
 
 
 @pytest.mark.parametrize(
@@ -76,6 +76,8 @@ LINE = '{"source": "/log.csv", "row": 9, "stage": "label", "error": "missing"}\n
         (lambda text: text.replace('"row": 50,', '"row": 17, "row": 50,'), "not a dead letter: line 2"),
         (lambda text: text.replace('"row": 50,', '"row":  50,'), "not a dead letter: line 2"),
         (lambda text: text.replace('"row": 50,', '"row": 50, "label": 3,'), "not a dead letter: line 2"),
+        (lambda text: text.replace("unusable label", "0110", 1), "not a dead letter: line 1"),
+        (lambda text: text.replace("privatize", "0110", 1), "not a dead letter: line 1"),
         (lambda text: text[:-1], f"not a dead letter: line {UNUSABLE}"),
         (lambda text: text + "[" * 100_000, f"not a dead letter: line {UNUSABLE + 1}"),
         (lambda text: text + "\xff\n", f"not a dead letter: line {UNUSABLE + 1}"),
