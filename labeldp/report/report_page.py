@@ -7,6 +7,7 @@ text from files is escaped. Needs the extra `evaluation`.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -40,6 +41,7 @@ from .svg_plot import page_style
 
 _TEMPLATE, _CENTER_TEMPLATE = "report.html.j2", "class_center.html.j2"
 
+_FORBIDDEN = re.compile("[^\\t\\n\\r -~\\xa0-\\ud7ff\\ue000-\\ufffd\\U00010000-\\U0010ffff]")
 _MAX_FEATURES = 60
 _MAX_LEDGER_ROWS = 30
 _MAX_NAME = 32  # characters of a column name on an axis
@@ -239,6 +241,14 @@ def _charts_of(subject: ReportInput, facts: ReleasedFacts) -> dict[str, Markup]:
     return {which: Markup(chart) for which, chart in drawn.items()}
 
 
+def _legible(value: Any) -> Any:
+    """Replaces the characters of a text that HTML forbids, such as the escapes of terminals."""
+    if not isinstance(value, str) or not _FORBIDDEN.search(value):
+        return value
+    # A Markup stays one: what it is made of was escaped.
+    return type(value)(_FORBIDDEN.sub("\N{REPLACEMENT CHARACTER}", value))
+
+
 def _environment(tiny: float) -> jinja2.Environment:
     """Makes Jinja with the filters of the templates; values below `tiny` come from rounding and are shown as 0."""
     styles = jinja2.DictLoader({"charts.css": page_style()})
@@ -246,6 +256,7 @@ def _environment(tiny: float) -> jinja2.Environment:
         loader=jinja2.ChoiceLoader([jinja2.FileSystemLoader(Path(__file__).parent), styles]),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
+        finalize=_legible,
         trim_blocks=True,
         lstrip_blocks=True,
     )

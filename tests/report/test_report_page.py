@@ -217,13 +217,13 @@ def test_names_are_text(page_text: str, page: Any) -> None:
 def test_hostile_text_in_files_is_text(copied: Path, report_on: Any) -> None:
     attack = '"><img src=x onerror=alert(1)>{{ 7 * 7 }}'
     mechanism, release = load(copied / "mechanism.json"), load(copied / "release.json")
-    mechanism["parameters"] = {"a": attack}  # the audit refuses such a name, there and of a version, and such a digest
+    mechanism["parameters"] = {"a": attack}  # the audit refuses such a name, version or digest
     release |= {
         "identity": attack,
-        "versions": release["versions"] | {"labeldp": attack, "python": attack},
+        "output": release["output"] | {"columns": [{"name": attack, "type": "string"}]},
         "parameters": {"a": attack},
         "where": attack,
-        "label": attack,
+        "label": f"\x1b[2J{attack}",
     }
     (copied / "mechanism.json").write_text(json.dumps(mechanism) + "\n")
     (copied / "release.json").write_text(json.dumps(release, indent=2) + "\n")
@@ -231,11 +231,13 @@ def test_hostile_text_in_files_is_text(copied: Path, report_on: Any) -> None:
     page = report_on(copied)
 
     assert "img" not in {tag for tag, _ in page.elements}
-    assert page.text.count(attack) >= 6
+    assert page.text.count(attack) >= 5
+    assert "\x1b" not in page.text
+    assert "\N{REPLACEMENT CHARACTER}[2J" in page.text
 
 
 def test_long_names_are_cut(copied: Path, report_on: Any) -> None:
-    release = load(copied / "release.json") | {"label": "y" * 100_000, "identity": "i" * 100_000}
+    release = load(copied / "release.json") | {"label": "y" * 100_000, "where": "i" * 100_000}
     (copied / "release.json").write_text(json.dumps(release, indent=2) + "\n")
 
     assert "y" * 79 + "\u2026" in report_on(copied).text
