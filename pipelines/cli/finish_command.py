@@ -82,7 +82,7 @@ def _finish(args: argparse.Namespace, options: PipelineOptions) -> tuple[Run, li
         found = _with_key(found, args)
         key = key or _signing_key(found.run, args)
         try:
-            state = state_of_job(found.job)
+            state = state_of_job(found.job, options)
             complete = is_complete(found) or is_published(found.run, found.staging)
             # A job that is running after its results may start again. What is complete is judged by its results: an
             # address that a file of the run names may say anything.
@@ -91,6 +91,8 @@ def _finish(args: argparse.Namespace, options: PipelineOptions) -> tuple[Run, li
                     return _publish(found, staging, options, key, state == "failed")
             missing = "the job is still running" if complete else "the results of its job are not all there"
             reason = f"{found.work}: {missing}"
+            if state == "unknown" and "flink_master" in found.job:
+                reason += "; whether it has failed, Flink tells if --flink_master names it here too"
         except RunBusy as busy:
             reason = str(busy)
         left = None if until is None else until - time.monotonic()

@@ -11,6 +11,7 @@ import time
 import urllib.request
 from collections.abc import Mapping
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from apache_beam.options.pipeline_options import FlinkRunnerOptions, GoogleCloudOptions, PipelineOptions
 from apache_beam.runners.portability.flink_runner import MAGIC_HOST_NAMES
@@ -23,6 +24,7 @@ _END_SECONDS = 20.0
 _ACCEPT_SECONDS = 120.0
 _MOST_ANSWER_BYTES = 1 << 26
 JobState = Literal["running", "ended", "failed", "unknown"]
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _FAILED = ("FAILED", "CANCELED", "CANCELLED", "JOB_STATE_FAILED", "JOB_STATE_CANCELLED")
 
 
@@ -61,16 +63,27 @@ def wait_until_accepted(options: PipelineOptions, result: Any) -> None:
     raise StageError(f"Flink at {master} has not accepted the job; see the log of the JobManager for the reason")
 
 
-def state_of_job(facts: Mapping[str, Any]) -> JobState:
-    """State of a job on Flink, as its REST interface tells; "unknown" for other runners, and if nothing answers."""
+def state_of_job(facts: Mapping[str, Any], options: PipelineOptions) -> JobState:
+    """State of a job on Flink, as its REST interface tells; "unknown" for other runners, and if nothing answers.
+
+    An address that is not this machine's is asked only if the options name it: a file of the run may say anything.
+    """
     master, name = facts.get("flink_master"), facts.get("job_name")
     if not isinstance(master, str) or not isinstance(name, str):
+        return "unknown"
+    if master != _master(options) and not _is_own(master):
         return "unknown"
     with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
         states = {str(job["state"]) for job in _jobs(_address(master), name)}
         if states:
             return "failed" if states <= {*_FAILED} else "ended" if states <= {"FINISHED", *_FAILED} else "running"
     return "unknown"
+
+
+def _is_own(master: str) -> bool:
+    with contextlib.suppress(ValueError):
+        return urlsplit(_address(master)).hostname in _LOOPBACK
+    return False
 
 
 def _address(master: str) -> str:

@@ -127,12 +127,14 @@ def test_a_job_that_has_failed(
     path.write_text(json.dumps(json.loads(path.read_text()) | {"flink_master": "cluster:8081"}))
     name, state = json.loads(path.read_text())["job_name"], "RUNNING"
     monkeypatch.setattr(submitted_job, "_call", lambda *_: {"jobs": [{"name": name, "state": state}]})
-    assert "not all there" in finish().error
+    assert "not all there; whether it has failed, Flink tells if --flink_master" in finish().error
+    master = "--flink_master=cluster:8081"
     run_job()
-    assert "the job is still running" in finish().error
+    assert "the job is still running" in finish(master).error
     (outputs / staged()[0] / "job_result_0.json").unlink()
     state = "FAILED"
-    failed = finish()
+    assert "not all there" in finish().error
+    failed = finish(master)
     assert failed.code == 1
     assert f"the job {name} has failed, as cluster:8081 says; nothing is released or charged" in failed.error
     assert list(outputs.iterdir()) == []
@@ -380,7 +382,7 @@ def test_a_state_deletes_no_complete_run(
     submit().ok()
     run_job()
     if said == "failed":
-        monkeypatch.setattr("labeldp.pipelines.cli.finish_command.state_of_job", lambda _: said)
+        monkeypatch.setattr("labeldp.pipelines.cli.finish_command.state_of_job", lambda *_: said)
     else:
         said(staged()[0])
     finish().ok()
