@@ -15,6 +15,7 @@ import re
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from urllib.parse import quote
 
 from ..errors import UsageError
 from ..spec.label_folders import SIGNATURE_NAME
@@ -23,6 +24,7 @@ from .exit_codes import run_command
 _URL = re.compile(r"(s3|gs)://")
 _DOCUMENTS = ("release.json", "mechanism.json", "center.json")
 _READ_BYTES = 1 << 20
+_MOST_NAME = 200
 _OF_LABEL = re.compile(r"labels/[^/.]+/(release|mechanism|center)\.json")
 # A folder of one of several labels, whose shards are in the release.
 _LABEL = re.compile(r"(.+)/(labels/[^/.]+(?:/release\.json)?)")
@@ -155,8 +157,11 @@ def fetch(url: str, flag: str, data: bool, folder: Path, digests: dict[str, tupl
         copy, most = None, None
         if path in (*_DOCUMENTS, SIGNATURE_NAME) or _VALIDATION.fullmatch(path) or _OF_LABEL.fullmatch(path):
             copy, most = target / path, _MOST_BYTES
-        elif _SHARD.fullmatch(path) or (data and _LETTERS.fullmatch(path)):
+        elif _SHARD.fullmatch(path) or _LETTERS.fullmatch(path):
             copy, most = target / path, None if data else 0
+        else:
+            # The auditor refuses it by its name, which may be none of a local file.
+            copy, most = target / quote(path, safe="")[:_MOST_NAME], 0
         if copy is not None:
             copy.parent.mkdir(parents=True, exist_ok=True)
             copy.touch()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from labeldp.transforms.io.filesystems import store_of
 
 pytestmark = pytest.mark.xdist_group("stores")
 
@@ -116,15 +117,13 @@ def test_a_signed_release(emulator: Any, on_store: Any, invoke: Any, signing_key
             f"{shard} is not as it was signed"
         )
         assert ".new/x was not signed: it was added" in said
-    from labeldp.transforms.io.filesystems import store_of
-
     store_of(url).delete([f"{url}/{shard}"])
     assert f"{shard} was signed, but is missing" in invoke(["audit", url, signer]).out
 
 
 @S3
 def test_dead_letters_are_audited(emulator: Any, on_store: Any, invoke: Any) -> None:
-    """Without `--data` they are not fetched, and not looked for."""
+    """Without `--data` their records are not fetched. Objects that no manifest lists are refused."""
     emulator.put("unusable/a.csv", b"f,y\n" + b"1,2\n" * 50 + b"1,\n" + b"1,2\n" * 49)
     invoke(on_store(input=emulator.url("unusable/a.csv"), input_format="csv", max_unusable_fraction=0.1)).ok()
     letters = "out/released/dead_letters.jsonl"
@@ -134,6 +133,12 @@ def test_dead_letters_are_audited(emulator: Any, on_store: Any, invoke: Any) -> 
     changed = invoke(["audit", emulator.url("out/released"), "--data"])
     assert changed.code == 1
     assert "dead_letters.jsonl lists records twice" in changed.out
+    for name in ("truth.csv", "data/.truth", "data/.d/x", "../x", "a//b", "folder/"):
+        emulator.put(f"out/released/{name}", b"1,0,1")
+        refused = invoke(["audit", emulator.url("out/released")])
+        store_of(emulator.url("out")).delete([emulator.url(f"out/released/{name}")])
+        assert refused.code == 1
+        assert "is not a file of the release" in refused.out or "is not one of release.shards" in refused.out
 
 
 @STORES
