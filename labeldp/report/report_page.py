@@ -20,8 +20,9 @@ from markupsafe import Markup
 from ..audit.audit_mechanism import Audit
 from ..audit.audit_release import audit_report
 from ..mechanisms.analysis.class_utility import ClassUtility
+from ..mechanisms.analysis.findings import Verdict
 from ..mechanisms.analysis.privacy_attacks import label_inferences, largest_advantage, largest_advantage_of_all
-from ..mechanisms.analysis.release_warnings import release_warnings
+from ..mechanisms.analysis.release_warnings import shown_warnings
 from ..mechanisms.analysis.utility import ReleasedFacts
 from ..mechanisms.analysis.verdict import debiasing, parameters_of, verdict
 from ..mechanisms.core.budget import round_up
@@ -30,6 +31,7 @@ from ..mechanisms.core.randomizer import Randomizer
 from ..mechanisms.release.unit_bound import spent
 from ..pipelines.cli.text_format import all_digits, clipped, exact, label_range, number, percent, upper_bound
 from ..pipelines.publish.manifest import losses_of, manifest_facts
+from ..pipelines.publish.release_blocks import privacy_lines, use_lines
 from ..pipelines.spec.mechanism_file import MechanismFile, center_release_name
 from .center_summary import CenterSummary
 from .class_summary import ClassSummary
@@ -90,7 +92,8 @@ def report_page(subject: ReportInput, party: str | None = None) -> str:
             labels_epsilon=labels_epsilon,
             of_unit=lambda epsilon: spent(mechanism.unit, epsilon),
             verdict=verdict(facts, subject.measured),
-            warnings=release_warnings(facts),
+            warnings=shown_warnings(facts),
+            blocks=_blocks(subject, verdict(facts, subject.measured)),
             debiasing=debiasing(facts),
             validation=subject.validation,
             max_features=_MAX_FEATURES,
@@ -105,6 +108,21 @@ def report_page(subject: ReportInput, party: str | None = None) -> str:
             **(_advantage_bounds(mechanism) if randomizer is None else _randomized(mechanism, randomizer, audit)),
         )
     )
+
+
+def _blocks(subject: ReportInput, judged: Verdict) -> dict[str, Sequence[str]]:
+    """What the command printed of a release, for the head of the page; nothing for a mechanism file."""
+    manifest = subject.manifest
+    if manifest is None:
+        return {}
+    files = len(manifest.shards)
+    shards = f", in {files} shard{'' if files == 1 else 's'}" if files else ""
+    return {
+        "Released": [f"{manifest.records:,} records with new labels in {manifest.label}{shards}"],
+        "Privacy": privacy_lines(manifest.epsilon, [subject.mechanism]),
+        "Use": use_lines([("", judged)]),
+        "Next": ["Train on it with labeldp.training; keep the key with the raw labels, or destroy it."],
+    }
 
 
 def _tiny_of(facts: ReleasedFacts) -> float:

@@ -114,7 +114,7 @@ def test_the_report_shows_them(clamped: Released, invoke: Any, tmp_path: Path) -
     invoke(["report", str(clamped.folder), f"--output={output}"]).ok()
     page = output.read_text()
     assert "are at the high end of the domain, 10, by the noised histogram" in page
-    assert re.search("<strong>Verdict:</strong> [^<]* a ridge of debiased labels explains ", page)
+    assert re.search("<dt>Use</dt><dd><p><bdi>[^<]* a ridge of debiased labels explains ", page)
     assert '<pre class="formula">true = (released - ' in page
 
 
