@@ -119,7 +119,13 @@ def announced(privatizer: LabelPrivatizer, mechanism: MechanismFile) -> str:
     facts = released_facts(mechanism, release.binding.records, 2, loss)
     result = JobResult(release.binding, release.binding.digest, {}, units=release.counts)
     label: Any = SimpleNamespace(name="y", budget=SimpleNamespace(epsilon=1.0))
-    request: Any = SimpleNamespace(output="out", budget=label.budget, validation=None, command=release.command)
+    request: Any = SimpleNamespace(
+        output="out",
+        budget=label.budget,
+        validation=None,
+        command=release.command,
+        key=SimpleNamespace(path="noise.key"),
+    )
     with contextlib.redirect_stdout(io.StringIO()) as lines:
         announce(request, [ReleasedLabel(label, result, mechanism, facts)])
     return lines.getvalue()
