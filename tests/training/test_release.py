@@ -4,7 +4,6 @@ import json
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -183,30 +182,3 @@ def test_the_import_needs_numpy_alone() -> None:
     code = f"import sys, labeldp; labeldp.training.estimate; print(*sorted({loaded}))"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout == "\n"
-
-
-@pytest.mark.parametrize("parameters", [12, 150, 600])
-def test_trees_fit_as_little_noise_as_the_parameters_allow(released: Any, parameters: int) -> None:
-    """Labels of noise alone: the variance of the predictions is at most p / n times that of the labels, about."""
-    ensemble = pytest.importorskip("sklearn.ensemble")
-    release = replace(Release.open(released()), parameters=parameters, records=20_000)
-    rng = np.random.default_rng(4)
-    settings = release.trees()
-    model = ensemble.HistGradientBoostingRegressor(**settings)
-    model.fit(rng.normal(size=(20_000, 6)), rng.normal(size=20_000))
-    fitted = np.var(model.predict(rng.normal(size=(4_000, 6)))) * 20_000
-
-    assert fitted < 1.3 * parameters + 3
-    # And not much less: a setting that learns nothing would do so, too.
-    assert fitted > 0.4 * parameters
-    assert settings["min_samples_leaf"] >= 20_000 / parameters
-    assert list(release.trees("lightgbm").values())[:4] == list(release.trees("xgboost").values())[:4]
-
-
-def test_settings_of_trees_follow_from_the_release(released: Any) -> None:
-    release = Release.open(released())
-    assert release.parameters is not None
-    with pytest.raises(ValueError, match="library must be one of sklearn, lightgbm, xgboost"):
-        release.trees("keras")
-    with pytest.raises(ValueError, match="states its records"):
-        replace(release, parameters=None).trees()
