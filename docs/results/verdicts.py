@@ -23,10 +23,9 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 from expect import simulate
-from labeldp.mechanisms.analysis.verdict import TREES, noise_cost
+from labeldp.mechanisms.analysis.verdict import LEAST_LEAF, TREES, carried_parameters, noise_cost
 from labeldp.pipelines.cli.demo_command import click_batches
 from labeldp.pipelines.publish.manifest import released_facts
-from labeldp.training import Release
 from prepare import as_texts, census, communities, housing, of_package, prepare_further
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.linear_model import Ridge
@@ -168,6 +167,22 @@ def degrees_of_freedom(x: np.ndarray, penalty: float) -> int:
     return 1 + round(float((values / (values + penalty)).sum()))
 
 
+def small_trees(parameters: int, records: int) -> dict[str, Any]:
+    """Settings of LightGBM that fit as much noise as a linear model of some parameters does.
+
+    Args:
+      parameters: Their number.
+      records: Training records.
+
+    Returns:
+      Keyword arguments of the regressor.
+    """
+    leaves = min(max(round(parameters**0.5), 2), 31)
+    rounds = min(max(round(TREES * parameters / 0.1 / leaves), 10), 500)
+    smallest = max(-(-records // parameters), LEAST_LEAF)
+    return {"learning_rate": 0.1, "n_estimators": rounds, "num_leaves": leaves, "min_child_samples": smallest}
+
+
 class Row(NamedTuple):
     """One data set: shares of the variance of the label, stated and measured on test records.
 
@@ -182,7 +197,7 @@ class Row(NamedTuple):
       ridge_stated, ridge: What it loses by released labels.
       default_stated, lightgbm, sklearn: What default trees lose.
       worse: Whether default trees of one of the libraries are worse than the mean.
-      small_stated, small: What trees of `Release.trees` lose.
+      small_stated, small: What trees of as many parameters as noise allows lose.
       of_small: Share that these explain if trained on released labels.
     """
 
@@ -238,7 +253,7 @@ def measure(name: str, log: Log) -> Row:
         return error(of_true), error(known + fit(x[~test], noisy - around).predict(x[test]))
 
     facts = released_facts(privatizer.mechanism_, released.records, features.shape[1], "squared")
-    settings = Release.from_privatizer(privatizer).trees("lightgbm")
+    settings = small_trees(carried_parameters(facts) or 1, released.records)
     size = round(settings["learning_rate"] * settings["n_estimators"] * settings["num_leaves"] / TREES)
     of_ridge = errors(ridge)
     freedom = degrees_of_freedom(x[~test], ridge(x[~test], noisy - around).alpha)
@@ -300,7 +315,7 @@ def verdicts(rows: list[Row]) -> str:
         shown[2] += " (worse than the mean)" if row.worse else ""
         lines.append([row.name, f"{row.records:,}", stated, *shown])
     heading = ["data", "records", "center, stated", "center / ridge / default trees"]
-    return table([*heading, "loss of ridge", "of default trees", "of `trees()`"], lines)
+    return table([*heading, "loss of ridge", "of default trees", "of small trees"], lines)
 
 
 def main(folder: str) -> None:

@@ -77,8 +77,6 @@ class _ReleaseModel(BaseEstimator):
         frame = frame_of(X, self._not_features)
         if len(frame) != len(estimates.labels) or len(frame) < _FEWEST:
             raise ValueError(f"X has {len(frame):,} rows, the labels {len(estimates.labels):,}: at least {_FEWEST}")
-        if not estimates.variance.value > 0:
-            raise ValueError("the variance of the labels cannot be told from 0: there is nothing to learn")
         self.matrix_ = FeatureMatrix(columns_of(frame))
         self.around_center_ = release.center_features is not None and {*release.center_features} <= {*frame.names}
         labels, targets = (each.reshape(len(frame), -1) for each in (estimates.labels, release.targets(z, center)))
@@ -92,8 +90,11 @@ class _ReleaseModel(BaseEstimator):
             self.models_: dict[str, Predictor] = {
                 kind: kinds[kind].fit(setting) for kind, setting in choice.settings.items()
             }
-        found = explained_share(labels[held], base[held] + blind, estimates.variance)
-        self.explained_ = Estimate(found.value, found.error)
+        self.explained_ = Estimate(np.nan, np.nan)
+        # Noise may leave the variance of the labels below 0; models may be right all the same.
+        if estimates.variance.value > 0:
+            found = explained_share(labels[held], base[held] + blind, estimates.variance)
+            self.explained_ = Estimate(found.value, found.error)
         self.n_features_in_ = len(self.matrix_.names)
         self.feature_names_in_ = np.array(self.matrix_.names, object)
         return self
@@ -106,6 +107,8 @@ class _ReleaseModel(BaseEstimator):
         chosen = " and ".join(self.models_)
         value, error = (100 * part for part in self.explained_)
         what = f"{chosen} around {around}" if chosen else f"{around} alone"
+        if np.isnan(value):
+            return f"{what}: what it explains cannot be told from these records"
         digits = ".0f" if error >= 1 else ".1g"
         return f"{what}: explains {value:.0f} % +- {error:{digits}} % of the variance of the true labels"
 
@@ -152,7 +155,8 @@ class ReleaseRegressor(RegressorMixin, _ReleaseModel):
     """Regressor that is trained on released labels, and predicts true ones.
 
     Attributes:
-      explained_: Share of the variance of the true labels that it explains, with its standard error.
+      explained_: Share of the variance of the true labels that it explains, with its standard error; NaN if noise hides
+        that variance.
       models_: Chosen models by kind, `ridge`, `kernel` or `trees`; empty if the center, or the mean, is as good.
       around_center_: Whether predictions start from the center, whose features X has.
       line_: Sentence on both.
