@@ -257,7 +257,7 @@ def class_variance(labels: np.ndarray) -> Moment:
 
 @dataclass(frozen=True)
 class Measured:
-    """What a model explains of the true labels, measured on the release.
+    """Share of the true labels that a model explains, measured on the release.
 
     Attributes:
       share: Share of the variance of the labels.

@@ -73,7 +73,7 @@ def _domain(mechanism: MechanismFile) -> str:
 
 
 def use_lines(judged: Iterable[tuple[str, Verdict]]) -> list[str]:
-    """What the labels of each column serve for, after its name; and what to do where that is not enough."""
+    """Says what the labels of each column serve for, after its name; and what to do where that is not enough."""
     lines, more = [], _UNSEEN
     for column, verdict in judged:
         lines.append(f"{column}{verdict.text[0].upper()}{verdict.text[1:]}")

@@ -1,4 +1,4 @@
-"""What features explain of the true labels, measured on released ones with their mechanism file. Loads no Beam."""
+"""Share of the true labels that features explain, measured on released ones with their mechanism file. Loads no Beam."""
 
 from __future__ import annotations
 

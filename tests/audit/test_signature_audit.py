@@ -59,7 +59,7 @@ def sign(keys: tuple[Path, Path], invoke: Any, command: Any, key_file: Path) -> 
             "output": folder / "released",
         }  # fmt: skip
         outcome = invoke(command("privatize", standard | flags)).ok()
-        assert "\nsigned     by sha256:" in outcome.out
+        assert ", signed by sha256:" in outcome.out
         return folder / "released"
 
     return run

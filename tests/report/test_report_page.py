@@ -119,7 +119,7 @@ def test_the_best_label_inference_attack_is_that_of_the_integers(page: Any, rele
 def test_the_errors_are_those_of_the_integers(page: Any, released: Path) -> None:
     mechanism = load(released / "mechanism.json")
     outputs = [Fraction(output) for output in mechanism["outputs"]]
-    table = page.tables["All labels. Values below a billionth of the label range are shown as 0."][1:]
+    table = page.tables["All labels. Values below a billionth of their range are shown as 0."][1:]
 
     assert len(table) == 7
     for label, weight, row, cells in zip(

@@ -52,7 +52,7 @@ OWN: dict[str, tuple[Flags, list[Flags]]] = {
     "plan --units": (
         {**UNIT_LOG, **GRID, "unit_column": "user", "epsilon": 2, "processes": 1},
         [
-            *({name: None} for name in ("unit_column", "input", "input_format", "label", "label_step")),
+            *({name: None} for name in ("unit_column", "input", "label", "label_max")),
             {"label_step": "many"}, {"unit_column": "nobody"}, {"unit_column": "y"}, {"label": "labels"},
             {"where": "y=1"}, {"features": -1}, {"epsilon": [1, 31]}, {"prior": NOWHERE}, {"noise_key_file": NOWHERE},
             {"records": 100}, {"draws": 3}, {"mechanism": "unbiased"}, {"loss": "absolute"}, {"id_column": "user"},
@@ -70,7 +70,7 @@ OWN: dict[str, tuple[Flags, list[Flags]]] = {
     "evaluate": (
         {**UNIT_LOG, **GRID, "output": "FOLDER/evaluated"},
         [
-            *({name: None} for name in ("input", "input_format", "label", "output", "label_min")), *MECHANISMS,
+            *({name: None} for name in ("input", "label", "output", "label_max")), *MECHANISMS,
             {"input": "/nowhere/*.csv"}, {"label_step": 3}, {"epsilon": [1, 0]}, {"epsilon": [1, 1]}, {"seeds": 0},
             {"prior_epsilon": 2, "epsilon": [1]}, {"mechanism": ["unbiased", "unbiased"]}, {"model": "oracle"},
             {"loss": "poisson", "label_min": -1}, {"feature": ["weight", "y"]}, {"recipient_feature": "y"},

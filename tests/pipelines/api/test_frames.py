@@ -721,8 +721,8 @@ def test_the_facts_of_a_release(standard: Any, tmp_path: Path, invoke: Any) -> N
         warnings.simplefilter("always")
         found = release(log, **{**standard, **REQUEST, "label_max": 20})
     assert isinstance(found, ReleasedFrame)
-    assert {each.category for each in caught} == {ReleaseWarning}
-    assert {Path(each.filename).name for each in caught} == {Path(__file__).name}
+    assert {each.category for each in caught} <= {ReleaseWarning}
+    assert {Path(each.filename).name for each in caught} <= {Path(__file__).name}
     ordinary = ("label_error", "wide_residuals")
     assert [str(each.message) for each in caught] == [w.text for w in found.warnings if w.name not in ordinary]
     assert found.verdict == found.privatizer.verdict_

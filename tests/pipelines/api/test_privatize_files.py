@@ -72,6 +72,7 @@ def test_a_repetition_costs_nothing_and_a_cap_holds(files: Any, outputs: Path, s
 
 def test_the_key_is_created_and_used_again(files: Any, outputs: Path, tmp_path: Path, tree: Any) -> None:
     key = tmp_path / "keys" / "noise.key"
+    key.parent.mkdir()
     for name in ("released", "again"):
         run(files(noise_key_file=key, output=outputs / name))
     assert key.stat().st_mode & 0o777 == 0o600

@@ -234,7 +234,7 @@ def test_a_file_that_is_missing(invoke: Any) -> None:
 def test_a_release_from_a_file_is_that_of_the_flags(
     job: Any, invoke: Any, write: Any, outputs: Path, tree: Any
 ) -> None:
-    argv = job(mechanism="rr", num_shards=2)
+    argv = job(mechanism="rr", num_shards=2, verbose=False)
     invoke(argv).ok()
     by_flags = tree(outputs / "released")
     lines = [f"{flag.removeprefix('--').replace('=', ': ', 1)}\n" for flag in argv[1:] if "--output=" not in flag]

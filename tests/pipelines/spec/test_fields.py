@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[3]
 def test_every_flag_of_a_release_is_a_field_and_every_field_a_flag() -> None:
     flags = {action.dest for name in ("privatize", "fit", "apply") for action in command_parser(name).flags().values()}
     # The last three are about the run of a command.
-    own = {"config", "help", "if_exists", "result_json", "wait_until_finish"}
+    own = {"config", "help", "if_exists", "result_json", "verbose", "wait_until_finish"}
     assert {*Fields.__dataclass_fields__} == flags - own
 
 

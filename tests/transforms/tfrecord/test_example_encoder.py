@@ -140,7 +140,7 @@ def test_a_null_inside_a_list_is_refused(column):
         pa.array([{"a": SENTINEL}]),
         pa.array([[{"a": SENTINEL}]]),
         pa.array([[[1]]]),
-        pa.array([[1.5]], pa.list_(pa.float64(), 1)),
+        pa.array([[1.5, 2.5]], pa.list_(pa.float64(), 2)),
         pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64())),
     ],
     ids=lambda column: str(column.type),
