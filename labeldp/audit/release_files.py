@@ -38,7 +38,9 @@ def check_plain(folder: Path, release: Mapping[str, Any], inner: tuple[str, ...]
     Raises RefusedDocument, which names the file.
     """
     # The page of `labeldp report` is made of the release, and not looked at.
-    files = {"release.json", "signature.json", "report.html"} | ({"mechanism.json", "center.json"} if "labels" not in inner else set())
+    files = {"release.json", "signature.json", "report.html"} | (
+        {"mechanism.json", "center.json"} if "labels" not in inner else set()
+    )
     validated = bool(inner) and release.get("validation") is not None
     for path in sorted(folder.rglob("*")):
         mode, name = path.lstat().st_mode, path.relative_to(folder).as_posix()

@@ -17,8 +17,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..mechanisms.core.reproducible import one_blas_thread
-
 # Penalties as parts of the number of records, for features of variance 1 altogether.
 _PENALTIES = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 LENGTHS = (0.35, 0.7, 1.4)
@@ -141,6 +139,8 @@ class Ridges:
 
 def _ridges(rows: np.ndarray, targets: np.ndarray) -> list[np.ndarray]:
     """Coefficients for each penalty, shape (b + 1, r)."""
+    from ..mechanisms.core.reproducible import one_blas_thread
+
     with one_blas_thread():
         means = rows[:, 1:].mean(axis=0)
         gram = rows[:, 1:].T @ rows[:, 1:] - len(rows) * np.outer(means, means)

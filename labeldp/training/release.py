@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..mechanisms.analysis.channel import Channel
 from .candidates import KINDS
 from .class_arrays import class_probabilities, read_places
 from .intervals import Estimate
 
 if TYPE_CHECKING:
+    from ..mechanisms.analysis.channel import Channel
     from ..mechanisms.analysis.explained import EstimatedLabels, NoisedHistogram
     from ..mechanisms.center.center_model import CenterModel
     from ..mechanisms.release.label_column import LabelColumn
@@ -135,6 +135,7 @@ class Release:
     @classmethod
     def _of(cls, mechanism: MechanismFile, label: str | None, records: int | None) -> Release:
         """Computes what follows from a checked mechanism file."""
+        from ..mechanisms.analysis.channel import Channel
         from ..mechanisms.analysis.explained import NoisedHistogram
         from ..mechanisms.analysis.utility import clipped_utility, utility
         from ..mechanisms.center.center_model import CenterModel

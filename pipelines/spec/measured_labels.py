@@ -1,4 +1,4 @@
-"""Share of the true labels that features explain, measured on released ones with their mechanism file. Loads no Beam."""
+"""Share of the true labels that features explain, measured on released ones. Loads no Beam."""
 
 from __future__ import annotations
 

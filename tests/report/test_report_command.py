@@ -47,7 +47,12 @@ def change(path: Path, keys: tuple[str, ...], value: Any) -> None:
     [
         ("mechanism.json", ("certificate", "epsilon"), 0.1, "certificate.epsilon is below the true epsilon"),
         ("mechanism.json", ("fingerprint",), "00", "fingerprint is not that of"),
-        ("mechanism.json", ("prior", "weights"), [0.7, 0.1, 0.1, 0.1, 0.0, 0.0, 0.0], "is not that of the weights under the prior"),
+        (
+            "mechanism.json",
+            ("prior", "weights"),
+            [0.7, 0.1, 0.1, 0.1, 0.0, 0.0, 0.0],
+            "is not that of the weights under the prior",
+        ),
         ("mechanism.json", ("prior", "epsilon"), 0.2, "release.prior_epsilon is not prior.epsilon"),
         ("release.json", ("epsilon",), 0.5, "release.certified_epsilon is above release.epsilon"),
         ("release.json", ("prior_epsilon",), 0.0, "release.prior_epsilon is not prior.epsilon"),

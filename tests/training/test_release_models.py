@@ -22,7 +22,14 @@ def made(curved: bool, **parameters: Any) -> tuple[pd.DataFrame, np.ndarray, Rel
     signal = np.where(np.abs(x[:, 0]) < 1, 6.0, -2.0) if curved else 4 * x[:, 0]
     truth = np.clip(np.rint(10 + signal + 2 * (kind == "b") + rng.normal(0, 1, RECORDS)), 0, 20)
     frame = pd.DataFrame({"x": x[:, 0], "other": x[:, 1], "kind": kind})
-    domain = {"label_min": 0, "label_max": 20, "label_step": 1, "epsilon": 3, "label": "y", "center_column": "y_center"}
+    domain: dict[str, Any] = {
+        "label_min": 0,
+        "label_max": 20,
+        "label_step": 1,
+        "epsilon": 3,
+        "label": "y",
+        "center_column": "y_center",
+    }
     privatizer = LabelPrivatizer(**(domain | parameters), noise_key=KEY, ledger="ledger.jsonl")
     frame["y"] = privatizer.fit_transform(truth, features=frame)
     if privatizer.center_ is not None:
@@ -101,7 +108,7 @@ def test_classifier(classes: int) -> None:
     )
     z = privatizer.fit_transform(truth)
     release = Release.from_privatizer(privatizer)
-    model = release.fit(x, z)
+    model: Any = release.fit(x, z)
     chances = model.predict_proba(x)
     np.testing.assert_allclose(chances.sum(axis=1), 1)
     assert chances.min() > 0
@@ -135,7 +142,7 @@ def test_errors_say_what_to_pass() -> None:
         ((frame.drop(columns="x").assign(x=1.0, other=1.0, kind="a"),), {}, "tells records apart"),
     ):
         with pytest.raises(ValueError, match=message):
-            release.fit(*arguments, **options)
+            release.fit(*arguments, **options)  # type: ignore[arg-type]
 
 
 def test_a_library_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
