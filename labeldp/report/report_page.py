@@ -43,7 +43,8 @@ from .svg_plot import page_style
 
 _TEMPLATE, _CENTER_TEMPLATE = "report.html.j2", "class_center.html.j2"
 
-_FORBIDDEN = re.compile("[^\\t\\n\\r -~\\xa0-\\ud7ff\\ue000-\\ufffd\\U00010000-\\U0010ffff]")
+# Lone surrogates are written as escapes, with the page.
+_FORBIDDEN = re.compile("[^\\t\\n\\r -~\\xa0-\\ufffd\\U00010000-\\U0010ffff]")
 _MAX_FEATURES = 60
 _MAX_LEDGER_ROWS = 30
 _MAX_NAME = 32  # characters of a column name on an axis
@@ -111,7 +112,7 @@ def report_page(subject: ReportInput, party: str | None = None) -> str:
 
 
 def _blocks(subject: ReportInput, judged: Verdict) -> dict[str, Sequence[str]]:
-    """What the command printed of a release, for the head of the page; nothing for a mechanism file."""
+    """Lines that the command printed of a release, for the head of the page; nothing for a mechanism file."""
     manifest = subject.manifest
     if manifest is None:
         return {}

@@ -24,7 +24,7 @@ _SAMPLE = 1 << 16
 
 
 class ReleasedLabels(Protocol):
-    """What of a release, `labeldp.training.Release`, models are made from."""
+    """Parts of a `labeldp.training.Release` that models are made from."""
 
     @property
     def label(self) -> str | None:

@@ -48,7 +48,7 @@ class _Choice(NamedTuple):
 
 
 class _ReleaseModel(BaseEstimator):
-    """What regressor and classifier have in common; see `ReleaseRegressor`."""
+    """Common part of regressor and classifier; see `ReleaseRegressor`."""
 
     def __init__(self, release: ReleasedLabels, kinds: Sequence[str] = KINDS, library: str = "sklearn"):
         self.release = release
@@ -126,7 +126,7 @@ class _ReleaseModel(BaseEstimator):
         return self.release.label, self.release.center
 
     def _parts(self, frame: FeatureFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """What predictions start from, shape (n, r) or (1, r), and the two matrices of features."""
+        """Start of the predictions, shape (n, r) or (1, r), and the two matrices of features."""
         encoded, raw = self.matrix_(frame)
         if not self.around_center_:
             return np.broadcast_to(self.mean_, (len(frame), len(self.mean_))), encoded, raw

@@ -54,7 +54,7 @@ def privacy_lines(epsilon: float, mechanisms: Sequence[MechanismFile]) -> list[s
 
 
 def _parts(mechanism: MechanismFile) -> str:
-    """What epsilon is spent on, by the names of the manifest; and the public domain, with the step that was taken."""
+    """Parts that epsilon is spent on, as the manifest names them; and the public domain, with the step taken."""
     spent = [f"{part.epsilon:.4g} for the {part.name}" for part in mechanism.parts]
     if not mechanism.draws_classes:
         spent.append(f"{mechanism.budget.labels:.4g} for the labels")

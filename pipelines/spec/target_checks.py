@@ -187,7 +187,7 @@ def create_key(key: NoiseKeyFile) -> None:
             reason=error.strerror,
         ) from None
     if created:
-        LOGGER.info("created a noise key file: %s (keep it secret; the README says when to destroy it)", key.path)
+        LOGGER.info("created a noise key file: %s (keep it secret; docs/choosing.md says when to destroy it)", key.path)
 
 
 def path_of(field: str, path: str) -> str:

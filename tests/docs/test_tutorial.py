@@ -105,7 +105,8 @@ def run(
             return in_shell(commands).replace(str(folder), FOLDER)
         lines = commands.replace("\\\n", " ").splitlines()
         found = [labeldp(line) if line.startswith("labeldp ") else in_shell(line) for line in lines]
-        return "".join(found).replace(str(folder), FOLDER)
+        text = "".join(found).replace(str(folder), FOLDER)
+        return text.replace(str(tmp_path / "config"), "/home/you/.config")
 
     return printed
 

@@ -92,7 +92,8 @@ def test_forgeries(
         outcome = invoke(arguments)
         assert outcome.code in (1, 2), (name, outcome)
         assert (
-            "is not a" in outcome.out + outcome.err
+            "is not a regular file" in outcome.out + outcome.err
+            or "is not a file of the release" in outcome.out + outcome.err
             or "is a link" in outcome.out + outcome.err
             or ("release.dead_letters is not an object" in outcome.out + outcome.err)
         ), (name, outcome)
