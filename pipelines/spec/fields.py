@@ -15,15 +15,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-import numbers
 import os
-import types
-import typing
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar, Union
+from typing import Any, TypeVar
 
-from ..errors import FieldError, FieldNames, as_parameter, did_you_mean, one_line
+from ..errors import FieldError, FieldNames, as_parameter, did_you_mean
+from .field_values import CLASS_FIELDS, flag_name, is_name, kinds_of, quoted, typed_value
 from .written_files import FOLDER, LEDGER
 
 INPUT_FORMATS = ("tfrecord", "parquet", "csv", "orc")
@@ -87,14 +85,6 @@ Names = str | Sequence[str]
 Classes = str | Sequence[Any] | Mapping[str, Any]
 Pairs = str | Mapping[str, Any]
 Number = str | float
-_KINDS = ((bool, "true or false"), (int, "a whole number"), (float, "a number"), (str, "text"))
-_SECRET = ("noise_key_file", "ledger", "sign")
-"""Fields that may hold a key or a password by mistake: their values are not quoted."""
-_CLASSES = ("label_classes", "other_class")
-"""Fields of classes, which are text, integers or booleans."""
-# Beyond it, a float stands for several integers.
-_LARGEST_WHOLE = 2**53
-_LONGEST_QUOTE = 200
 _LOOKED_UP = ("rounding", "loss", "mechanism")
 """Fields whose values are looked up by the objects that they name."""
 
@@ -133,11 +123,6 @@ def renewed(name: str, default: Any = dataclasses.MISSING) -> Any:
 def declared(cls: Any) -> dict[str, dataclasses.Field[Any]]:
     """The declared fields of a class by name."""
     return {each.name: each for each in dataclasses.fields(cls)}
-
-
-def flag_name(name: str) -> str:
-    """Name of a field as a flag and in messages: `for` for `for_`, which is a keyword of Python."""
-    return name.removesuffix("_")
 
 
 def arguments_text(cls: Any, names: Iterable[str], first: str, text: str = "help") -> str:
@@ -463,14 +448,14 @@ class Fields(LabelFields):
         found = {name: values[name] for name in kinds if values.get(name) is not None}
         for name in found:
             try:
-                found[name] = _typed(name, found[name], kinds[name])
+                found[name] = typed_value(name, found[name], kinds[name])
             except (OverflowError, ValueError):
                 raise FieldError(f"{{{flag_name(name)}}} is out of the range of floats") from None
             known = declared(cls)[name].metadata["choices"]
             if known and name not in _LOOKED_UP and found[name] not in known:
                 raise FieldError(
                     f"{{{flag_name(name)}}}: unknown value {{value}}; known: {{known}}{{meant}}",
-                    value=_quoted(found[name]),
+                    value=quoted(found[name]),
                     known=", ".join(known),
                     meant=did_you_mean(found[name], known),
                 )
@@ -487,7 +472,7 @@ class Fields(LabelFields):
     @property
     def classes(self) -> dict[str, Any]:
         """The fields of classes."""
-        return {name: getattr(self, name) for name in _CLASSES}
+        return {name: getattr(self, name) for name in CLASS_FIELDS}
 
     @classmethod
     def of_keywords(cls: type[F], keywords: Mapping[str, Any], owner: str) -> F:
@@ -506,98 +491,6 @@ def format_of_name(path: str) -> str | None:
     if path.startswith(TABLE_SCHEMES):
         return "parquet"
     return ENDINGS.get(os.path.splitext(path.lower().removesuffix(".gz"))[1])
-
-
-@functools.lru_cache
-def kinds_of(cls: type) -> dict[str, tuple[Any, ...]]:
-    """Types that the values of each attribute can have."""
-    hints, found = typing.get_type_hints(cls), {}
-    for each in dataclasses.fields(cls):
-        hint = hints[each.name]
-        union = typing.get_origin(hint) in (Union, types.UnionType)
-        kinds = typing.get_args(hint) if union else (hint,)
-        found[each.name] = tuple(typing.get_origin(kind) or kind for kind in kinds if kind is not type(None))
-    return found
-
-
-def _typed(name: str, value: Any, kinds: tuple[Any, ...]) -> Any:
-    """The value as one of the types of its field; NumPy's numbers and paths become Python's own numbers and text."""
-    if name in _CLASSES and not isinstance(value, Mapping):
-        classes = _class_texts(value, kinds)
-        if classes is not None:
-            return classes
-    elif bool in kinds and isinstance(value, bool):
-        return value
-    elif str in kinds:
-        if name == "missing_label" and _class_text(value) is not None:
-            return _class_text(value)
-        if isinstance(value, str | os.PathLike):
-            return os.fspath(value)
-        if float in kinds and isinstance(value, numbers.Real) and not isinstance(value, bool):
-            # The text of a float is the shortest decimal that it is read from.
-            return str(value)
-    elif isinstance(value, bool) or bool in kinds:
-        pass
-    elif int in kinds and isinstance(value, numbers.Integral):
-        return int(value)
-    elif float in kinds and isinstance(value, numbers.Real):
-        return float(value)
-    if Mapping in kinds and isinstance(value, Mapping):
-        return value
-    wanted = next(text for kind, text in _KINDS if kind in kinds)
-    if Sequence in kinds:
-        numeric = name == "label_values"
-        if _is_sequence(value) and len(value):
-            items = tuple(value)
-            if all(map(_is_number if numeric else _is_name, items)):
-                return tuple(map(float, items)) if numeric else items
-        wanted = "a file, or a list of numbers" if numeric else "text, or a list of texts"
-        if name in _CLASSES:
-            wanted = "a file, or a list of texts, integers or booleans"
-    elif Mapping in kinds:
-        wanted = "text, or a mapping"
-    if bool in kinds and str in kinds:
-        wanted = "true, false or a file"
-    if name in _SECRET:
-        raise FieldError(f"{{{name}}} must be {{wanted}}", wanted=wanted)
-    raise FieldError(f"{{{flag_name(name)}}} must be {{wanted}}, not {{value}}", wanted=wanted, value=_quoted(value))
-
-
-def _class_texts(value: Any, kinds: tuple[Any, ...]) -> str | tuple[str, ...] | None:
-    """A class or several as text: whole numbers in decimal digits, booleans as false and true; None for others."""
-    if Sequence not in kinds or not _is_sequence(value):
-        return os.fspath(value) if isinstance(value, os.PathLike) else _class_text(value)
-    texts = tuple(map(_class_text, value))
-    return None if None in texts else tuple(text for text in texts if text is not None)
-
-
-def _class_text(value: Any) -> str | None:
-    value = value.item() if hasattr(value, "item") else value
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, float) and value.is_integer() and abs(value) <= _LARGEST_WHOLE:
-        value = int(value)
-    return str(value) if isinstance(value, str | int) else None
-
-
-def _is_sequence(value: Any) -> bool:
-    # Also an array or a column, of one dimension.
-    if isinstance(value, str | bytes | bytearray | memoryview | Mapping):
-        return False
-    return isinstance(value, Sequence) or getattr(value, "ndim", None) == 1
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, numbers.Real) and not isinstance(value, bool)
-
-
-def _is_name(value: Any) -> bool:
-    return isinstance(value, str) and bool(value)
-
-
-def _quoted(value: Any) -> str:
-    text = one_line(repr(value))
-    return text if len(text) <= _LONGEST_QUOTE else f"{text[:_LONGEST_QUOTE]}..."
 
 
 def names_of(value: Names | None) -> tuple[str, ...]:
@@ -621,7 +514,7 @@ def pairs_of(value: Pairs | None, form: str, where: str, **values: Any) -> dict[
     if value is None:
         return {}
     if not isinstance(value, str):
-        if not all(map(_is_name, value)):
+        if not all(map(is_name, value)):
             raise FieldError(f"{where} must have names as keys", **values)
         return dict(value)
     found: dict[str, Any] = {}
