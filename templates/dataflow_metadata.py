@@ -21,7 +21,7 @@ from ..pipelines.spec.fields import Fields, declared
 # A template has its own form for parameters.
 # The launcher submits the job and returns: validation needs passes that it would have to wait for.
 _NOT_OFFERED = (
-    "help", "config", "dry_run", "if_exists", "result_json", "wait_until_finish", "validate", "sign",
+    "help", "config", "dry_run", "if_exists", "result_json", "wait_until_finish", "validate", "sign", "verbose",
 )  # fmt: skip
 # On Dataflow, files are objects in Cloud Storage. The kind selects the input field in the console.
 _KINDS = {

@@ -200,7 +200,8 @@ def runner_group(parser: CommandParser) -> None:
     parser.flag_group(
         "Runner",
         "The job runs in this process, unless --runner names another runner of Apache Beam, such as FlinkRunner, whose "
-        "flags are passed to it. Paths may be s3:// and gs:// URLs; the environment or Beam's flags say how.",
+        "flags are passed to it. Paths may be s3:// and gs:// URLs; the environment or Beam's flags, "
+        "such as --s3_endpoint_url, say how.",
     )
 
 

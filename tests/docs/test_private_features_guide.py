@@ -27,6 +27,7 @@ def test_the_commands_release_what_the_page_says(
         pa.table({"user": users, "hour": np.arange(4000) % 24, "income": income, "minutes": minutes}), "clicks.parquet"
     )
     released = {"released": ["hour", "minutes", "minutes_center"],
+                "shuffled": ["hour", "income", "minutes", "minutes_center"],
                 "both": ["hour", "income", "minutes", "minutes_center", "income_center"]}  # fmt: skip
     for command in COMMANDS:
         assert run_labeldp(command) == 0

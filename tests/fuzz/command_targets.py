@@ -159,7 +159,7 @@ def _without_work() -> Iterator[None]:
         mock.patch.object(evaluate_command, "_evaluate", stop),
         mock.patch.object(demo_command, "run_privatize", return_value=0),
         # There is no release to train on.
-        mock.patch.object(demo_command, "_train"),
+        mock.patch.object(demo_command, "_trained", return_value=[]),
     ):
         yield
 

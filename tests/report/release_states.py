@@ -127,7 +127,7 @@ def announced(privatizer: LabelPrivatizer, mechanism: MechanismFile) -> str:
         key=SimpleNamespace(path="noise.key"),
     )
     with contextlib.redirect_stdout(io.StringIO()) as lines:
-        announce(request, [ReleasedLabel(label, result, mechanism, facts)])
+        announce(request, [ReleasedLabel(label, result, mechanism, facts)], verbose=True)
     return lines.getvalue()
 
 

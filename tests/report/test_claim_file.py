@@ -233,7 +233,7 @@ def test_a_claim_of_another_release_is_refused(claim: Any, folder: Path, invoke:
         ("mechanism.json", ("certificate", "epsilon"), 0.1, "certificate.epsilon is below the true epsilon"),
         ("release.json", ("epsilon",), 0.5, "release.certified_epsilon is above release.epsilon"),
         ("release.json", ("adjacency",), "nothing is ever learnt", "release.adjacency is not that of"),
-        ("release.json", ("expected_loss", "absolute"), 1e-9, "another expected absolute loss"),
+        ("release.json", ("expected_loss", "absolute"), 1e-9, "expected_loss.absolute is not that of the weights"),
     ],
 )
 def test_a_release_that_fails_has_no_claim(
@@ -275,17 +275,13 @@ def test_a_mechanism_file_or_one_label_of_several_has_no_claim(claim: Any, folde
 
 
 def test_names_are_code_and_no_markup(copied: Path, claim: Any) -> None:
-    """A label and a filter whose names are HTML, and versions that are."""
-    manifest = manifest_of(copied)
-    manifest["versions"] |= {"numpy": "`<i>`"}
-    (copied / "release.json").write_text(json.dumps(manifest, indent=2) + "\n")
+    """A label and a filter whose names are HTML. Versions that are do not pass the audit."""
     ledger = copied.parent / "labeldp_ledger.jsonl"
     outcome, path = claim(copied, f"--ledger={ledger}", release_type="Many releases")
     outcome.ok()
     assert format_problems(path) == []
     texts = list(_texts(yaml.safe_load(path.read_text())))
     assert any("`<script>alert('y')</script>`" in text for text in texts)
-    assert any("`numpy` `` `<i>` ``" in text for text in texts)
     # Without code spans, which begin and end with equally many backticks.
     assert not any("<" in re.sub(r"(?<!`)(`+)(?!`).*?(?<!`)\1(?!`)", "", text) for text in texts)
 

@@ -1,5 +1,6 @@
 """Summaries of validation/ folders that the tests write."""
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -116,6 +117,11 @@ def test_the_page_of_validated_classes(
     """The column of probabilities is new, and classes have no mean."""
     validation = shutil.copytree(folder / name, tmp_path / "valid") / "validation"
     validation.mkdir()
+    path = tmp_path / "valid" / "release.json"
+    members = [*json.loads(path.read_text()).items()]
+    before = max(number for number, (member, _) in enumerate(members) if member in ("warnings", "choice"))
+    members.insert(before + 1, ("validation", "inferred schema"))
+    path.write_text(json.dumps(dict(members), indent=2) + "\n")
     common = f"common_stats {{ num_non_missing: {ROWS} tot_num_values: {ROWS} }}"
     label = f'features {{ path {{ step: "grade" }} type: STRING string_stats {{ unique: 3 {common} }} }}'
     new = "".join(LABEL.replace('"y"', f'"{column}"') for column in added)

@@ -21,6 +21,7 @@ NOT_OFFERED = {
     "wait_until_finish",
     "validate",
     "sign",
+    "verbose",
 }
 
 

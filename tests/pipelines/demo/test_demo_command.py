@@ -24,7 +24,7 @@ def test_it_says_what_was_released_in_fewer_than_fifteen_lines(demo: tuple[Path,
     lines = outcome.out.splitlines()
 
     assert len(lines) < 15
-    assert str(folder / "released") in lines[0]
+    assert lines[1].strip() == str(folder / "released")
     assert outcome.errors == []
 
 

@@ -17,7 +17,7 @@ def precise(tmp_path_factory: pytest.TempPathFactory, invoke: Any) -> tuple[Path
     """Folder and errors of a demo of 20,000 clicks whose labels are hardly noised."""
     folder = tmp_path_factory.mktemp("demo") / "output"
     outcome = invoke(["demo", f"--output={folder}", "--clicks=20000", "--epsilon=30"]).ok()
-    line = next(line for line in outcome.out.splitlines() if line.startswith("trained"))
+    line = next(line for line in outcome.out.splitlines() if line.startswith("Trained"))
     numbers = [float(number.replace(",", "")) for number in re.findall(r"\d[\d,]*", line)]
     return folder, dict(zip(("records", "released", "true", "mean"), numbers, strict=True))
 
@@ -47,4 +47,4 @@ def test_the_mean_is_tested_on_clicks_that_are_not_in_the_log(precise: tuple[Pat
 
 def test_few_conversions_train_no_model(tmp_path: Path, invoke: Any) -> None:
     outcome = invoke(["demo", f"--output={tmp_path / 'output'}", "--clicks=150"]).ok()
-    assert "trained    no model: there are too few conversions" in outcome.out.splitlines()
+    assert "Trained   No model: there are too few conversions." in outcome.out.splitlines()

@@ -130,7 +130,7 @@ def test_other_texts_among_truth_values_of_csv(job: Any, invoke: Any, path: Path
 
 def test_init_fills_in_the_domain(invoke: Any, path: Path, tmp_path: Path) -> None:
     pq.write_table(table(CLICKS), path)
-    for label, domain in (("click", (0, 1, 1)), ("v", (None, None, None))):
+    for label, domain in (("click", (0, 1, 1)), ("v", (0, None, 1))):
         target = tmp_path / f"{label}.yaml"
         invoke(["init", str(path), f"--label={label}", f"--output={target}"]).ok()
         flags = yaml.safe_load(target.read_text())

@@ -387,8 +387,12 @@ def test_statistics_of_a_validated_release(
     assert "5 removed since, which noised statistics still count" in page
     # Neither the page nor other files are of the next release.
     validation = tmp_path / "reduced" / "validation"
-    (validation / "notes.pbtxt").write_text("")
-    (validation / "folder").mkdir()
+    for stray in (validation / "notes.pbtxt", validation / "folder"):
+        stray.mkdir() if stray.name == "folder" else stray.write_text("")
+        refused = remove(tmp_path / "reduced", names([1]), output="again")
+        said = f"validation/{stray.name} is not a file of the release"
+        assert (refused.code, said in refused.error) == (1, True)
+        stray.rmdir() if stray.name == "folder" else stray.unlink()
     (validation / "schema.pbtxt").unlink()
     (validation / "schema.pbtxt").symlink_to(key_file)
     refused = remove(tmp_path / "reduced", names([1]), output="again")
