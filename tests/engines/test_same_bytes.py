@@ -23,7 +23,7 @@ CASES: dict[str, tuple[str, dict[str, Any], str, int]] = {
     # Each has a histogram, a randomizer and a stage of its own in one job.
     "several_labels": (
         "small_log", {"input_format": "csv", "label": "y,f", "label_max": "19,4000"},
-        "together   epsilon 2 for all labels of a record", 4,
+        "Privacy   Epsilon 2: ", 4,
     ),
     # Two passes over labels and centers, a range chosen on a worker.
     "center_column": (
