@@ -197,7 +197,8 @@ def arguments(key_file: Path, parquet_log: Path) -> Arguments:
         # Unless a test is about them, jobs do without the passes of a linear center.
         if command != "apply" and not {"mechanism", "for", "center_column"} & flags.keys():
             standard["for"] = "labels"
-        return [command, *(f"--{name}={value}" for name, value in (standard | flags).items() if value is not None)]
+        given = (standard | flags).items()
+        return [command, "--verbose", *(f"--{name}={value}" for name, value in given if value is not None)]
 
     return make
 
