@@ -34,15 +34,14 @@ from .submitted_job import cancel_flink_jobs, submitted_job, wait_until_accepted
 
 @contextlib.contextmanager
 def beam_of_a_job() -> Iterator[None]:
-    """Lets Beam keep results in a block (`kept_results`); after it, levels of loggers are as before."""
-    loggers = [logging.getLogger(), logging.getLogger("apache_beam")]
-    levels = [logger.level for logger in loggers]
+    """Lets Beam keep results in a block (`kept_results`); after it, the level of Beam's logger is as before."""
+    logger = logging.getLogger("apache_beam")
+    level = logger.level
     try:
         with kept_results():
             yield
     finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
+        logger.setLevel(level)
 
 
 @beam_of_a_job()
@@ -133,7 +132,7 @@ def _run_on_cluster(
     wait: bool,
 ) -> None:
     """Submits the job to a cluster and waits for it. If this process is told to end, the job is cancelled there."""
-    # A cluster reports a failure in many lines.
+    # A cluster reports a failure in many lines, and workers in this process (LOOPBACK) do so after the job has ended.
     logging.getLogger().setLevel(logging.CRITICAL)
     _silence_closed_connections()
     find_job_server(options)
