@@ -134,7 +134,7 @@ results: setup
 EXTRAS := tfrecord validation network evaluation ledger completion aws gcp yaml iceberg delta dev
 
 # Those of an image for jobs, which has no tests and no TensorFlow.
-JOB_EXTRAS := tfrecord ledger gcp aws
+JOB_EXTRAS := tfrecord ledger gcp aws iceberg delta
 COMPILE := --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
 	--custom-compile-command "make lock"
 

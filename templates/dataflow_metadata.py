@@ -92,7 +92,7 @@ def _parameter(name: str, action: argparse.Action, needed: bool) -> dict[str, An
         "isOptional": not needed,
         "paramType": _KINDS.get(name) or _kind(action),
     }
-    if action.choices is not None:
+    if parameter["paramType"] == "ENUM":
         parameter["enumOptions"] = [{"value": str(choice), "label": str(choice)} for choice in action.choices]
     if action.nargs == 0:
         parameter["defaultValue"] = "false"
@@ -110,7 +110,8 @@ def _text(action: argparse.Action) -> str:
 def _kind(action: argparse.Action) -> str:
     if action.nargs == 0:
         return "BOOLEAN"
-    if action.choices is not None:
+    # An ENUM would have no parameters of a mechanism.
+    if action.choices is not None and ":" not in str(action.metavar):
         return "ENUM"
     return "NUMBER" if action.type in (int, float) else "TEXT"
 
