@@ -1,6 +1,6 @@
 """Models that are tried on a release: ridges, kernels and boosted trees, of what labels differ from their center by.
 
-Targets have noise of a known kind, but no bias, so models of squared loss are right for them, and so is a choice by
+Targets have noise of a known kind, but no bias, so models of squared loss are right for them, and so are weights by
 held-out squared error. Of classes, targets are estimates of their indicators, and models have one output for each.
 
 A kernel model is a ridge on the Nystroem features of a Gaussian kernel for evenly spaced records (Williams and Seeger
@@ -81,26 +81,28 @@ def _gaussian(first: np.ndarray, second: np.ndarray, squared: float) -> np.ndarr
 
 @dataclass(frozen=True)
 class LinearPredictor:
-    """Coefficients of a basis, shape (b + 1, r)."""
+    """Sum of linear functions: bases and their coefficients, shape (b + 1, r)."""
 
-    basis: Basis
-    coefficients: np.ndarray
+    terms: tuple[tuple[Basis, np.ndarray], ...]
 
     def __call__(self, encoded: np.ndarray, raw: np.ndarray) -> np.ndarray:
         """As of `Predictor`."""
-        return self.basis.rows(encoded) @ self.coefficients
+        return np.sum([basis.rows(encoded) @ coefficients for basis, coefficients in self.terms], axis=0)
 
 
 @dataclass(frozen=True)
 class TreePredictor:
-    """Boosted trees, one regressor for each target, of two classes for the second alone."""
+    """Weighted sum of boosted trees, one regressor for each target, of two classes for the second alone."""
 
-    models: tuple[Any, ...]
+    terms: tuple[tuple[float, tuple[Any, ...]], ...]
     mirrored: bool
 
     def __call__(self, encoded: np.ndarray, raw: np.ndarray) -> np.ndarray:
         """As of `Predictor`."""
-        return _columns([model.predict(raw) for model in self.models], self.mirrored)
+        parts = (
+            weight * _columns([model.predict(raw) for model in models], self.mirrored) for weight, models in self.terms
+        )
+        return np.sum(list(parts), axis=0)
 
 
 def _columns(found: Sequence[np.ndarray], mirrored: bool) -> np.ndarray:
@@ -114,8 +116,8 @@ class Kind(Protocol):
         """Predictions for records of a mask by models that are trained on others, one array for each setting."""
         ...
 
-    def fit(self, setting: int) -> Predictor:
-        """Trains a model of a setting on all records."""
+    def fit(self, weights: np.ndarray) -> Predictor:
+        """Trains a sum of models on all records, with a weight for each setting; those of weight 0 are left out."""
         ...
 
 
@@ -131,10 +133,13 @@ class Ridges:
         """As of `Kind`."""
         return [rows[test] @ fit for rows in self._rows for fit in _ridges(rows[train], self._targets[train])]
 
-    def fit(self, setting: int) -> Predictor:
+    def fit(self, weights: np.ndarray) -> Predictor:
         """As of `Kind`."""
-        basis, penalty = divmod(setting, len(_PENALTIES))
-        return LinearPredictor(self._bases[basis], _ridges(self._rows[basis], self._targets)[penalty])
+        return LinearPredictor(tuple(
+            (basis, np.tensordot(part, _ridges(rows, self._targets), axes=1))
+            for basis, rows, part in zip(self._bases, self._rows, np.split(weights, len(self._bases)), strict=True)
+            if part.any()
+        ))  # fmt: skip
 
 
 def _ridges(rows: np.ndarray, targets: np.ndarray) -> list[np.ndarray]:
@@ -171,11 +176,15 @@ class Trees:
             found += [_columns(parts, self._mirrored) for parts in zip(*stages, strict=True)]
         return found
 
-    def fit(self, setting: int) -> Predictor:
+    def fit(self, weights: np.ndarray) -> Predictor:
         """As of `Kind`."""
-        leaves, share, rounds = _SHAPES[setting // 2]
         everything = np.ones(len(self._raw), bool)
-        return TreePredictor(self._models(everything, leaves, share, rounds[setting % 2]), self._mirrored)
+        settings = ((leaves, share, number) for leaves, share, rounds in _SHAPES for number in rounds)
+        return TreePredictor(tuple(
+            (float(weight), self._models(everything, *setting))
+            for weight, setting in zip(weights, settings, strict=True)
+            if weight
+        ), self._mirrored)  # fmt: skip
 
     def _models(self, train: np.ndarray, leaves: int, share: float, rounds: int) -> tuple[Any, ...]:
         rows = self._raw[train]

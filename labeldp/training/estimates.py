@@ -323,9 +323,10 @@ def _moments(release: Release, exact: bool, records: int, squared: bool, clippin
 def _weights(release: Release, power: int, wanted: np.ndarray, shift: float, records: int | None) -> np.ndarray:
     """Weights of the outputs for a power of the label: the debiased output itself where it will do."""
     channel, line = release.channel, None
-    if power == 1 and release.line is not None:
-        intercept, slope = release.line
-        line = (channel.outputs - intercept) / slope - shift
+    # What clipping takes off is corrected apart, and would count twice in the slope of the release's line.
+    given = release.line if release.unbiased or not len(channel.beyond[0]) else channel.line
+    if power == 1 and given is not None:
+        line = (channel.outputs - given[0]) / given[1] - shift
         if channel.exact(line, wanted):
             return line
     weights = channel.weights(wanted)

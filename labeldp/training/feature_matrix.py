@@ -10,15 +10,18 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..mechanisms.analysis.explained import EstimatedLabels
+from ..mechanisms.analysis.explained import EstimatedLabels, explained_share
 from ..mechanisms.center.feature_rows import FEATURE_UNIT, Categories, Columns, Number, RowMap, encoders_of
 from ..pipelines.api.feature_frames import FeatureFrame, read_frame
 from ..transforms.center.feature_columns import center_columns, feature_columns, is_feature
+from .intervals import Estimate
 
 # Values of a category with an indicator of their own, fewer where all features together would have too many columns.
 _PLACES, _MOST_WIDTH = 32, 512
 # Trees, whose leaves have many records, have no indicator of rarer values.
 _LEAST_SHARE = 0.01
+# Standard errors that the variance of the labels is above 0, where shares of it are stated.
+_REACH = 2
 # Records that encoders are chosen from.
 _SAMPLE = 1 << 16
 
@@ -82,6 +85,19 @@ def labels_of(release: ReleasedLabels, X: Any, z: Any, center: Any) -> tuple[Any
         elif {*(release.center_features or ("",))} <= {*frame.names}:
             center = release.predict_center(frame)
     return z, center
+
+
+def stated_share(estimates: EstimatedLabels, labels: np.ndarray, predictions: np.ndarray) -> Estimate | None:
+    """Share of the variance of the true labels that predictions of some records explain; None if noise hides it.
+
+    Two of its standard errors hold the largest covariance of predictions with the bias of the estimates.
+    """
+    variance = estimates.variance
+    if not variance.value > _REACH * variance.error:
+        return None
+    share = explained_share(labels, predictions, variance)
+    bias = estimates.bias * float(predictions.std()) / variance.value
+    return Estimate(min(share.value, 1.0), float(np.hypot(share.error, bias)))
 
 
 def frame_of(X: Any, without: tuple[str | None, ...] = ()) -> FeatureFrame:

@@ -182,10 +182,11 @@ class Release:
     ) -> ReleaseRegressor | ReleaseClassifier:
         """Trains the model that predicts true labels best, as far as released ones tell.
 
-        It is chosen among ridges, kernel ridges (up to 20,000 records) and six sets of boosted trees, and averages of
-        them, by their held-out error on the released labels, corrected for clipping and bias. Where X has the features
-        of the center, it starts from the center, which is inside, and is never worse on these labels; otherwise from
-        the mean. The same arguments give the same model. Up to 100,000 records are predicted five-fold.
+        It is a weighted mean of ridges, kernel ridges (up to 20,000 records), six sets of boosted trees and the center
+        alone. Weights follow from the held-out error on the released labels: the best model has nearly all if noise is
+        small, and shares it with others that cannot be told from it if noise is large. Where X has the features of the
+        center, it starts from the center, which is inside; otherwise from the mean. The same arguments give the same
+        model. Up to 100,000 records are predicted five-fold.
 
         Args:
           X: Features of n records, in the order of the labels: a pandas or polars DataFrame, an Arrow table, a dict of
@@ -230,30 +231,30 @@ class Release:
             classes their probabilities, as for `estimate`.
 
         Returns:
-          The share with its standard error; noise may take it below 0.
+          The share with its standard error; noise may take it below 0. That of given predictions is wider by the
+          bias that the mechanism leaves.
 
         Raises:
           ValueError: If an argument is wrong, or the variance of the labels cannot be told from 0.
         """
-        from ..mechanisms.analysis.explained import explained_share, measure
-        from .feature_matrix import columns_of, frame_of, labels_of
+        from ..mechanisms.analysis.explained import measure
+        from .feature_matrix import columns_of, frame_of, labels_of, stated_share
 
         z, center = labels_of(self, X, z, center)
         estimates = self.estimates(z, center)
         if predictions is None:
             measured = measure(estimates, columns_of(frame_of(X, (self.label, self.center))))
-            share = None if measured is None else measured.share
-        elif not estimates.variance.value > 0:
-            share = None
-        elif self.classes is None:
-            given = numbers(predictions, "predictions", estimates.labels.shape)
-            share = explained_share(estimates.labels, given, estimates.variance)
+            share = None if measured is None else Estimate(min(measured.share.value, 1.0), measured.share.error)
         else:
-            given = class_probabilities(predictions, len(estimates.labels), len(self.classes), "predictions")
-            share = explained_share(estimates.labels, given, estimates.variance)
+            given = (
+                numbers(predictions, "predictions", estimates.labels.shape)
+                if self.classes is None
+                else class_probabilities(predictions, len(estimates.labels), len(self.classes), "predictions")
+            )
+            share = stated_share(estimates, estimates.labels, given)
         if share is None:
             raise ValueError("what is explained cannot be told: there are fewer than ten records, or labels all alike")
-        return Estimate(share.value, share.error)
+        return share
 
     def estimates(self, z: Any, center: Any = None) -> EstimatedLabels:
         """Estimates true labels, or indicators of classes, and their variance; arguments as for `debiased`.
@@ -278,13 +279,10 @@ class Release:
         places, around = self.places(z, center)
         if self.classes is not None:
             return self.estimates(z).labels
-        channel, drawn = self.channel, self.channel.outputs[places]
-        spread = channel.labels - channel.prior @ channel.labels
-        means = channel.probabilities @ channel.outputs
-        slope = float(channel.prior * spread @ means) / max(float(channel.prior * spread @ spread), 1e-300)
-        if self.unbiased or not slope > 0:
+        drawn, line = self.channel.outputs[places], self.channel.line
+        if self.unbiased or line is None:
             return around + drawn
-        return around + (drawn - channel.prior @ means) / slope + channel.prior @ channel.labels
+        return around + (drawn - line[0]) / line[1]
 
     @property
     def center_features(self) -> tuple[str, ...] | None:

@@ -1,30 +1,32 @@
-"""Models that are trained on a release, as estimators of scikit-learn: the center inside, chosen by released labels.
+"""Models that are trained on a release, as estimators of scikit-learn: the center inside, weighed by released labels.
 
-Models of several kinds and settings are compared by their held-out error on estimates of the true labels (`explained`),
-which differs from that on true labels by a constant and noise without bias. Of each kind the best settings are taken,
-and of the kinds the average of those that are best together, or none, where the center alone is. The share that it
-explains is measured on predictions for records that neither model nor choice has seen.
+Models of several kinds and settings are compared by their held-out error on released labels, which differs from that on
+true labels by a constant and noise without bias. Where noise is large it does not tell the best of them, so none is
+chosen: the model is their mean, with weights exp(gain / (4 s^2)), where gain is what a model takes off the sum of
+squared errors of the center, and s^2 the noise (Leung and Barron 2006: for this temperature the mean is worse than the
+best of m models by no more than 4 s^2 log m / n, whatever they are). Kinds, and the center alone, have equal weights
+beforehand. Models that differ little share the weight, and little noise leaves all of it to the best.
+
+The share that it explains is measured on predictions for records that neither models nor weights have seen.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
-from itertools import chain, combinations
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from ..mechanisms.analysis.explained import explained_share
 from ..mechanisms.core.label_classes import LabelClasses
 from ..pipelines.api.feature_frames import FeatureFrame
 from ..pipelines.errors import UsageError
 from ..pipelines.spec.machine import one_thread_for_fits
 from .candidates import KINDS, LENGTHS, LIBRARIES_OF_TREES, Basis, Kind, Predictor, Ridges, Trees
 from .class_arrays import on_simplex
-from .feature_matrix import FeatureMatrix, ReleasedLabels, columns_of, frame_of, labels_of
+from .feature_matrix import FeatureMatrix, ReleasedLabels, columns_of, frame_of, labels_of, stated_share
 from .intervals import Estimate
 
 _FOLDS = 5
@@ -34,17 +36,8 @@ _MOST_FOLDED = 100_000
 _MOST_OF_KERNEL = 20_000
 # Share of the prior in the probabilities of classes, so that none is 0.
 _SPREAD = 0.01
-
-
-class _Choice(NamedTuple):
-    """Settings of each kind that is chosen; their average is the model. None is the center alone."""
-
-    settings: Mapping[str, int]
-
-    def average(self, predictions: Mapping[str, Sequence[np.ndarray]], rows: Any = np.s_[:]) -> np.ndarray | float:
-        """Average of the predictions of the chosen settings, for some of the records."""
-        parts = [predictions[kind][setting][rows] for kind, setting in self.settings.items()]
-        return sum(parts) / len(parts) if parts else 0.0
+# Noise of the weights, in variances of a target; weights that are left out; weights of kinds that are not named.
+_TEMPERATURE, _NEGLIGIBLE, _MINOR = 4.0, 1e-3, 0.05
 
 
 class _ReleaseModel(BaseEstimator):
@@ -86,15 +79,10 @@ class _ReleaseModel(BaseEstimator):
         with one_thread_for_fits():
             kinds = self._made(encoded, raw, targets)
             held, predictions = _held_out(kinds, len(frame))
-            choice, blind = _chosen(predictions, targets[held])
-            self.models_: dict[str, Predictor] = {
-                kind: kinds[kind].fit(setting) for kind, setting in choice.settings.items()
-            }
-        self.explained_ = Estimate(np.nan, np.nan)
-        # Noise may leave the variance of the labels below 0; models may be right all the same.
-        if estimates.variance.value > 0:
-            found = explained_share(labels[held], base[held] + blind, estimates.variance)
-            self.explained_ = Estimate(found.value, found.error)
+            weights, blind = _weighed(predictions, targets[held])
+            self.models_: dict[str, Predictor] = {kind: kinds[kind].fit(part) for kind, part in weights.items()}
+        self.weights_ = {kind: float(part.sum()) for kind, part in weights.items()}
+        self.explained_ = stated_share(estimates, labels[held], base[held] + blind) or Estimate(np.nan, np.nan)
         self.n_features_in_ = len(self.matrix_.names)
         self.feature_names_in_ = np.array(self.matrix_.names, object)
         return self
@@ -104,7 +92,7 @@ class _ReleaseModel(BaseEstimator):
         """Sentence on the chosen model and what it explains."""
         check_is_fitted(self)
         around = "the center" if self.around_center_ else "the mean"
-        chosen = " and ".join(self.models_)
+        chosen = " and ".join(kind for kind, weight in self.weights_.items() if weight > _MINOR)
         value, error = (100 * part for part in self.explained_)
         what = f"{chosen} around {around}" if chosen else f"{around} alone"
         if np.isnan(value):
@@ -147,8 +135,7 @@ class _ReleaseModel(BaseEstimator):
     def _predicted(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
         base, encoded, raw = self._parts(frame_of(X, self._not_features))
-        parts = [model(encoded, raw) for model in self.models_.values()]
-        return base + sum(parts) / len(parts) if parts else np.array(base)
+        return base + sum((model(encoded, raw) for model in self.models_.values()), np.zeros(base.shape))
 
 
 class ReleaseRegressor(RegressorMixin, _ReleaseModel):
@@ -157,7 +144,9 @@ class ReleaseRegressor(RegressorMixin, _ReleaseModel):
     Attributes:
       explained_: Share of the variance of the true labels that it explains, with its standard error; NaN if noise hides
         that variance.
-      models_: Chosen models by kind, `ridge`, `kernel` or `trees`; empty if the center, or the mean, is as good.
+      models_: Models by kind, `ridge`, `kernel` or `trees`, without those of negligible weight. What they predict is
+        added to the center, or the mean.
+      weights_: Weight of each kind; what is missing to 1 is that of the center, or the mean, alone.
       around_center_: Whether predictions start from the center, whose features X has.
       line_: Sentence on both.
     """
@@ -216,24 +205,35 @@ def _held_out(kinds: Mapping[str, Kind], records: int) -> tuple[np.ndarray, dict
     }
 
 
-def _chosen(predictions: Mapping[str, Sequence[np.ndarray]], targets: np.ndarray) -> tuple[_Choice, np.ndarray]:
-    """The choice by all records, and predictions for each fifth of them by the choice of the others."""
+def _weighed(
+    predictions: Mapping[str, Sequence[np.ndarray]], targets: np.ndarray
+) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Weights of the settings of each kind by all records, and predictions for each fifth by the weights of others."""
     block = np.arange(len(targets)) * _FOLDS // len(targets)
     blind = np.zeros_like(targets)
     for number in range(_FOLDS):
         inside = block == number
-        blind[inside] = _choice(predictions, targets, ~inside).average(predictions, inside)
-    return _choice(predictions, targets, np.ones(len(targets), bool)), blind
+        for kind, weights in _weights(predictions, targets, ~inside).items():
+            blind[inside] += sum(
+                weight * part[inside] for weight, part in zip(weights, predictions[kind], strict=True) if weight
+            )
+    return _weights(predictions, targets, np.ones(len(targets), bool)), blind
 
 
-def _choice(predictions: Mapping[str, Sequence[np.ndarray]], targets: np.ndarray, rows: np.ndarray) -> _Choice:
-    """Settings that take most off the squared error of some records, without a constant: (2 t - p) p."""
-
-    def gain(predicted: np.ndarray | float) -> float:
-        return float(np.sum((2 * targets[rows] - predicted) * predicted))
-
-    best = {kind: int(np.argmax([gain(each[rows]) for each in settings])) for kind, settings in predictions.items()}
-    subsets = chain.from_iterable(combinations(best, size) for size in range(len(best) + 1))
-    choices = [_Choice({kind: best[kind] for kind in subset}) for subset in subsets]
-    # The first of equal ones, the smallest.
-    return max(choices, key=lambda choice: gain(choice.average(predictions, rows)))
+def _weights(
+    predictions: Mapping[str, Sequence[np.ndarray]], targets: np.ndarray, rows: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Weights of the settings of each kind by some records; what is missing to 1 is that of the prediction 0."""
+    t = targets[rows]
+    # Noise of all classes together is no larger than in its largest direction.
+    noise = max(float(np.linalg.eigvalsh(t.T @ t / len(t))[-1]), 1e-300)
+    logs = {
+        kind: np.array([np.sum((2 * t - part[rows]) * part[rows]) for part in settings]) / (_TEMPERATURE * noise)
+        - np.log(len(settings))
+        for kind, settings in predictions.items()
+    }
+    largest = max(0.0, *(float(part.max()) for part in logs.values()))
+    powers = {kind: np.exp(part - largest) for kind, part in logs.items()}
+    total = np.exp(-largest) + sum(part.sum() for part in powers.values())
+    kept = {kind: np.where(part > _NEGLIGIBLE * total, part / total, 0.0) for kind, part in powers.items()}
+    return {kind: part for kind, part in kept.items() if part.any()}

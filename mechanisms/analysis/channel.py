@@ -124,6 +124,14 @@ class Channel:
         distances = np.abs(self.labels[:, None] - points)
         return self.exact(self.table @ distances, distances)
 
+    @cached_property
+    def line(self) -> tuple[float, float] | None:
+        """Intercept and slope of the mean output on the label under the prior; None if it does not rise."""
+        means, mean = self.probabilities @ self.outputs, float(self.prior @ self.labels)
+        spread = self.prior * (self.labels - mean)
+        slope = float(spread @ means) / max(float(spread @ self.labels), 1e-300)
+        return (float(self.prior @ means) - slope * mean, slope) if slope > 0 else None
+
     def covariance(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
         """Covariance of two weights of the output, shape (m,) each, given each label; shape (k,)."""
         chances = self.probabilities
