@@ -115,6 +115,166 @@ FAULTS = {
         "if not isinstance(document[key], kind):",
         _MALFORMED,
     ),
+    "noise at zero": Fault(
+        "mechanisms/noise/discrete_laplace.py",
+        "if negative and magnitude == 0:",
+        "if negative and magnitude < 0:",
+        "tests/mechanisms/noise/test_discrete_laplace.py",
+    ),
+    "sums of cells": Fault(
+        "mechanisms/center/cell_center.py",
+        "return (ends[1] - ends[0]) / Fraction(epsilon)",
+        "return max(ends[1], -ends[0]) / Fraction(epsilon)",
+        "tests/mechanisms/center/test_cell_center.py",
+    ),
+    "largest weight": Fault(
+        "mechanisms/core/integer_weights.py",
+        "min(lowest * top // bottom, TOTAL)",
+        "min(-(-lowest * top // bottom), TOTAL)",
+        "tests/mechanisms/core/test_integer_weights.py",
+    ),
+    "share of a record": Fault(
+        "mechanisms/release/unit_bound.py",
+        "return round_down(Fraction(decimal_budget(budget)) / self.max_records)",
+        "return budget / self.max_records",
+        "tests/mechanisms/release/test_unit_bound.py",
+    ),
+    "words of a stream": Fault(
+        "mechanisms/release/label_draws.py",
+        "randomizer.fingerprint, records.identities, records.values, centers)",
+        "randomizer.fingerprint, records.identities, records.values)",
+        "tests/transforms/test_unbounded.py tests/transforms/test_centered_labels.py",
+    ),
+    "key of a center": Fault(
+        "mechanisms/release/center_passes.py",
+        "sums.digest.to_bytes().hex(), sums.places.to_bytes().hex(), raw,",
+        "sums.digest.to_bytes().hex(), raw,",
+        "tests/transforms/test_center_attacks.py",
+    ),
+    "drawn classes": Fault(
+        "mechanisms/center/class_center.py",
+        "(np.cumsum(probabilities, axis=1) <= places[:, None])",
+        "(np.cumsum(probabilities, axis=1) < places[:, None])",
+        "tests/mechanisms/center/test_class_center.py",
+    ),
+    "two randomizers": Fault(
+        "transforms/privatize_labels.py",
+        "if drawn.mechanisms - {mechanism}:",
+        "if drawn.mechanisms and mechanism not in drawn.mechanisms:",
+        "tests/transforms/test_privatize_labels.py",
+    ),
+    "labels of others": Fault(
+        "transforms/batches.py",
+        "for other in column.others:",
+        "for other in column.others[:1]:",
+        "tests/transforms/test_batches.py tests/pipelines/job/test_several_labels.py",
+    ),
+    "changed mechanism": Fault(
+        "pipelines/publish/sealed_result.py",
+        "if of_mechanism != mechanism_digest(mechanism):",
+        "if not of_mechanism:",
+        "tests/pipelines/finish/test_finish_command.py",
+    ),
+    "clocks": Fault(
+        "pipelines/ledger/charged_runs.py",
+        "return window.seconds + 2 * CLOCK_TOLERANCE",
+        "return window.seconds",
+        "tests/pipelines/ledger/test_cap_window.py",
+    ),
+    "key in the release": Fault(
+        "pipelines/spec/target_checks.py",
+        """if _inside(key.path, target):
+        raise FieldError(
+            "{noise_key_file}""",
+        """if path is None and _inside(key.path, target):
+        raise FieldError(
+            "{noise_key_file}""",
+        "tests/pipelines/spec/test_refused_requests.py",
+    ),
+    "delta of labels": Fault(
+        "pipelines/spec/several_labels.py",
+        "deltas = split_exactly(fields.delta, even)",
+        "deltas = [fields.delta for _ in even]",
+        "tests/pipelines/spec/test_release.py",
+    ),
+    "names of no record": Fault(
+        "pipelines/publish/removal.py",
+        "if found.missing and not missing_ok:",
+        "if found.missing and not found.records and not missing_ok:",
+        "tests/pipelines/remove/test_remove_command.py",
+    ),
+    "audited sum": Fault(
+        "labeldp/audit/manifest_audit.py",
+        "if most * (center + prior + Fraction(audit.certified_epsilon)) > certified:",
+        "if most * (prior + Fraction(audit.certified_epsilon)) > certified:",
+        "tests/audit/test_cell_audit.py tests/audit/test_center_predictions.py tests/audit/test_forgeries.py",
+    ),
+    "audited units": Fault(
+        "labeldp/audit/audit_data.py",
+        "over = int((records > self._most).sum())",
+        "over = int((records > self._most + 1).sum())",
+        "tests/pipelines/job/test_unit_job.py",
+    ),
+    "audited labels": Fault(
+        "labeldp/audit/manifest_audit.py",
+        "if sum(Fraction(document[key]) for document in documents.values()) > release.nonnegative(key):",
+        "if max(Fraction(document[key]) for document in documents.values()) > release.nonnegative(key):",
+        "tests/audit/test_forgeries.py tests/pipelines/job/test_several_labels.py",
+    ),
+    "unsigned file": Fault(
+        "labeldp/audit/signature_audit.py",
+        "elif name not in signed:",
+        'elif name not in signed and not name.endswith(".json"):',
+        "tests/audit/test_signature_audit.py",
+    ),
+    "claimed prefix": Fault(
+        "labeldp/report/claim_file.py",
+        'f"{str(value).rstrip()}\\n".startswith(f"{again}\\n")',
+        "str(value).startswith(str(again))",
+        "tests/report/test_claim_file.py",
+    ),
+    "claimed alone": Fault(
+        "labeldp/report/claim_file.py",
+        'if run.get("command") not in ("fit", "domain") else []',
+        'if run.get("command") == "privatize" else []',
+        "tests/report/test_claim_facts.py",
+    ),
+    "squared error": Fault(
+        "labeldp/training/estimates.py",
+        "terms = (f**2 - 2 * f * first + second[places]) / size",
+        "terms = (f**2 - 2 * f * first + first**2) / size",
+        "tests/training/test_estimates.py",
+    ),
+    "sign of a gradient": Fault(
+        "labeldp/training/objectives.py",
+        "return -step * spread[outputs] / likely,",
+        "return step * spread[outputs] / likely,",
+        "tests/training/test_objectives.py",
+    ),
+    "weights of releases": Fault(
+        "labeldp/training/block_weights.py",
+        "weights = 1 / variances",
+        "weights = 1 / np.sqrt(variances)",
+        "tests/training/test_release.py tests/training/test_estimates.py",
+    ),
+    "contradicted epsilon": Fault(
+        "labeldp/attack/reconstruction.py",
+        "added = Advantage.of(self.known, self.learned)",
+        "added = Advantage.of(self.features, self.learned)",
+        "tests/attack/test_truth_attack.py",
+    ),
+    "hidden copy": Fault(
+        "labeldp/attack/feature_leaks.py",
+        "max(explained) if all(map(math.isfinite, explained)) else math.nan",
+        "max(filter(math.isfinite, explained), default=math.nan)",
+        "tests/attack/test_feature_leaks.py",
+    ),
+    "name of a range": Fault(
+        "labeldp/study/domain_command.py",
+        "            self.budget.epsilon, where and [where.column, where.value],\n",
+        "            where and [where.column, where.value],\n",
+        "tests/study/test_domain_command.py",
+    ),
 }  # fmt: skip
 
 

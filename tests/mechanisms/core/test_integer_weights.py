@@ -1,10 +1,12 @@
-"""Alias table: every output gets exactly its share of the 2^64 words."""
+"""Integer weights satisfy epsilon exactly; of an alias table, every output gets exactly its share of the 2^64 words."""
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from labeldp.mechanisms.core.integer_weights import AliasTable
+from labeldp.mechanisms.core.budget import satisfies_epsilon
+from labeldp.mechanisms.core.certificate import check_row_sums, likelihood_ratio
+from labeldp.mechanisms.core.integer_weights import BITS, AliasTable, integer_weights
 
 TOTAL = 1 << 62
 WORDS = 1 << 64
@@ -46,3 +48,16 @@ def test_even_weights_are_shared_exactly(m):
     row = [TOTAL // m] * m
     row[-1] += TOTAL - sum(row)
     assert mass_of_outputs(AliasTable(np.array([row, row[::-1]], np.uint64)), 1, m) == [4 * w for w in row[::-1]]
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.integers(2, 9), st.floats(1e-3, 20), st.floats(0, 1e-9))
+def test_weights_satisfy_epsilon_though_probabilities_do_not(labels, epsilon, excess):
+    """Columns are clipped to the largest integer below exp(epsilon) times their smallest weight."""
+    odds = np.exp(epsilon * (1 + excess))
+    rows = np.where(np.eye(labels) > 0, odds, 1.0) / (odds + labels - 1)
+    weights = integer_weights(rows, epsilon)
+    check_row_sums(weights, BITS)
+    ratio = likelihood_ratio(weights)
+    assert ratio is not None
+    assert satisfies_epsilon(ratio, epsilon)

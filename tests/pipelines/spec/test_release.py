@@ -5,6 +5,7 @@ import logging
 import os
 import stat
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -64,6 +65,17 @@ def test_defaults(request_of: Any, small_log: Path, outputs: Path, key_file: Pat
     assert found.key.path == str(key_file)
     assert (found.input.where, found.labels[0].column.id_column, found.labels[0].mechanism.fitted) == (None, None, None)
     assert found.validation is None
+
+
+def test_parts_of_several_labels_add_up_to_the_budget(release_of: Any) -> None:
+    """And to no more, as decimals."""
+    asked: dict[str, Any] = {"epsilon": 0.7, "delta": 1e-6, "prior_epsilon": 0.1}
+    for names in ("y,z", "y,z,x"):
+        found = release_of(label=names, label_max=4, mechanism="gaussian", center="none", **asked)
+        for name, total in asked.items():
+            parts = [Fraction(getattr(label.budget, name)) for label in found.labels]
+            assert 0.999 * total < sum(parts) <= Fraction(str(total))
+            assert min(parts) > 0
 
 
 def test_as_many_shards_as_files(request_of: Any, tmp_path: Path, write_csv: Any) -> None:
