@@ -97,7 +97,7 @@ def stated_share(estimates: EstimatedLabels, labels: np.ndarray, predictions: np
         return None
     share = explained_share(labels, predictions, variance)
     bias = estimates.bias * float(predictions.std()) / variance.value
-    return Estimate(min(share.value, 1.0), float(np.hypot(share.error, bias)))
+    return Estimate(share.value, float(np.hypot(share.error, bias)))
 
 
 def frame_of(X: Any, without: tuple[str | None, ...] = ()) -> FeatureFrame:

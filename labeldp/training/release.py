@@ -244,7 +244,7 @@ class Release:
         estimates = self.estimates(z, center)
         if predictions is None:
             measured = measure(estimates, columns_of(frame_of(X, (self.label, self.center))))
-            share = None if measured is None else Estimate(min(measured.share.value, 1.0), measured.share.error)
+            share = None if measured is None else Estimate(*measured.share[:2])
         else:
             given = (
                 numbers(predictions, "predictions", estimates.labels.shape)

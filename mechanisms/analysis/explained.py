@@ -53,7 +53,7 @@ class Share(NamedTuple):
     """Measured share of the variance of the true labels.
 
     Attributes:
-      value: The share; noise may take it below 0.
+      value: The share, at most 1; noise may take it below 0.
       error: Its standard error.
       least: Lower end of the interval of two standard errors, which words follow from. It is above 0 exactly if what
         the predictions explain is, whatever the error of the variance (Fieller 1954).
@@ -86,10 +86,10 @@ def label_weights(channel: Channel, line: tuple[float, float] | None, records: i
     wanted = channel.labels - shift
     given = None if line is None else (channel.outputs - line[0]) / line[1]
     if len(channel.labels) > MOST_INVERTED:
-        if len(beyond) and line not in (None, (0.0, 1.0)):
-            # The slope of the line has what clipping takes off, which would count twice.
-            return given
-        return (channel.posterior @ channel.labels if given is None else given) + float(shares @ (beyond - ends))
+        if given is None:
+            given = channel.posterior @ channel.labels
+        # The slope of a line has what clipping takes off.
+        return given + (float(shares @ (beyond - ends)) if line in (None, (0.0, 1.0)) else 0.0)
     if len(beyond):
         return channel.weights(wanted + channel.excess(beyond, ends), records) + shift
     if given is not None and channel.exact(given - shift, wanted):
@@ -133,7 +133,7 @@ def explained_share(labels: np.ndarray, predictions: np.ndarray, variance: Momen
     inner = total**2 - (_REACH * error) ** 2
     root = math.sqrt(max(both**2 - inner * (variance.value**2 - (_REACH * variance.error) ** 2), 0.0))
     least = inner / (both + root) if inner > 0 < total else (total - _REACH * error) / variance.value
-    return Share(share, math.hypot(error, share * variance.error) / variance.value, least)
+    return Share(min(share, 1.0), math.hypot(error, share * variance.error) / variance.value, min(least, 1.0))
 
 
 def square_weights(channel: Channel, weights: np.ndarray, around: float, records: int) -> np.ndarray:

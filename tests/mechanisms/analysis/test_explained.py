@@ -106,7 +106,8 @@ def test_what_clipping_takes_off_is_corrected_once(mechanism: str, records: int)
     assert 0.5 * (records > 30) < spread @ means / (spread @ whole.labels) < 1
 
     def risk(weights: np.ndarray) -> float:
-        return label_bias(channel, weights) ** 2 + prior.weights @ channel.covariance(weights, weights) / records
+        variance = float(prior.weights @ channel.covariance(weights, weights))
+        return label_bias(channel, weights) ** 2 + variance / records
 
     assert channel.line is not None
     without = (channel.outputs - channel.line[0]) / channel.line[1]
