@@ -3,25 +3,39 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import weakref
 from collections.abc import Iterator
 from typing import Any
 
 import apache_beam as beam
+import pyarrow as pa
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.pvalue import AsList, PBegin, PCollection
+from apache_beam.transforms.window import GlobalWindows
 
 from ...mechanisms.analysis.release_warnings import release_warnings
-from ...transforms.errors import InputError, redact_errors
-from ...transforms.io.filesystems import exists, is_remote
+from ...transforms.errors import InputError, StageError, redact_errors
+from ...transforms.io.filesystems import exists, is_remote, match, read_text, write_text
+from ...transforms.noise_key_file import NoiseKeyFile
 from ...transforms.progress_log import LOGGER
 from ...transforms.stores.object_store import is_store
-from ..errors import FieldError, UsageError, as_parameter
+from ..errors import FieldError, FieldNames, UsageError, as_parameter
 from ..job.job_graph import build
 from ..job.runner_options import check_runner
 from ..ledger.ledger import Ledger, is_database
-from ..publish.output_folder import Staging, check_files, job_result_path, publish_folder, publishing, staging_folder
+from ..ledger.spent_budget import CapError
+from ..publish.job_result import NeverReleased
+from ..publish.output_folder import (
+    Staging,
+    check_files,
+    new_work,
+    publish_folder,
+    publishing,
+    staging_at,
+    staging_folder,
+)
 from ..publish.protocol import charged, check_caps
 from ..publish.release_steps import (
     charge_of,
@@ -31,26 +45,37 @@ from ..publish.release_steps import (
     remove_segments,
     write_manifests,
 )
-from ..publish.request import Request, Run, new_run
-from ..publish.staging_locks import remove_staging
+from ..publish.request import REQUEST_NAME, Request, Run, new_run
+from ..publish.staging_locks import SUBMITTED_NAME, remove_staging
+from ..publish.unfinished_run import UnfinishedRun, claimed, has_begun, is_published
 from ..spec.fields import Fields, declared, keywords_of, shown
-from ..spec.input_spec import announce_csv_columns
+from ..spec.input_spec import announce_csv_columns, read_schema
 from ..spec.label_folders import MANIFEST_NAME
 from ..spec.make_release import make_release
-from ..spec.release import Release
+from ..spec.release import InputSpec, Release
+from ..spec.target_checks import check_target, create_key
 
 _OF_THE_COMMAND = ("output_table", "validate", "mechanism_file", "sign", "dry_run")
+_CHARGED_NAME = "charged.txt"
+_HELD: dict[str, tuple[Staging, contextlib.ExitStack]] = {}
+"""Staging folders of runs in this process, by their path, and what ends each of them."""
 
 
 class PrivatizeFiles(beam.PTransform):
     """Releases files with randomized labels, as `labeldp privatize`: shards, mechanism, manifest, ledger entry.
 
-    Takes a pipeline and returns a PCollection of one text, the output folder, once it is published. The folder and its
-    charges are those of the command with the same flags, byte for byte, so a repeated run costs nothing. Flags are
-    keyword arguments of the same names, `for_` for `--for`; `--validate` and `--sign` are left to the command.
+    Takes a pipeline, or a bounded PCollection whose end it waits for, and returns a PCollection of one text, the
+    output folder, once it is published. The folder and its charges are those of the command with the same flags, byte
+    for byte, so a repeated run costs nothing. Flags are keyword arguments of the same names, `for_` for `--for`;
+    `--validate` and `--sign` are left to the command.
 
     The output folder appears in one step at the end, after the ledger was charged. A pipeline that fails releases
-    nothing. Wait for its end: the process that made the pipeline cleans up a local output.
+    nothing, and one that never runs leaves nothing, not even a key. When it is applied, it looks at the names of the
+    input files, their columns and first records, and at the ledger: the graph follows from them, and the job fails with
+    InputError if files or columns differ when it runs.
+
+    With workers elsewhere, output and ledger are on an object store, the ledger may be in a database, and the key is
+    there before. A run that was lost there is ended by `labeldp finish`.
 
     Raises ValueError when it is applied if an argument is wrong, the ledger's caps would be exceeded, or the runner
     would show labels. The job fails with InputError if the input is at fault.
@@ -88,17 +113,14 @@ class PrivatizeFiles(beam.PTransform):
         """Names the step by its output: two of them in one pipeline need no labels of their own."""
         return f"{super().default_label()}({shown(self._fields.label)}, {self._fields.output})"
 
-    def expand(self, pbegin: PBegin) -> PCollection[str]:
+    def expand(self, start: PBegin | PCollection[Any]) -> PCollection[str]:
         """Raises ValueError if an argument is wrong, a cap would be exceeded, or the runner would show labels."""
-        if not isinstance(pbegin, PBegin):
-            raise ValueError(
-                f"{type(self).__name__} takes a pipeline, not a PCollection, as it would not wait for it: run what "
-                "writes the input in a pipeline before"
-            )
-        pipeline = pbegin.pipeline
+        pipeline = start.pipeline
+        if isinstance(start, PCollection) and not start.is_bounded:
+            raise ValueError(f"{type(self).__name__} waits for the end of a PCollection, and an unbounded one has none")
         try:
             here = check_runner(pipeline)
-            release = make_release("privatize", self._fields)
+            release = make_release("privatize", self._fields, creates_key=False)
             announce_csv_columns(release.input, release.private)
             if len(release.labels) > 1:
                 raise FieldError(
@@ -108,19 +130,23 @@ class PrivatizeFiles(beam.PTransform):
             _check_places(release, here)
             ledger = Ledger(release.ledger)
             check_caps(ledger, release.name, release.budget, release.caps, release.unit)
+            earlier, columns = earlier_of_release(ledger, release), read_schema(release.input, release.private)
         except FieldError as error:
             raise ValueError(error.text(as_parameter)) from None
         except (UsageError, InputError) as error:
             raise ValueError(str(error)) from None
-        cleanup = contextlib.ExitStack()
-        staging = cleanup.enter_context(staging_folder(release.output.target))
-        if not is_remote(staging.work):
-            # Also at the end of the process: a pipeline that failed leaves nothing behind.
-            weakref.finalize(pipeline, cleanup.close)
-        run = new_run(Request.of(release))
-        first, *others = build(pipeline, release, staging, earlier_of_release(ledger, release), run.digest)
+        run, work = new_run(Request.of(release)), new_work(release.output.target)
+        if isinstance(start, PCollection):
+            once: Any = start | "Global" >> beam.WindowInto(GlobalWindows()) | "End" >> beam.combiners.Count.Globally()
+        else:
+            once = pipeline | "Once" >> beam.Create([0])
+        begin = _Begin(run, work, here, release.input, columns)
+        begun: Any = once | "Begin" >> beam.ParDo(begin).with_output_types(int)
+        # A run in this process that failed leaves nothing behind, at the end of the process at the latest.
+        weakref.finalize(pipeline, _give_up, work)
+        first, *others = build(begun, release, staging_at(release.output.target, work), earlier, run.digest)
         done = [AsList(written) for written in others]
-        return first | "Release" >> beam.ParDo(_Publish(run, staging), *done).with_output_types(str)
+        return first | "Release" >> beam.ParDo(_Publish(run, work), *done).with_output_types(str)
 
 
 keywords_of(
@@ -129,23 +155,88 @@ keywords_of(
 
 
 def _check_places(release: Release, here: bool) -> None:
-    """Checks that the stage that charges and publishes can do both, and that no password gets into the job graph."""
-    ledger, target = release.ledger, release.output.target
+    """Checks that workers can read the key, charge and publish, and that no password gets into the job graph."""
+    ledger, target, key = release.ledger, release.output.target, release.key
+    shared = is_remote(ledger)
     if is_database(ledger):
         from ..ledger.ledger_database import parse_database_url
 
-        if parse_database_url(ledger).password is not None:
+        url = parse_database_url(ledger)
+        if url.password is not None:
             raise FieldError("{ledger} has a password, which the job graph would show: set PGPASSWORD or ~/.pgpass")
-    elif not here and not is_remote(ledger):
-        raise FieldError("{ledger} {path} is not on a filesystem that workers of this runner share", path=ledger)
-    if not here and not is_remote(target):
-        raise FieldError("{output} {path} is not on a filesystem that workers of this runner share", path=target)
-    if is_store(target):
-        raise FieldError(
-            "{output} {path}: PrivatizeFiles writes no object store, because it cannot hold a lease on the target "
-            "until the end of the pipeline; use labeldp privatize",
-            path=target,
-        )
+        shared = url.drivername != "sqlite"
+    for field, path, usable in (("ledger", ledger, shared), ("output", target, is_remote(target))):
+        if not here and not usable:
+            raise FieldError(
+                f"{{{field}}} {{path}} is not on a filesystem that workers of this runner share: name an object store",
+                path=path,
+            )
+    if not here and not _is_there(key):
+        raise FieldError("{noise_key_file} {path} does not exist: create it where all workers read it", path=key.path)
+
+
+def _is_there(key: NoiseKeyFile) -> bool:
+    return is_remote(key.path) or os.path.lexists(key.path)
+
+
+def _give_up(work: str) -> None:
+    """Removes what a run of this process that released nothing has left, if it has begun."""
+    if work in _HELD:
+        with contextlib.suppress(StageError):
+            _HELD.pop(work)[1].__exit__(StageError, StageError("the run has failed"), None)
+
+
+class _Begin(beam.DoFn):
+    """First stage: checks the request again, makes key and staging folder, and holds the target until it is released.
+
+    With workers elsewhere, the run is one that was submitted: no process renews its lease. A retry changes nothing.
+    """
+
+    def __init__(self, run: Run, work: str, here: bool, files: InputSpec, columns: pa.Schema):
+        self._run = run
+        self._work = work
+        self._here = here
+        self._files = files
+        self._columns = columns
+
+    @redact_errors("beginning")
+    def process(self, element: int) -> Iterator[int]:
+        # Another run of this pipeline has failed.
+        _give_up(self._work)
+        if self._here or not has_begun(self._run.request.target, self._work):
+            try:
+                self._begin()
+            except FieldNames as error:
+                raise InputError(error.text(as_parameter)) from None
+        yield element
+
+    def _begin(self) -> None:
+        request = self._run.request
+        check_target("output", request.target)
+        self._check_files()
+        check_caps(Ledger(request.ledger), request.name, request.budget, request.caps, request.unit)
+        if self._here and not _is_there(request.key):
+            create_key(request.key)
+        request.key.load()
+        with contextlib.ExitStack() as block:
+            staging = block.enter_context(staging_folder(request.target, work=self._work))
+            self._run.write(staging)
+            if self._here:
+                _HELD[self._work] = staging, block.pop_all()
+            else:
+                write_text(FileSystems.join(self._work, SUBMITTED_NAME), json.dumps({"waits": False}))
+                staging.left = True
+
+    def _check_files(self) -> None:
+        """Checks that the input has the files and columns that the graph was made for."""
+        files, labels = self._files, [label.name for label in self._run.request.labels]
+        changed = None
+        if files.table is None and (*match(files.pattern),) != files.paths:
+            changed = "there are other files"
+        elif not read_schema(files, labels).equals(self._columns):
+            changed = "the files have other columns"
+        if changed is not None:
+            raise InputError(f"input {files.pattern}: {changed} than when the pipeline was built: build it again")
 
 
 class _Publish(beam.DoFn):
@@ -154,26 +245,51 @@ class _Publish(beam.DoFn):
     A retry of the stage continues where it was: charges are named by what was released, so one is not added twice.
     """
 
-    def __init__(self, run: Run, staging: Staging):
+    def __init__(self, run: Run, work: str):
         self._run = run
-        self._staging = staging
+        self._work = work
 
     @redact_errors("releasing")
     def process(self, _: None, *written: Any) -> Iterator[str]:
-        request, staging = self._run.request, self._staging
-        path, output = job_result_path(staging, 0), request.output
-        if exists(path):
-            released = read_results(self._run, staging)
-            check_files(staging, release_files(request, released), write_manifests(request, released, staging))
-            remove_segments(staging)
-            charge, target = charge_of(request, released), publishing(staging, output)
-            # A retry of the stage publishes what it finds charged.
-            with charged(Ledger(request.ledger), charge, request.caps, target):
-                pass
-            for warning in release_warnings(released[0].facts):
-                LOGGER.warning("warning: %s", warning.text)
-            FileSystems.delete([path])
-        if exists(FileSystems.join(staging.manifests, MANIFEST_NAME)):
-            publish_folder(staging, output)
-        remove_staging(staging.work)
-        yield output
+        run = self._run
+        with self._claimed() as staging:
+            if staging is not None and not is_published(run, staging):
+                try:
+                    _publish(run, staging)
+                except CapError as error:
+                    raise NeverReleased(error.text(as_parameter)) from None
+        yield run.request.output
+
+    @contextlib.contextmanager
+    def _claimed(self) -> Iterator[Staging | None]:
+        """Claims the files of the run for a block, and deletes them at its end; None if they were released before."""
+        target, work = self._run.request.target, self._work
+        if work in _HELD:
+            staging, block = _HELD[work]
+            yield staging
+            del _HELD[work]
+            block.close()
+        elif exists(FileSystems.join(target, MANIFEST_NAME)) and not exists(FileSystems.join(work, REQUEST_NAME)):
+            yield None
+        elif is_store(work):
+            with claimed(UnfinishedRun(self._run, work, {})) as staging:
+                yield staging
+        else:
+            yield staging_at(target, work)
+            remove_staging(work)
+
+
+def _publish(run: Run, staging: Staging) -> None:
+    request, ledger = run.request, Ledger(run.request.ledger)
+    released = read_results(run, staging)
+    manifests = write_manifests(request, released, staging)
+    check_files(staging, release_files(request, released), manifests)
+    remove_segments(staging)
+    charge, target = charge_of(request, released), publishing(staging, request.target)
+    # A retry publishes what it finds charged.
+    path, text = FileSystems.join(staging.work, _CHARGED_NAME), repr(charge)
+    with target if exists(path) and read_text(path) == text else charged(ledger, charge, request.caps, target):
+        write_text(path, text)
+        publish_folder(staging, request.target, manifests)
+    for warning in release_warnings(released[0].facts):
+        LOGGER.warning("warning: %s", warning.text)

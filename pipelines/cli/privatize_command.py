@@ -156,7 +156,8 @@ def _release(release: Release, options: PipelineOptions, wait: bool, verbose: bo
             check_values(release, options)
             if release.validation is not None:
                 check_features(release, options, staging.work)
-            run = new_run(Request.of(release), staging)
+            run = new_run(Request.of(release))
+            run.write(staging)
             run_job(ledger, release, options, staging, run, wait)
         if not wait:
             staging.left = True

@@ -26,19 +26,19 @@ class InputReads:
     """Reads of the input of a release. Every pass reads the files again: no batch is kept between passes.
 
     Attributes:
-      pipeline: Pipeline of the job.
+      start: Pipeline of the job, or exactly one element, until which no file is looked at.
       release: The release.
       units: Records that are left out, so that no unit has too many; None without units.
     """
 
-    pipeline: beam.Pipeline
+    start: beam.Pipeline | PCollection[Any]
     release: Release
     units: BoundedUnits | None
 
     @classmethod
-    def of(cls, pipeline: beam.Pipeline, release: Release) -> InputReads:
+    def of(cls, start: beam.Pipeline | PCollection[Any], release: Release) -> InputReads:
         """Adds the pass over the units, if the release has some."""
-        return cls(pipeline, release, bound_units(pipeline, release.input, release.labels[0].column, release.key))
+        return cls(start, release, bound_units(start, release.input, release.labels[0].column, release.key))
 
     def read(
         self,
@@ -54,7 +54,7 @@ class InputReads:
         are those of `ReadRecordBatches`.
         """
         input, bounded = self.release.input, self.units is not None
-        batches = self.pipeline | f"Read{name}" >> ReadRecordBatches(
+        batches: Any = self.start | f"Read{name}" >> ReadRecordBatches(
             input.source, input.format, columns, input.where, column.name, other_labels=column.others,
             together=input.files_per_read, carried=() if bounded else carried, **options,
         )  # fmt: skip
@@ -114,13 +114,13 @@ def _parts_are_shards(release: Release) -> bool:
 
 
 def bound_units(
-    pipeline: beam.Pipeline, input: InputSpec, column: LabelColumn, key: NoiseKeyFile
+    start: beam.Pipeline | PCollection[Any], input: InputSpec, column: LabelColumn, key: NoiseKeyFile
 ) -> BoundedUnits | None:
     """Finds the records that are left out, by a pass over ids, so that no unit has too many; None without units."""
     if column.unit is None:
         return None
     columns = [name for name in (*column.private, column.id_column, column.unit.column) if name is not None]
-    batches = pipeline | "ReadUnits" >> ReadRecordBatches(
+    batches: Any = start | "ReadUnits" >> ReadRecordBatches(
         input.source, input.format, list(dict.fromkeys(columns)), input.where, column.name, other_labels=column.others
     )
     return batches | "BoundUnits" >> BoundUnits(column, key, input.groups(_BYTES_A_GROUP))

@@ -35,13 +35,15 @@ from .run_pipeline import run_pipeline
 
 
 def build(
-    pipeline: beam.Pipeline,
+    start: beam.Pipeline | PCollection[Any],
     release: Release,
     staging: Staging,
     earlier: Sequence[Sequence[EarlierMechanism]],
     run: str = "",
 ) -> list[PCollection[None]]:
     """Adds a job to a pipeline. It writes shards, mechanism files and job results into the staging folder.
+
+    `start` is the pipeline, or exactly one element, until which the job looks at no file.
 
     The labels of several private columns are randomized by one stage after the other. Their priors, centers and
     randomizers do not depend on each other. `earlier` has the mechanisms of earlier releases of each label. The job
@@ -52,7 +54,7 @@ def build(
     """
     # It is deleted before the release is published.
     temp = FileSystems.join(staging.work, SEGMENTS_NAME)
-    reads = InputReads.of(pipeline, release)
+    reads = InputReads.of(start, release)
     centered = [CenteredLabel.of(reads, place) for place in range(len(release.labels))]
     labels = reads.labels(*_needed(centered))
     fitted = [label.fit(labels, earlier[label.place], temp) for label in centered]

@@ -143,7 +143,7 @@ class CenteredLabel(_LabelStages):
         else:
             mechanism = fitted.drawing
             binding = batches | "BindNoise" >> BindNoise(column, fitted.budget, release.key, release.threshold, groups)
-            text = self.reads.pipeline | "MechanismText" >> beam.Create([fitted.to_text()])
+            text = batches.pipeline | "MechanismText" >> beam.Create([fitted.to_text()])
         return FittedLabel(self.reads, self.place, binding, mechanism, text, centers)
 
     def _solve(self, batches: Any, earlier: Sequence[EarlierMechanism]) -> tuple[Any, Carried[Mechanism], Any]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import uuid
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -36,7 +37,7 @@ from ...transforms.stores.object_store import ABSENT, is_store
 from ..spec.label_folders import MANIFEST_NAME, SIGNATURE_NAME
 from ..spec.release_files import RELEASE_FILE, plain_files
 from ..spec.written_files import create_from
-from .staging_locks import locked_staging, remove_leftovers, remove_staging
+from .staging_locks import locked_staging, new_staging_name, remove_leftovers, remove_staging
 
 DATA_NAME = "data"
 SEGMENTS_NAME = "segments"
@@ -90,22 +91,22 @@ def released_path(folder: str, label_folder: str, name: str) -> str:
 
 
 @contextlib.contextmanager
-def staging_folder(target: str, single_file: bool = False) -> Iterator[Staging]:
+def staging_folder(target: str, single_file: bool = False, work: str | None = None) -> Iterator[Staging]:
     """Creates a hidden folder beside the target, and deletes what is left of it when the block ends.
 
     What killed runs with this target have left behind is removed first. On an object store, the files under the target
-    are deleted as well when the block raises. With `single_file`, the output is one file. Raises InputError if, on an
-    object store, another run is writing to the target.
+    are deleted as well when the block raises. With `single_file`, the output is one file. `work` is its path, of
+    `new_work`. Raises InputError if, on an object store, another run is writing to the target.
     """
     if is_store(target):
-        with _staging_on_store(target.rstrip("/"), single_file) as staging:
+        with _staging_on_store(target.rstrip("/"), single_file, work or new_work(target)) as staging:
             yield staging
         return
     remove_leftovers(target)
     with contextlib.ExitStack() as until_the_end:
         with named_file("creating a folder beside", target):
-            folder = until_the_end.enter_context(locked_staging(target))
-            staging = local_staging(folder, single_file)
+            folder = until_the_end.enter_context(locked_staging(target, work))
+            staging = staging_at(target, folder, single_file)
             make_directory(staging.release)
         try:
             yield staging
@@ -114,15 +115,21 @@ def staging_folder(target: str, single_file: bool = False) -> Iterator[Staging]:
                 remove_staging(folder)
 
 
-def local_staging(folder: str, single_file: bool) -> Staging:
-    """The staging of a folder beside the target."""
-    return Staging(folder, folder if single_file else FileSystems.join(folder, RELEASE_NAME))
+def new_work(target: str) -> str:
+    """Names a new folder of temporary files beside a target."""
+    return f"{staging_of(target)}/{uuid.uuid4().hex}" if is_store(target) else new_staging_name(target)
+
+
+def staging_at(target: str, work: str, single_file: bool = False, lease: Lease | None = None) -> Staging:
+    """The staging with a folder of temporary files, of `new_work`; a `lease` is that of a run on an object store."""
+    release = target.rstrip("/") if is_store(work) else FileSystems.join(work, RELEASE_NAME)
+    return Staging(work, work if single_file else release, lease)
 
 
 @contextlib.contextmanager
-def _staging_on_store(target: str, single_file: bool) -> Iterator[Staging]:
+def _staging_on_store(target: str, single_file: bool, work: str) -> Iterator[Staging]:
     folder, store = staging_of(target), store_of(target)
-    lease = Lease(store, lease_path(target))
+    lease = Lease(store, lease_path(target), run=work.rpartition("/")[2])
     with named_file("creating a staging folder for", target):
         killed = lease.acquire(
             lambda: LOGGER.info("%s: another run may be writing there; waiting for up to a minute", target)
@@ -133,8 +140,7 @@ def _staging_on_store(target: str, single_file: bool) -> Iterator[Staging]:
         with named_file("removing what a killed run has left in", target):
             _remove_store_leftovers(target, folder, single_file, killed, lease)
         lease.left = lease.idle = False
-        work = f"{folder}/{lease.run}"
-        staging = Staging(work, work if single_file else target, lease)
+        staging = staging_at(target, work, single_file, lease)
         try:
             yield staging
         except BaseException as error:

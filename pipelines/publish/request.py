@@ -178,18 +178,24 @@ def _without_password(ledger: str) -> str:
 
 @dataclass(frozen=True)
 class Run:
-    """A request with the digest of its file, which names the run; hexadecimal digits."""
+    """A request with the text of its file."""
 
     request: Request
-    digest: str
+    text: str = field(repr=False)
+
+    @property
+    def digest(self) -> str:
+        """Digest of the file, which names the run; hexadecimal digits."""
+        return hashlib.blake2b(self.text.encode(), digest_size=32).hexdigest()
+
+    def write(self, staging: Staging) -> None:
+        """Writes the file into a staging folder."""
+        write_text(FileSystems.join(staging.work, REQUEST_NAME), self.text)
 
 
-def new_run(request: Request, staging: Staging | None = None) -> Run:
-    """Names a new run of a request, and writes its file into the staging folder, if one is given."""
-    text = request.to_text(uuid.uuid4().hex)
-    if staging is not None:
-        write_text(FileSystems.join(staging.work, REQUEST_NAME), text)
-    return Run(request, _digest(text))
+def new_run(request: Request) -> Run:
+    """Names a new run of a request."""
+    return Run(request, request.to_text(uuid.uuid4().hex))
 
 
 def read_run(folder: str) -> Run:
@@ -197,10 +203,6 @@ def read_run(folder: str) -> Run:
     path = FileSystems.join(folder, REQUEST_NAME)
     text = read_text(path)
     try:
-        return Run(Request.from_text(text), _digest(text))
+        return Run(Request.from_text(text), text)
     except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         raise InputError(f"{path} is not the request of a run: {type(error).__name__}") from None
-
-
-def _digest(text: str) -> str:
-    return hashlib.blake2b(text.encode(), digest_size=32).hexdigest()

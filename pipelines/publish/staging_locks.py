@@ -34,13 +34,14 @@ LockState = Literal["locked", "held", "no locks", "gone"]
 
 
 @contextlib.contextmanager
-def locked_staging(target: str) -> Iterator[str]:
+def locked_staging(target: str, name: str | None = None) -> Iterator[str]:
     """Creates an empty staging folder beside a target, and holds its lock until the block ends.
 
-    A local one is open to its owner only. Raises OSError if it cannot be created.
+    A local one is open to its owner only. It has a new name unless `name` is given. Raises OSError if it cannot be
+    created.
     """
     while True:
-        folder = new_staging_name(target)
+        folder = name or new_staging_name(target)
         if is_remote(folder):
             FileSystems.mkdirs(folder)
             yield folder
@@ -119,7 +120,7 @@ def _check_not_submitted(folder: str, target: str) -> None:
 def submitted_error(target: str, folder: str) -> InputError:
     """Error of a run whose target is that of a job that was submitted, to be ended by `labeldp finish`."""
     return InputError(
-        f"a job that was submitted with --no_wait_until_finish writes to {target}: `labeldp finish {target}` publishes "
+        f"a job that was submitted, and not waited for, writes to {target}: `labeldp finish {target}` publishes "
         f"its release; to give it up, delete {folder}"
     )
 

@@ -35,13 +35,13 @@ from .output_folder import (
     DATA_NAME,
     Staging,
     job_result_path,
-    local_staging,
     released_path,
     remove_store_staging,
     retract,
+    staging_at,
 )
 from .request import REQUEST_NAME, Run, read_run
-from .staging_locks import lock_folder, new_staging_name, remove_staging, staging_folders, submission
+from .staging_locks import SUBMITTED_NAME, lock_folder, new_staging_name, remove_staging, staging_folders, submission
 
 _LOCAL = re.compile(r"\.(.+)\.[0-9a-f]{12}", re.DOTALL)
 _ON_STORE = re.compile(r"(.+)/\.([^/]+)\.labeldp(?:/.*)?", re.DOTALL)
@@ -72,10 +72,7 @@ class UnfinishedRun:
 
 
 def _staging(run: Run, work: str, lease: Lease | None) -> Staging:
-    single, target = run.request.command == "fit", run.request.target.rstrip("/")
-    if is_store(work):
-        return Staging(work, work if single else target, lease)
-    return local_staging(work, single)
+    return staging_at(run.request.target, work, run.request.command == "fit", lease)
 
 
 def place_of(path: str) -> tuple[str, str | None]:
@@ -171,6 +168,34 @@ def claimed(found: UnfinishedRun) -> Iterator[Staging]:
         yield staging
 
 
+def has_begun(target: str, work: str) -> bool:
+    """Tells whether a submitted job with this folder of temporary files has begun before, and starts again.
+
+    On an object store, it gets the lease back from a claim that failed. Raises RunBusy if that claim may be alive.
+    """
+    if not is_store(work):
+        return exists(FileSystems.join(work, SUBMITTED_NAME))
+    store, job = store_of(target), work.rpartition("/")[2]
+    found = store.read(lease_path(target))
+    jobs = () if found is None else jobs_of_lease(found[0])
+    if len(jobs) == 2 and jobs[0] == job != jobs[1]:
+        lease = _acquired(target, job, job)
+        with lease.renewed():
+            lease.left = lease.idle = True
+    return len(jobs) == 2 and jobs[0] == job
+
+
+def _acquired(target: str, job: str, run: str | None = None) -> Lease:
+    """Acquires the lease of a submitted job, for a new run unless one is named."""
+    lease = Lease(store_of(target), lease_path(target), job, run)
+    try:
+        with named_file("claiming", target):
+            lease.acquire(lambda: LOGGER.info("%s: its client may be going; waiting for up to a minute", target))
+    except LeaseHeld as error:
+        raise RunBusy(str(error)) from None
+    return lease
+
+
 @contextlib.contextmanager
 def _claimed_folder(found: UnfinishedRun) -> Iterator[Staging]:
     target = found.run.request.target.rstrip("/")
@@ -200,12 +225,7 @@ def _claimed_folder(found: UnfinishedRun) -> Iterator[Staging]:
 def _claimed_on_store(found: UnfinishedRun) -> Iterator[Staging]:
     request, target = found.run.request, found.run.request.target.rstrip("/")
     store, folder = store_of(target), staging_of(target)
-    lease = Lease(store, lease_path(target), found.work.rpartition("/")[2])
-    try:
-        with named_file("claiming", found.work):
-            lease.acquire(lambda: LOGGER.info("%s: its client may be going; waiting for up to a minute", target))
-    except LeaseHeld as error:
-        raise RunBusy(str(error)) from None
+    lease = _acquired(target, found.work.rpartition("/")[2])
     with lease.renewed():
         lease.left = lease.idle = True
         single = request.command == "fit"

@@ -36,13 +36,13 @@ from .several_labels import fields_of_labels
 from .target_checks import check_target, resolve_ledger, resolve_noise_key, resolve_signing_key
 
 
-def make_release(command: str, fields: Fields, may_exist: bool = False) -> Release:
+def make_release(command: str, fields: Fields, may_exist: bool = False, creates_key: bool = True) -> Release:
     """Checks the fields of `privatize`, `fit` or `apply`, and finds the input files.
 
     The output must be new, unless it `may_exist`, as a release.
 
-    Creates a noise key file that does not exist, but not in a dry run. That is the last step: a request that is refused
-    leaves no key.
+    Creates a noise key file that does not exist, unless not `creates_key` or in a dry run. That is the last step: a
+    request that is refused leaves no key.
     """
     check_center(fields)
     threshold, caps = Threshold(read_unusable_fraction(fields)), read_caps(fields)
@@ -89,7 +89,7 @@ def make_release(command: str, fields: Fields, may_exist: bool = False) -> Relea
         ledger=resolve_ledger(fields.ledger, target),
         # Noise of a fit and of its releases is of one key.
         key=resolve_noise_key(
-            fields.noise_key_file, target, not fields.dry_run, command != "apply", fields.noise_key_mode
+            fields.noise_key_file, target, creates_key and not fields.dry_run, command != "apply", fields.noise_key_mode
         ),
         unsure=unsure,
         sign=sign,

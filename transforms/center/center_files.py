@@ -24,7 +24,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from ...mechanisms.release.label_column import LabelColumn
 from ..batches import Carried, LabelledBatch, as_argument, center_values, check_whole_input
 from ..errors import CHANGED_INPUT, InputError, StageError, named_file, redact_errors
-from ..io.filesystems import create, exists, is_remote, make_directory, open_file
+from ..io.filesystems import create, make_directory, makes_parents, open_file
 from .fit_center import with_centers
 
 # Rows of a file at most, apart from the last batch: a worker holds them in memory.
@@ -105,11 +105,10 @@ class WriteCenters(beam.PTransform):
     def expand(self, batches: PCollection[LabelledBatch]) -> PCollection[CenterFiles]:
         """Raises InputError for windows, or an unbounded input."""
         check_whole_input(batches, self)
-        # A parent that exists now is gone when the job has ended.
-        parents = is_remote(self.directory) or not exists(FileSystems.split(self.directory)[0])
+        write = _Write(self.directory, self.column, makes_parents(self.directory))
         return (
             batches
-            | "Write" >> beam.ParDo(_Write(self.directory, self.column, parents)).with_output_types(CenterRows)
+            | "Write" >> beam.ParDo(write).with_output_types(CenterRows)
             | "List" >> beam.combiners.ToList()
             | "Sort" >> beam.Map(CenterFiles.of).with_output_types(CenterFiles)
         )

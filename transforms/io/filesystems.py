@@ -68,6 +68,8 @@ _ARCHIVE = "is {} archive: unpack it, and give a glob of the files that were in 
 _TAR_HEADER = 512
 # Bytes decompressed at a time.
 _PART_BYTES = 1 << 18
+# Name of a staging folder beside a local output.
+_FOLDER_OF_RUN = re.compile(r"\..+\.[0-9a-f]{12}", re.DOTALL)
 # A disk syncs several files at once in the time that one takes.
 _AT_ONCE = 8
 _STORES: dict[str, tuple[Any, ObjectStore]] = {}
@@ -308,6 +310,15 @@ def make_directory(path: str, parents: bool = True) -> None:
                 FileSystems.mkdirs(path)
             else:
                 os.mkdir(path)
+
+
+def makes_parents(folder: str) -> bool:
+    """Tells whether workers make the parents of a temporary folder, too: not what is gone when the job has ended.
+
+    That is a local parent that exists now, or the folder of a run.
+    """
+    parent, _ = FileSystems.split(folder)
+    return is_remote(folder) or not (exists(parent) or _FOLDER_OF_RUN.fullmatch(FileSystems.split(parent)[1]))
 
 
 def create(path: str) -> BinaryIO:

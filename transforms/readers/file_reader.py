@@ -17,7 +17,7 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from apache_beam.pvalue import PBegin, PCollection
+from apache_beam.pvalue import AsSingleton, PBegin, PCollection
 
 from ..arrow_values import record_bytes, single_values
 from ..batches import Carried, LabelledBatch, carried_inputs
@@ -50,10 +50,10 @@ _Run = tuple[FilePart, ...]
 class ReadRecordBatches(ShownTransform):
     """Reads files into a PCollection of LabelledBatch.
 
-    Takes a pipeline. Gives batches of 16,384 records, fewer where features are large, each with its file and row
-    numbers. The rows of one file come in order, those of a large file within each of its parts; files and parts come in
-    any order. The first file that matches sets the schema that all others must have. Folders named KEY=VALUE in
-    the path of a file give its records further columns, at the end.
+    Takes a pipeline, or exactly one element, until which no file is looked at. Gives batches of 16,384 records, fewer
+    where features are large, each with its file and row numbers. The rows of one file come in order, those of a large
+    file within each of its parts; files and parts come in any order. The first file that matches sets the schema that
+    all others must have. Folders named KEY=VALUE in the path of a file give its records further columns, at the end.
 
     Attributes:
       pattern: A path or glob, matched when the job runs; or a `TableSnapshot`, whose files are fixed. Compressed files
@@ -111,12 +111,14 @@ class ReadRecordBatches(ShownTransform):
             self.undecoded,
         )  # fmt: skip
 
-    def expand(self, pbegin: PBegin) -> PCollection[LabelledBatch]:
+    def expand(self, pbegin: PBegin | PCollection[Any]) -> PCollection[LabelledBatch]:
         apart, parquet = self.together == 1, self.format.name == "parquet"
         splits = self._reader if apart and self.split and not parquet else None
+        pattern: Any = pbegin.pipeline | "Pattern" >> beam.Create([self.pattern])
+        if isinstance(pbegin, PCollection):
+            pattern |= "After" >> beam.Map(lambda pattern, _: pattern, AsSingleton(pbegin))
         runs: Any = (
-            pbegin
-            | "Pattern" >> beam.Create([self.pattern])
+            pattern
             | "Match" >> beam.FlatMap(_matching_files, self.format, self.together, splits).with_output_types(_Run)
             # Spreads the files over the workers, and breaks fusion, so that files are read only when they are needed.
             | "Spread" >> beam.Reshuffle()

@@ -30,7 +30,17 @@ from apache_beam.utils.windowed_value import WindowedValue
 from ..batches import Carried, LabelledBatch, as_argument, check_whole_input
 from ..beam_rows import RowsToBatches
 from ..errors import InputError, StageError, named_file, redact_errors
-from ..io.filesystems import complete_file, create, exists, is_remote, join_files, make_directory, move_files, open_file
+from ..io.filesystems import (
+    complete_file,
+    create,
+    exists,
+    is_remote,
+    join_files,
+    make_directory,
+    makes_parents,
+    move_files,
+    open_file,
+)
 from ..io.hive_partitions import ONE_FOLDER, OutputPartitions
 from ..job_metrics import BYTES_WRITTEN, RECORDS_WRITTEN, SEGMENTS, public_bytes
 from ..shown_transform import ShownTransform
@@ -215,8 +225,7 @@ class WriteShards(ShownTransform):
         ranges: Any = self.rows
         if isinstance(self.rows, PCollection):
             ranges = self.rows | "DivideRows" >> DivideRows(self.num_shards, self.partitions)
-        # A parent that exists now is gone when the job has ended.
-        parents = is_remote(self.temp_directory) or not exists(FileSystems.split(self.temp_directory)[0])
+        parents = makes_parents(self.temp_directory)
         written = batches | "WriteSegments" >> beam.ParDo(
             _WriteSegments(
                 self.temp_directory,

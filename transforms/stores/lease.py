@@ -60,13 +60,16 @@ class Lease:
       job: Run whose job was submitted, and whose files are kept for a run that finishes it; None without one.
     """
 
-    def __init__(self, store: ObjectStore, path: str, job: str | None = None):
-        """Names the lease by its URL; `acquire` acquires it. With `job`, this run finishes that one."""
+    def __init__(self, store: ObjectStore, path: str, job: str | None = None, run: str | None = None):
+        """Names the lease by its URL; `acquire` acquires it. With `job`, this run finishes that one.
+
+        The run has a new name unless `run` is given.
+        """
         self.left = False
         self.idle = False
         self.published = False
         self.job = job
-        self.run = uuid.uuid4().hex
+        self.run = run or uuid.uuid4().hex
         self._store = store
         self._path = path
         self._version = ABSENT
@@ -106,7 +109,7 @@ class Lease:
             raise LeaseHeld(f"another run has finished the job of this one, or taken over ({self._path})")
         if self.job is None and lease is not None and len(jobs_of_lease(lease)) > 1:
             raise InputError(
-                f"a job that was submitted with --no_wait_until_finish writes there ({self._path}): run "
+                f"a job that was submitted, and that no command waits for, writes there ({self._path}): run "
                 "`labeldp finish` with this output; to give it up, delete this object and what is below the output"
             )
 

@@ -1,6 +1,7 @@
 """PrivatizeFiles: the folder and the charges of the command line, and nothing where it fails."""
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,7 +13,9 @@ import labeldp
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from apache_beam.testing import test_stream
 from apache_beam.testing.util import assert_that, equal_to
+from apache_beam.transforms.window import FixedWindows
 from labeldp import PrivatizeFiles
 
 
@@ -110,7 +113,9 @@ def test_wrong_arguments(files: Any, arguments: dict[str, Any], text: str) -> No
         ({"epsilon": 0}, [], "^epsilon must be between"),
         ({"mechanism": "rr"}, [], "give for_ or mechanism"),
         ({"ledger": "postgresql://me:secret@host/db"}, [], "^ledger has a password"),
-        ({}, ["--runner=FlinkRunner"], "workers of this runner share"),
+        ({}, ["--runner=FlinkRunner"], "^ledger .* is not on a filesystem that workers of this runner share"),
+        ({"ledger": "postgresql://me@host/db"}, ["--runner=FlinkRunner"], "^output .* workers of this runner share"),
+        ({"ledger": "sqlite:///l.db"}, ["--runner=FlinkRunner"], "^ledger .* workers of this runner share"),
         ({}, ["--direct_running_mode=multi_processing"], "opens ports"),
         ({}, ["--experiments=enable_data_sampling"], "would show raw labels"),
     ],
@@ -128,10 +133,82 @@ def test_what_is_refused_when_it_is_applied(
     assert list(outputs.iterdir()) == []
 
 
-def test_it_waits_for_no_collection_and_says_so(files: Any, outputs: Path) -> None:
-    with pytest.raises(ValueError, match=r"^PrivatizeFiles takes a pipeline, not a PCollection"):
-        _ = beam.Pipeline(runner=FnApiRunner()) | beam.Create([1]) | files()
+@pytest.mark.parametrize("window", [False, True])
+def test_it_waits_for_the_end_of_a_collection(
+    files: Any, small_log: Path, job: Any, invoke: Any, outputs: Path, tmp_path: Path, tree: Any, window: bool
+) -> None:
+    """Its last element changes the labels of the log."""
+    changed = small_log.read_text().replace(",1\n", ",2\n")
+
+    def write(number: int) -> int:
+        if number == 3:
+            small_log.write_text(changed)
+        return number
+
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        numbers = pipeline | beam.Create([1, 2, 3]) | beam.Map(write)
+        if window:
+            numbers |= beam.WindowInto(FixedWindows(1))
+        _ = numbers | files()
+    invoke(job(output=tmp_path / "by command" / "released")).ok()
+    assert small_log.read_text() == changed
+    assert tree(outputs / "released") == tree(tmp_path / "by command" / "released")
+
+
+def test_it_cannot_wait_for_a_stream(files: Any, outputs: Path) -> None:
+    with pytest.raises(ValueError, match=r"^PrivatizeFiles waits for the end of a PCollection, and an unbounded one"):
+        _ = beam.Pipeline(runner=FnApiRunner()) | test_stream.TestStream().add_elements([1]) | files()
     assert list(outputs.iterdir()) == []
+
+
+@pytest.mark.parametrize("ledger", ["", "sqlite:///{}/ledgers/l.db"])
+def test_a_pipeline_that_never_runs_leaves_nothing(files: Any, outputs: Path, tmp_path: Path, ledger: str) -> None:
+    (outputs / "keys").mkdir()
+    place = {"ledger": ledger.format(outputs)} if ledger else {}
+    _ = beam.Pipeline(runner=FnApiRunner()) | files(noise_key_file=outputs / "keys" / "k", **place)
+    assert [path.name for path in outputs.rglob("*")] == ["keys"]
+
+
+def test_a_pipeline_may_run_again(files: Any, outputs: Path, tree: Any, spent: Any) -> None:
+    """It is refused while the output is there, and then is the same release."""
+    pipeline = beam.Pipeline(runner=FnApiRunner())
+    _ = pipeline | files()
+    pipeline.run()
+    first, once = tree(outputs / "released"), spent(outputs)
+    with pytest.raises(Exception, match=r"output .*/released exists and is not an empty folder: name another, or del"):
+        pipeline.run()
+    assert tree(outputs / "released") == first
+    shutil.rmtree(outputs / "released")
+    pipeline.run()
+    assert (tree(outputs / "released"), spent(outputs)) == (first, once)
+    assert {path.name for path in outputs.iterdir()} == {"released", "labeldp_ledger.jsonl"}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "error"),
+    [
+        ("log.csv", "f,y\n1,secret\n", "label column 'y' holds text"),
+        ("log.csv", "f,g,y\n1,1,1\n", "the files have other columns than when the pipeline was built"),
+        ("log2.csv", "f,y\n1,1\n", "there are other files than when the pipeline was built"),
+    ],
+)
+def test_a_pipeline_that_failed_may_run_again(
+    files: Any, small_log: Path, outputs: Path, tmp_path: Path, name: str, text: str, error: str
+) -> None:
+    folder, log = tmp_path / "logs", small_log.read_text()
+    folder.mkdir()
+    (folder / "log.csv").write_text(log)
+    pipeline = beam.Pipeline(runner=FnApiRunner())
+    _ = pipeline | files(input=folder / "*.csv", noise_key_file=tmp_path / "new.key")
+    (folder / name).write_text(text)
+    with pytest.raises(Exception, match=error) as caught:
+        pipeline.run()
+    assert "secret" not in str(caught.value)
+    (folder / name).unlink()
+    (folder / "log.csv").write_text(log)
+    pipeline.run()
+    assert {path.name for path in outputs.iterdir()} == {"released", "labeldp_ledger.jsonl"}
+    assert len(charges(outputs)) == 1
 
 
 @pytest.mark.parametrize("arguments", [{"label_step": 0}, {"noise_key_file": "released/key"}])
@@ -174,7 +251,7 @@ def test_a_failed_pipeline_leaves_nothing(key_file: Path, tmp_path: Path) -> Non
         [sys.executable, "-c", FAILING, str(key_file)], cwd=tmp_path, capture_output=True, text=True, check=True
     )
     (changed,) = done.stdout.splitlines()
-    assert changed.startswith("changed --epsilon_cap 1.5 would be exceeded: with this run the epsilon spent is 2")
+    assert changed.startswith("changed epsilon_cap 1.5 would be exceeded: with this run the epsilon spent is 2")
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"released", "labeldp_ledger.jsonl"}
     assert len(charges(tmp_path / "out")) == 1
 
@@ -188,11 +265,11 @@ def test_the_last_stage_may_run_again(files: Any, outputs: Path, tree: Any, monk
     def twice(self: Any, first: None, *written: Any) -> Any:
         publish, calls = privatize_files.publish_folder, []
 
-        def die_first(staging: Any, target: str) -> None:
-            calls.append(staging)
+        def die_first(*arguments: Any) -> None:
+            calls.append(arguments)
             if len(calls) == 1:
                 raise labeldp.InputError("the worker died")
-            publish(staging, target)
+            publish(*arguments)
 
         monkeypatch.setattr(privatize_files, "publish_folder", die_first)
         with pytest.raises(labeldp.InputError, match="the worker died"):

@@ -26,7 +26,8 @@ PLAIN = dataclasses.replace(REQUEST, unit=None, caps=Caps(), table=None, where=N
 
 @pytest.mark.parametrize("request_", [REQUEST, PLAIN])
 def test_a_request_survives_the_way_through_its_file(request_: Request, tmp_path: Path) -> None:
-    run = new_run(request_, Staging(str(tmp_path), str(tmp_path)))
+    run = new_run(request_)
+    run.write(Staging(str(tmp_path), str(tmp_path)))
     assert read_run(str(tmp_path)) == run
     assert run.request == request_
     assert new_run(request_).digest != run.digest
@@ -41,7 +42,7 @@ def test_what_is_no_request_is_refused(text: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(Request)])
 def test_a_member_that_is_missing_is_refused(name: str, tmp_path: Path) -> None:
-    new_run(REQUEST, Staging(str(tmp_path), str(tmp_path)))
+    new_run(REQUEST).write(Staging(str(tmp_path), str(tmp_path)))
     path = tmp_path / REQUEST_NAME
     document = json.loads(path.read_text())
     del document[name]
