@@ -60,10 +60,9 @@ _LANES = {lane: [(_TESTS / path).resolve(strict=True) for path in paths] for lan
 # documents with every fault, other processors, stores, killed runs, whole commands beside the main ones, and pages
 # whose examples take long. `make test` leaves them out.
 _SLOW_PATHS = """
-    attack/test_center_attack.py attack/test_center_breaks.py attack/test_feature_leaks.py attack/test_truth_attack.py
-    attack/test_unit_breaks.py audit/test_cell_audit.py audit/test_cell_predictions.py audit/test_class_center_audit.py
-    audit/test_malformed_documents.py benchmarks docs/test_attack_guide.py docs/test_choosing.py
-    docs/test_late_labels_guide.py docs/test_notebooks.py docs/test_private_features_guide.py
+    attack/test_feature_leaks.py attack/test_truth_attack.py audit/test_cell_audit.py audit/test_cell_predictions.py
+    audit/test_class_center_audit.py audit/test_malformed_documents.py benchmarks docs/test_attack_guide.py
+    docs/test_choosing.py docs/test_late_labels_guide.py docs/test_notebooks.py docs/test_private_features_guide.py
     docs/test_schedulers_guide.py docs/test_site.py docs/test_training_classes_guide.py docs/test_training_guide.py fuzz
     mechanisms/additive/test_additive.py mechanisms/analysis/test_planning.py mechanisms/center/test_cell_center.py
     mechanisms/quantization/test_published_figures.py mechanisms/test_cpu_matrix.py pipelines/demo pipelines/faults

@@ -43,7 +43,7 @@ _LONGEST = 40  # characters of a value
 _MOST_LABELS, _QUANTILES = 512, 257
 
 
-def run_label_attack(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> int:
     """Runs the attack of `--truth` or `--features` and prints what it finds.
 
     Returns the exit code: 0 if it passes, 1 if not or if records cannot be used, 2 for bad usage, 3 if it warns.
@@ -101,6 +101,8 @@ def _check_numbers(args: argparse.Namespace) -> None:
         raise UsageError(f"--show_rows must be at least 1, not {args.show_rows}")
     if args.seed < 0:
         raise UsageError(f"--seed must not be negative, not {args.seed}")
+    if not args.truth and not args.features:
+        raise UsageError("name the files with the true labels of a release: --truth FILES; or give --features")
     if args.truth and args.path is None:
         raise UsageError("--truth needs a release: name its output folder as the argument")
     if args.truth and args.input_format is None:

@@ -71,8 +71,8 @@ GROUPS = {
     "Check and explain a release": {
         "audit": Command("pipelines.cli.audit_command:add_flags", "pipelines.cli.audit_command:run",
             "recompute the certificate of a mechanism file or a release", True, True),
-        "attack": Command("attack.label_attack_flags:attack_flags", "attack.attack_command:run",
-            "attack a mechanism, a sampler, or labels by their features", True, True),
+        "attack": Command("attack.label_attack_flags:attack_flags", "attack.label_attacks:run",
+            "guess labels by their features, with a release and without", True, True),
         "report": Command(f"{_FLAGS}:report_flags", "report.report_command:run",
             "audit a release and explain it in one HTML page", True, True),
         "ledger": Command(f"{_FLAGS}:ledger_flags", "pipelines.cli.ledger_command:run",

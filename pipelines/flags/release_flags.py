@@ -33,28 +33,6 @@ def init_flags(parser: CommandParser) -> None:
     add("--output", metavar="FILE", default="job.yaml", writes=NEW, help="file to write; must be new; default job.yaml")
 
 
-def attack_flags(parser: CommandParser) -> None:
-    """Adds the flags of `attack`."""
-    parser.description = (
-        "Attack a mechanism as a black box: lower bounds on epsilon from draws, and the label-inference advantage."
-    )
-    parser.epilog = "Exit status: 0 no attack succeeds, 1 one does or a file cannot be used, 2 bad usage."
-    add = parser.flag_group("Target")
-    add("path", metavar="FILE|FOLDER", nargs="?",
-        help="a mechanism file, release.json or output folder; on s3:// or gs:// too")  # fmt: skip
-    add("--sampler", metavar="MODULE:FUNCTION",
-        help="function (labels, ids, key) to attack, with a center (labels, ids, key, centers); "
-        "default the keyed sampler of labeldp")  # fmt: skip
-    add = parser.flag_group("Attacks")
-    add("--draws", type=int, metavar="N",
-        help="records drawn to select an event, and again to bound epsilon; default 1000000")  # fmt: skip
-    add("--confidence", type=float, metavar="C",
-        help="probability that a mechanism without a fault passes; default 0.999999")  # fmt: skip
-    add("--within", type=float, metavar="T",
-        help="show the advantage of a guess within T of the label; default 1/20 of the label range")  # fmt: skip
-    add("--seed", type=int, default=0, metavar="N", help="seed of test keys, folds and samples; default 0")
-
-
 def report_flags(parser: CommandParser) -> None:
     """Adds the flags of `report`."""
     parser.description = (

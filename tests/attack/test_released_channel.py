@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from labeldp.attack.claims import Claim
 from labeldp.attack.released_channel import ReleasedChannel, ReleasedLabels
-from labeldp.mechanisms.analysis.privacy_attacks import misfits
 from labeldp.mechanisms.center.residuals import ResidualDomain
 from labeldp.mechanisms.core.prior import Prior
 from labeldp.mechanisms.noise.keyed_words import integer_identities
@@ -15,6 +14,8 @@ from labeldp.mechanisms.release.label_column import LabelColumn
 from labeldp.mechanisms.release.label_draws import LabelSampler
 from labeldp.mechanisms.release.label_records import LabelRecords
 from labeldp.transforms.errors import InputError
+
+from tests.privacy.sampling_bounds import misfits
 
 DOMAIN = np.arange(9.0)
 DRAWS = 100_000

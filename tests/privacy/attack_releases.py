@@ -10,10 +10,10 @@ import argparse
 import sys
 from collections.abc import Iterable, Sequence
 
-from labeldp.attack.claims import Finding, Setting
 from labeldp.pipelines.spec.machine import available_cpus
 from labeldp.study.study_commands import map_with_progress
 
+from tests.privacy.findings import Finding, Setting
 from tests.privacy.release_testers import TESTED, TESTED_PARTS, Mapper, check_testers
 from tests.privacy.replay_checks import check_replays
 from tests.privacy.whole_releases import CASES

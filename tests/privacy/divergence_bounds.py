@@ -20,8 +20,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from labeldp.mechanisms.analysis.privacy_attacks import clopper_pearson
 from labeldp.mechanisms.core.budget import MAX_EPSILON
+
+from tests.privacy.sampling_bounds import clopper_pearson
 
 _BISECTIONS = 60
 

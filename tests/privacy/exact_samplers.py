@@ -14,13 +14,13 @@ from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
-from labeldp.mechanisms.analysis.privacy_attacks import misfits
 from labeldp.mechanisms.core.randomizer import Randomizer
 from labeldp.mechanisms.noise import discrete_laplace, sum_zero_laplace
 from labeldp.mechanisms.noise.discrete_laplace import ByteStream
 from scipy.special import binom
 
 from tests.privacy.noise_recorder import LAPLACE
+from tests.privacy.sampling_bounds import misfits
 
 _WORD_BITS = 64
 # Random words that test the description of a row.

@@ -20,11 +20,11 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
-from labeldp.attack.claims import Finding, Setting
-from labeldp.attack.sampler_checks import bound_statistic
 from labeldp.pipelines.spec.machine import one_thread_for_fits
 
 from tests.privacy.divergence_bounds import LogRatios, epsilon_of_renyi
+from tests.privacy.findings import Finding, Setting
+from tests.privacy.sampler_checks import bound_statistic
 from tests.privacy.whole_releases import LABELS, Case, Column, Records, WholeRelease, ledger_folder
 
 WHOLE = "whole"

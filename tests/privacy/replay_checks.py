@@ -22,10 +22,10 @@ from fractions import Fraction
 from itertools import islice
 
 import numpy as np
-from labeldp.attack.claims import Finding, Setting
 from labeldp.mechanisms.core.randomizer import Randomizer
 
 from tests.privacy.exact_samplers import DRAWS, UnknownSampler, exact_row, largest_log_ratio, noise_fits
+from tests.privacy.findings import Finding, Setting
 from tests.privacy.noise_recorder import LAPLACE, LabelDraw, NoiseDraw, NoiseRecorder, recorded_noise
 from tests.privacy.whole_releases import LABELS, Case, Records, WholeRelease, ledger_folder, part_of
 

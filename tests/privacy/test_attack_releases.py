@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from labeldp.attack.claims import Finding
 from labeldp.mechanisms.noise import noisy_histogram
 
 from tests.privacy import attack_releases
+from tests.privacy.findings import Finding
 from tests.privacy.whole_releases import CASES
 
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from labeldp.attack.claims import Finding, Setting
 from labeldp.mechanisms.core.randomizer import Randomizer
 
 from tests.privacy import release_testers
+from tests.privacy.findings import Finding, Setting
 from tests.privacy.release_testers import (
     TESTED,
     TESTED_PARTS,

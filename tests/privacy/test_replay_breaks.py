@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from labeldp.attack.claims import Finding, Setting
 from labeldp.mechanisms.center import cell_center, class_center, class_logit, linear_center
 from labeldp.mechanisms.core.integer_weights import TOTAL, AliasTable
 from labeldp.mechanisms.core.randomizer import Randomizer
@@ -25,6 +24,7 @@ from labeldp.mechanisms.release.unit_bound import UnitCounts
 from labeldp.pipelines.api import memory_release
 
 from tests.privacy.exact_samplers import UnknownSampler, exact_row, largest_log_ratio, noise_fits
+from tests.privacy.findings import Finding, Setting
 from tests.privacy.noise_recorder import LAPLACE, SUM_ZERO, NoiseRecorder, recorded_noise
 from tests.privacy.replay_checks import check_replays
 from tests.privacy.whole_releases import CASES, Case

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from labeldp.mechanisms import Prior, solve
-from labeldp.mechanisms.analysis.privacy_attacks import epsilon_at_least
 from labeldp.mechanisms.core.budget import decimal_budget
 from labeldp.mechanisms.noise.keyed_words import integer_identities
 from labeldp.mechanisms.release import prior_release
@@ -27,6 +26,8 @@ from labeldp.mechanisms.release.unit_bound import (
     spent,
     unit_words,
 )
+
+from tests.privacy.sampling_bounds import epsilon_at_least
 
 SECRET = bytes(range(32))
 UNITS = st.lists(st.integers(0, 5), max_size=60)

@@ -221,13 +221,6 @@ def test_a_label_that_another_center_is_computed_from_is_found(
     assert "label click is a public column of label minutes" in outcome.out
 
 
-def test_an_attack_takes_the_folder_of_one_label(released: tuple[Path, Any], invoke: Any) -> None:
-    outcome = invoke(["attack", str(released[0])])
-    assert outcome.code == 1
-    assert "holds 3 labels" in outcome.error
-    assert "labels/basket%2Eeur" in outcome.error
-
-
 def test_a_report_has_a_page_for_each_label(released: tuple[Path, Any], invoke: Any, outputs: Path) -> None:
     shutil.copytree(released[0], outputs / "released")
     outcome = invoke(["report", str(outputs / "released")]).ok()

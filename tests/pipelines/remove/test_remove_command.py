@@ -364,7 +364,6 @@ def test_others_open_a_reduced_release(released: Any, remove: Any, invoke: Any, 
         page = (tmp_path / f"{name}.html").read_text()
         assert "5 of 3000 records since: 5 on 2026-01-31" in page
         assert "2,995" in page
-    invoke(["attack", str(tmp_path / "units"), "--draws=10000"]).ok()
     assert training.Release.open(tmp_path / "units").records == RECORDS - len(GONE)
 
 

@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
+from labeldp.attack.claims import Claim
+from labeldp.mechanisms.core.randomizer import Randomizer
 
-from ..mechanisms.analysis.privacy_attacks import Event, epsilon_at_least, misfits, select_event
-from ..mechanisms.core.randomizer import Randomizer
-from .claims import Claim, Finding, Setting, output_codes
-from .release_function import BlackBox, SamplerError
+from tests.privacy.findings import Finding, Setting, output_codes, value_text
+from tests.privacy.release_function import BlackBox, SamplerError
+from tests.privacy.sampling_bounds import Event, epsilon_at_least, misfits, select_event
 
 # Records of one call of the sampler, which bounds memory.
 _MOST_RECORDS = 1 << 20
@@ -57,8 +58,8 @@ def check_channel(box: BlackBox, claim: Claim, setting: Setting) -> Iterator[Fin
         )
     elif len(wrong):
         label, output = randomizer.labels[wrong[0, 0]], randomizer.outputs[wrong[0, 1]]
-        places = f"{len(wrong):,} differ from the file's, first label {claim.value(label)} to {claim.value(output)}"
-        yield Finding("probabilities", False, f"{places}; {tested}")
+        first = f"first label {value_text(claim, label)} to {value_text(claim, output)}"
+        yield Finding("probabilities", False, f"{len(wrong):,} differ from the file's, {first}; {tested}")
     else:
         yield Finding("probabilities", True, f"as in the file; {tested}")
     if labels == 1:
@@ -73,8 +74,8 @@ def check_channel(box: BlackBox, claim: Claim, setting: Setting) -> Iterator[Fin
         claim.epsilon,
         claim.delta,
         setting.alpha,
-        f"label {claim.value(randomizer.labels[event.first])} against "
-        f"{claim.value(randomizer.labels[event.second])}, "
+        f"label {value_text(claim, randomizer.labels[event.first])} against "
+        f"{value_text(claim, randomizer.labels[event.second])}, "
         f"{int(event.outcomes[:outputs].sum())} of {outputs} outputs",
     )
 

@@ -8,16 +8,19 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet
 import pytest
-from labeldp.attack import release_function
-from labeldp.attack.center_checks import around_center, check_changed_centers
-from labeldp.attack.claims import Claim, Finding, Setting
-from labeldp.attack.release_function import KeyedRelease
-from labeldp.attack.sampler_checks import check_channel, check_histogram, check_independence
+from labeldp.attack.claims import Claim, read_claim
 from labeldp.mechanisms import BudgetSplit, Prior, Randomizer, solve
 from labeldp.mechanisms.center.residuals import ResidualDomain
 from labeldp.mechanisms.noise.input_digest import digest_sums, input_digest
 from labeldp.mechanisms.noise.keyed_words import NoiseRequest, derive_noise_key, integer_identities, keyed_hash, words
 from labeldp.mechanisms.noise.noisy_histogram import noisy_counts
+
+from tests.privacy import release_function
+from tests.privacy.center_checks import around_center, check_changed_centers
+from tests.privacy.findings import Finding, Setting
+from tests.privacy.release_function import KeyedRelease
+from tests.privacy.sampler_checks import check_channel, check_histogram, check_independence
+from tests.privacy.unit_checks import check_sampler
 
 DOMAIN = ResidualDomain(np.arange(21.0))
 STEPS = np.arange(-4.0, 4.0)
@@ -166,9 +169,9 @@ def test_it_is_what_a_job_releases(
     assert counts is not None
     assert counts.tolist() == document["center"]["counts"]
 
-    outcome = invoke(["attack", str(outputs / "released"), "--draws=20000"]).ok()
-    assert {line.split("  ")[0] for line in outcome.out.splitlines()} >= ALL
-    assert " residuals, " in outcome.out.splitlines()[0]
+    found = check_sampler(read_claim(str(outputs / "released"), "released"), Setting(20_000, 1e-6 / 9))
+    assert all(finding.passed for finding in found.values())
+    assert found.keys() >= ALL
 
 
 def test_centers_and_residuals_belong_together() -> None:

@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 from labeldp import Prior, Randomizer, solve
-from labeldp.attack.release_function import COLUMN, ID_COLUMN, KeyedRelease
+
+from tests.privacy.release_function import COLUMN, ID_COLUMN, KeyedRelease
 
 
 @pytest.mark.parametrize("mechanism", ["rr_on_bins", "rr"])

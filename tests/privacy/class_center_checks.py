@@ -20,15 +20,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from labeldp.attack.claims import Claim
+from labeldp.mechanisms.center.class_center import PROBABILITY_UNIT, draw_classes
+from labeldp.mechanisms.center.class_model import drawn_by
+from labeldp.mechanisms.noise.keyed_words import integer_identities, words
+from labeldp.mechanisms.noise.noised_part import NoisedPart
 
-from ..mechanisms.analysis.privacy_attacks import misfits
-from ..mechanisms.center.class_center import PROBABILITY_UNIT, draw_classes
-from ..mechanisms.center.class_model import drawn_by
-from ..mechanisms.noise.keyed_words import integer_identities, words
-from ..mechanisms.noise.noised_part import NoisedPart
-from .claims import Claim, Finding, Setting
-from .release_function import ID_COLUMN
-from .sampler_checks import bound_statistic
+from tests.privacy.findings import Finding, Setting
+from tests.privacy.release_function import ID_COLUMN
+from tests.privacy.sampler_checks import bound_statistic
+from tests.privacy.sampling_bounds import misfits
 
 CENTER_CHECKS = 7
 """Largest number of checks of a center."""

@@ -1,9 +1,7 @@
-"""`labeldp attack` on classes that were drawn from a center: honest noise passes, planted breaks are found."""
+"""Checks of classes that are drawn from a center: honest noise passes, planted breaks are found."""
 
 import dataclasses
 import json
-import math
-import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -13,11 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from labeldp.attack.claims import Finding, Setting, read_claim
-from labeldp.attack.class_center_checks import CENTER_CHECKS, check_center
+from labeldp.attack.claims import read_claim
 from labeldp.mechanisms.center.class_center import draw_classes, noised_class_counts
 from labeldp.mechanisms.center.class_logit import noised_class_sums
-from labeldp.pipelines.spec.mechanism_file import read_mechanism_file
+
+from tests.privacy.class_center_checks import CENTER_CHECKS, check_center
+from tests.privacy.findings import Finding, Setting
 
 ROWS = 4000
 VALUES = ("none", "cold\nPASS", "fl\u00fc")
@@ -73,22 +72,6 @@ def failed(found: dict[str, Finding]) -> set[str]:
     return {check for check, finding in found.items() if not finding.passed}
 
 
-def lines_of(outcome: Any) -> dict[str, str]:
-    *lines, verdict = outcome.out.splitlines()
-    return {line[:19].strip() or "further": line[19:] for line in lines} | {"": verdict}
-
-
-def test_an_honest_release_passes(folder: Path, invoke: Any) -> None:
-    found = lines_of(invoke(["attack", str(folder / "three"), "--draws=200000"]).ok())
-    assert list(found) == ["mechanism", "sampler", "advantage", "further", *CHECKS, ""]
-    assert found[""] == "PASS"
-    assert found["mechanism"].startswith("class_center: 3 classes; claims epsilon 0.0273861 for the histogram, 0.24")
-    share, epsilon = read_mechanism_file(str(folder / "three" / "mechanism.json")).prior.weights.max(), 1.0
-    odds = share / (1 - share) * math.e**epsilon
-    assert found["advantage"].startswith(f"at most {odds / (1 + odds) - share:.4g} for an exact guess, at epsilon 1:")
-    assert found["further"].startswith(f"at most {math.tanh(epsilon / 4):.4g}")
-
-
 def test_bounds_of_honest_noise_are_close_to_the_claims(
     folder: Path, findings: Callable[..., dict[str, Finding]]
 ) -> None:
@@ -106,24 +89,11 @@ def test_bounds_of_honest_noise_are_close_to_the_claims(
         assert f"epsilon at least {bound:.6g}, claimed {epsilon:.6g}; " in found[check].text
 
 
-def test_units(folder: Path, invoke: Any) -> None:
-    found = lines_of(invoke(["attack", str(folder / "units"), "--draws=20000"]).ok())
-    assert found["mechanism"].endswith(", of one record; 2 for all, of all of at most 2 records of a unit")
-    assert found["histogram"].endswith(" records moved to another class, 400 runs")
-
-
-def test_flags_and_files_that_are_refused(folder: Path, invoke: Any, tmp_path: Path) -> None:
-    for flag in ("--within=1", "--sampler=json:loads"):
-        outcome = invoke(["attack", str(folder / "three"), flag])
-        assert outcome.code == 2
-        assert "drawn from a center: leave out --sampler and --within" in outcome.error
-    changed = Path(shutil.copytree(folder / "three", tmp_path / "changed")) / "mechanism.json"
-    document = json.loads(changed.read_text())
-    document["class_center"]["center"]["budget"]["sums"] *= 2
-    changed.write_text(json.dumps(document))
-    outcome = invoke(["attack", str(changed)])
-    assert outcome.code == 1
-    assert "fails the audit, so it is not attacked" in outcome.error
+def test_units(folder: Path) -> None:
+    claim = read_claim(str(folder / "units"), "units")
+    found = {finding.check: finding for finding in check_center(claim, Setting(20_000, 1e-6 / CENTER_CHECKS))}
+    assert failed(found) == set()
+    assert found["histogram"].text.endswith(" records moved to another class, 400 runs")
 
 
 # Planted breaks.

@@ -10,14 +10,15 @@ import dataclasses
 from collections.abc import Iterator
 
 import numpy as np
+from labeldp.attack.claims import Claim
+from labeldp.mechanisms.center.residuals import ResidualDomain
+from labeldp.mechanisms.core.prior import Prior
+from labeldp.mechanisms.core.randomizer import Randomizer
 
-from ..mechanisms.analysis.privacy_attacks import select_event
-from ..mechanisms.center.residuals import ResidualDomain
-from ..mechanisms.core.prior import Prior
-from ..mechanisms.core.randomizer import Randomizer
-from .claims import Claim, Finding, Setting, output_codes
-from .release_function import BlackBox, ReleaseFunction, SamplerError
-from .sampler_checks import MOST_PAIRS, RECORDS, bound_epsilon, bound_finding, histogram_runs, two_labels
+from tests.privacy.findings import Finding, Setting, output_codes
+from tests.privacy.release_function import BlackBox, ReleaseFunction, SamplerError
+from tests.privacy.sampler_checks import MOST_PAIRS, RECORDS, bound_epsilon, bound_finding, histogram_runs, two_labels
+from tests.privacy.sampling_bounds import select_event
 
 # Outputs are put into at most this many groups; whether two outputs are equal is kept as well.
 _GROUPS = 16

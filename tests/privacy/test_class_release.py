@@ -1,8 +1,6 @@
-"""`labeldp attack` on classes: their places are attacked, and findings name them."""
+"""Checks of a sampler of classes: their places are attacked, and findings name them."""
 
 import json
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,25 +9,31 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from labeldp import Prior, Randomizer, solve
-from labeldp.attack.release_function import COLUMN, ID_COLUMN, KeyedRelease
+from labeldp.attack.claims import Claim, read_claim
 from labeldp.mechanisms.core.label_classes import LabelClasses
 
-VALUES = ("none", "cold\nPASS", "fl\u00fc", "x" * 300)
-SAMPLERS = """
-import numpy as np
+from tests.privacy.findings import Setting
+from tests.privacy.release_function import COLUMN, ID_COLUMN, KeyedRelease, ReleaseFunction, SamplerError
+from tests.privacy.unit_checks import check_sampler
 
-def uniform(labels, ids, key):
+VALUES = ("none", "cold\nPASS", "fl\u00fc", "x" * 300)
+SETTING = Setting(50_000, 1e-6 / 7)
+
+
+def uniform(labels: np.ndarray, ids: np.ndarray, key: bytes) -> np.ndarray:
     return np.random.default_rng(list(key)).integers(0, 4, len(ids)).astype(float)
 
-def identity(labels, ids, key):
+
+def identity(labels: np.ndarray, ids: np.ndarray, key: bytes) -> np.ndarray:
     return labels
 
-def named(labels, ids, key):
-    return ["none"] * len(ids)
 
-def beyond(labels, ids, key):
+def beyond(labels: np.ndarray, ids: np.ndarray, key: bytes) -> np.ndarray:
     return np.full(len(ids), 4.0)
-"""
+
+
+def named(labels: np.ndarray, ids: np.ndarray, key: bytes) -> list[str]:
+    return ["none"] * len(ids)
 
 
 @pytest.fixture(scope="module")
@@ -48,63 +52,40 @@ def release(tmp_path_factory: pytest.TempPathFactory, invoke: Any, command: Any,
     return folder / "out"
 
 
-@pytest.fixture
-def attack(invoke: Any, release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """Function (flag, ...) -> outcome of an attack on the release; samplers.py is in the current folder."""
-    (tmp_path / "samplers.py").write_text(SAMPLERS)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delitem(sys.modules, "samplers", raising=False)
-    return lambda *flags: invoke(["attack", str(release), "--draws=50000", *flags])
+@pytest.fixture(scope="module")
+def claim(release: Path) -> Claim:
+    """Claims of the release."""
+    return read_claim(str(release), "release")
 
 
-def lines_of(outcome: Any) -> dict[str, str]:
-    *lines, verdict = outcome.out.splitlines()
-    return {line[:19].strip(): line[19:] for line in lines} | {"": verdict}
-
-
-def test_an_honest_release_passes(attack: Callable[..., Any]) -> None:
-    outcome = attack().ok()
-    found = lines_of(outcome)
+def test_an_honest_release_passes(claim: Claim) -> None:
+    found = check_sampler(claim, SETTING)
+    assert all(finding.passed for finding in found.values())
     assert list(found) == [
-        "mechanism", "sampler", "advantage", "probabilities", "channel", "changed data", "other key", "duplicate ids",
-        "histogram", "changed histogram", "",
+        "probabilities", "channel", "changed data", "other key", "duplicate ids", "histogram", "changed histogram",
     ]  # fmt: skip
-    assert found["mechanism"].startswith("rr: 4 classes, 4 outputs; claims epsilon ")
-    assert " for an exact guess: " in found["advantage"]
     shown = ("'none'", "'cold\\nPASS'", "'fl\\xfc'", f"'{'x' * 40}...'")
-    assert any(f"label {one} against {two}, " in found["channel"] for one in shown for two in shown)
-    assert found[""] == "PASS"
-    assert outcome.out.isascii()
+    assert any(f"label {one} against {two}, " in found["channel"].text for one in shown for two in shown)
 
 
 @pytest.mark.parametrize(
     ("sampler", "check", "text"),
     [
-        ("uniform", "probabilities", "differ from the file's, first label 'none' to "),
-        ("identity", "probabilities", "differ from the file's, first label 'none' to 'none'"),
-        ("identity", "channel", "epsilon at least "),
-        ("beyond", "probabilities", "released labels are not outputs of the mechanism"),
+        (uniform, "probabilities", "differ from the file's, first label 'none' to "),
+        (identity, "probabilities", "differ from the file's, first label 'none' to 'none'"),
+        (identity, "channel", "epsilon at least "),
+        (beyond, "probabilities", "released labels are not outputs of the mechanism"),
     ],
 )
-def test_a_broken_sampler_fails(sampler: str, check: str, text: str, attack: Callable[..., Any]) -> None:
-    outcome = attack(f"--sampler=samplers:{sampler}")
-    assert outcome.code == 1
-    found = lines_of(outcome)
-    assert found[check].startswith("FAIL: ")
-    assert text in found[check]
-    assert found[""].startswith("FAIL: ")
+def test_a_broken_sampler_fails(sampler: ReleaseFunction, check: str, text: str, claim: Claim) -> None:
+    found = check_sampler(claim, SETTING, sampler)
+    assert not found[check].passed
+    assert text in found[check].text
 
 
-def test_a_sampler_returns_places(attack: Callable[..., Any]) -> None:
-    outcome = attack("--sampler=samplers:named")
-    assert outcome.code == 1
-    assert "the sampler must return released labels, one for each record, as numbers" in outcome.err
-
-
-def test_no_guess_is_close_to_a_class(attack: Callable[..., Any]) -> None:
-    outcome = attack("--within=1")
-    assert outcome.code == 2
-    assert "--within is for labels that are numbers: no guess is close to a class. Leave it out" in outcome.error
+def test_a_sampler_returns_places(claim: Claim) -> None:
+    with pytest.raises(SamplerError, match="must return released labels, one for each record, as numbers"):
+        check_sampler(claim, SETTING, named)
 
 
 def test_it_attacks_what_a_job_releases(release: Path, secret: bytes) -> None:

@@ -8,14 +8,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from labeldp.attack.claims import Claim, Finding, Setting
-from labeldp.attack.release_function import BlackBox, KeyedRelease
-from labeldp.attack.sampler_checks import check_channel, check_histogram, check_independence
+from labeldp.attack.claims import Claim
 from labeldp.mechanisms import BudgetSplit, Prior, Randomizer, mechanism_named, solve
 from labeldp.mechanisms.core.integer_weights import TOTAL
 from labeldp.mechanisms.noise.input_digest import digest_sums, input_digest
 from labeldp.mechanisms.noise.keyed_words import NoiseRequest, derive_noise_key, integer_identities, keyed_hash, words
 from labeldp.mechanisms.noise.noisy_histogram import noisy_counts
+
+from tests.privacy.findings import Finding, Setting
+from tests.privacy.release_function import BlackBox, KeyedRelease
+from tests.privacy.sampler_checks import check_channel, check_histogram, check_independence
 
 Check = Callable[[BlackBox, Claim, Setting], Iterator[Finding]]
 ALPHA = 1e-6 / 7

@@ -9,14 +9,16 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet
 import pytest
-from labeldp.attack import release_function
-from labeldp.attack.center_checks import around_center
-from labeldp.attack.claims import Claim, Finding, Setting, read_claim
-from labeldp.attack.release_function import BlackBox, KeyedRelease, SamplerError
-from labeldp.attack.unit_checks import check_units
+from labeldp.attack.claims import Claim, read_claim
 from labeldp.mechanisms import Prior, Randomizer, solve
 from labeldp.mechanisms.center.residuals import ResidualDomain
 from labeldp.mechanisms.release.unit_bound import UnitBound
+
+from tests.privacy import release_function
+from tests.privacy.center_checks import around_center
+from tests.privacy.findings import Finding, Setting
+from tests.privacy.release_function import BlackBox, KeyedRelease, SamplerError
+from tests.privacy.unit_checks import check_sampler, check_units
 
 ALPHA = 1e-6 / 9
 LABELS = np.arange(8.0)
@@ -188,14 +190,11 @@ def test_the_default_sampler_is_what_a_job_releases(released: Path, log: Path, s
     assert dict(zip(ids[kept].tolist(), ours[kept].tolist(), strict=True)) == expected
 
 
-def test_the_command_attacks_the_unit_of_a_release(released: Path, invoke: Any) -> None:
-    out = invoke(["attack", str(released), "--draws=50000"]).ok().out
+def test_the_unit_of_a_release_is_attacked(released: Path) -> None:
     claim = read_claim(str(released), str(released))
-
+    found = check_sampler(claim, Setting(50_000, 1e-6 / 9))
+    assert all(finding.passed for finding in found.values())
     assert claim.unit == UnitBound(release_function.UNIT_COLUMN, 3)
-    whole = 3 * (claim.epsilon + claim.prior_epsilon)
-    assert f"of one record; {whole:.6g} for both, of all of at most 3 records of a unit" in out, out
-    for check in ("bound of units", "labels of a unit", "whole unit"):
-        assert f"\n{check} " in out
-    assert f"claimed {3 * claim.epsilon:.6g}; all labels of a unit of 9 records changed" in out
-    assert out.endswith("PASS\n")
+    assert found.keys() >= {"bound of units", "labels of a unit", "whole unit"}
+    about = f"claimed {3 * claim.epsilon:.6g}; all labels of a unit of 9 records changed"
+    assert about in found["labels of a unit"].text

@@ -1,4 +1,7 @@
-"""Attack on a privacy unit: all labels of a unit are changed at once, and the bound on its records is tried."""
+"""Attack on a privacy unit: all labels of a unit are changed at once, and the bound on its records is tried.
+
+`check_sampler` runs the checks of all modules that apply to a mechanism of labels.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,23 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 import numpy as np
+from labeldp.attack.claims import Claim
+from labeldp.mechanisms.core.budget import round_up
+from labeldp.mechanisms.core.randomizer import Randomizer
+from labeldp.mechanisms.release.unit_bound import UnitBound
 
-from ..mechanisms.core.budget import round_up
-from ..mechanisms.core.randomizer import Randomizer
-from ..mechanisms.release.unit_bound import UnitBound
-from .claims import Claim, Finding, Setting, output_codes
-from .release_function import BlackBox, SamplerError
-from .sampler_checks import RECORDS, bound_statistic, histogram_runs, two_labels
+from tests.privacy.center_checks import around_center, check_changed_centers
+from tests.privacy.findings import Finding, Setting, output_codes
+from tests.privacy.release_function import BlackBox, KeyedRelease, ReleaseFunction, SamplerError
+from tests.privacy.sampler_checks import (
+    RECORDS,
+    bound_statistic,
+    check_channel,
+    check_histogram,
+    check_independence,
+    histogram_runs,
+    two_labels,
+)
 
 # Attacked units have this many times as many records as are allowed.
 _TIMES = 3
@@ -131,3 +144,19 @@ def _histogram_score(counts: np.ndarray, size: int, epsilon: float) -> float:
     low, high = RECORDS // 2, RECORDS // 2 + size
     first, last = (abs(count - low) - abs(count - high) for count in counts.tolist())
     return epsilon / 2 * (first - last)
+
+
+def check_sampler(claim: Claim, setting: Setting, function: ReleaseFunction | None = None) -> dict[str, Finding]:
+    """Attacks a sampler of labels, by default the keyed path, with all checks that apply to its claims, by name."""
+    keyed = KeyedRelease(claim.randomizer, claim.prior_epsilon, claim.residuals, claim.unit, claim.classes)
+    function = function or keyed
+    box, attacked = BlackBox(function, claim.randomizer.labels, has_units=claim.unit is not None), claim
+    if claim.residuals is not None:
+        box, attacked = around_center(claim, function, claim.residuals)
+    found = [*check_channel(box, attacked, setting), *check_independence(box, attacked, setting)]
+    found += check_histogram(box, attacked, setting)
+    if claim.unit is not None:
+        found += check_units(box, attacked, setting)
+    if claim.residuals is not None:
+        found += check_changed_centers(box, claim, setting)
+    return {finding.check: finding for finding in found}

@@ -7,30 +7,25 @@ the stages of a job call, in the same order, without Beam. A test compares it wi
 from __future__ import annotations
 
 import dataclasses
-import importlib
-import os
-import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-
-from ..mechanisms.center.residuals import ResidualDomain
-from ..mechanisms.core.budget import BudgetSplit
-from ..mechanisms.core.label_classes import LabelClasses
-from ..mechanisms.core.prior import Prior
-from ..mechanisms.core.randomizer import Randomizer
-from ..mechanisms.noise.keyed_words import Identities, first_repeated, integer_identities
-from ..mechanisms.noise.noisy_histogram import noisy_counts
-from ..mechanisms.release.bound_noise import make_binding
-from ..mechanisms.release.label_column import LabelColumn, LabelMeaning
-from ..mechanisms.release.label_draws import LabelSampler
-from ..mechanisms.release.label_records import LabelRecords, count_labels
-from ..mechanisms.release.unit_bound import UnitBound, over_limit, priorities, unit_words
-from ..pipelines.errors import UsageError
+from labeldp.mechanisms.center.residuals import ResidualDomain
+from labeldp.mechanisms.core.budget import BudgetSplit
+from labeldp.mechanisms.core.label_classes import LabelClasses
+from labeldp.mechanisms.core.prior import Prior
+from labeldp.mechanisms.core.randomizer import Randomizer
+from labeldp.mechanisms.noise.keyed_words import Identities, first_repeated, integer_identities
+from labeldp.mechanisms.noise.noisy_histogram import noisy_counts
+from labeldp.mechanisms.release.bound_noise import make_binding
+from labeldp.mechanisms.release.label_column import LabelColumn, LabelMeaning
+from labeldp.mechanisms.release.label_draws import LabelSampler
+from labeldp.mechanisms.release.label_records import LabelRecords, count_labels
+from labeldp.mechanisms.release.unit_bound import UnitBound, over_limit, priorities, unit_words
 
 ReleaseFunction = Callable[..., Any]
-"""Release function (labels, ids, key), or with a center (labels, ids, key, centers), as users write it.
+"""Release function (labels, ids, key), or with a center (labels, ids, key, centers).
 
 It takes the labels of n records (shape (n,), float64, labels of the domain, of classes their places), their ids (shape
 (n,), int64) and the secret key (32 bytes). It returns the n released labels; or a pair of the released labels and the
@@ -159,28 +154,6 @@ def _numbers(values: Any, count: int, what: str) -> np.ndarray:
     if array.shape != (count,):
         raise SamplerError(f"the sampler must return {what}: shape ({count},), not {array.shape}")
     return array
-
-
-def load_sampler(name: str) -> ReleaseFunction:
-    """Imports the release function MODULE:FUNCTION of `--sampler`; modules of the current folder can be named.
-
-    Raises UsageError if the name is malformed, or the module or the function cannot be imported.
-    """
-    module_name, colon, function_name = name.partition(":")
-    if not (module_name and colon and function_name):
-        raise UsageError(f"--sampler takes MODULE:FUNCTION, not {name!r}")
-    folder = os.getcwd()
-    sys.path.insert(0, folder)
-    try:
-        module = importlib.import_module(module_name)
-    except Exception as error:
-        raise UsageError(f"--sampler {name}: the module cannot be imported ({type(error).__name__}: {error})") from None
-    finally:
-        sys.path.remove(folder)
-    function = getattr(module, function_name, None)
-    if not callable(function):
-        raise UsageError(f"--sampler {name}: {module_name} has no function {function_name}")
-    return function
 
 
 class KeyedRelease:
