@@ -248,7 +248,7 @@ def test_the_place_of_a_record_is_a_feature(place: str, invoke: Any, write_csv: 
         (["--label=sent"], 2, "has no column 'sent'; did you mean spent?"),
         (["--label=spent", "--exclude=bougt"], 2, "no column 'bougt'; did you mean bought?"),
         (["--label=spent", "--exclude=spent"], 2, "--exclude names the label 'spent'"),
-        (["--label=spent", "--draws=5000"], 2, "--draws is not for --features: leave it out"),
+        (["--label=spent", "--show_rows=5"], 2, "--show_rows is not for --features: leave it out"),
         (["--label=spent", "--label_min=0"], 2, "the public label domain is missing"),
         (["--label=bought"], 1, "not a number"),
         (["--label=spent", "--exclude", "x", "kind,w", "bought"], 1, "has no feature beside the label 'spent'"),
@@ -266,7 +266,7 @@ def test_a_release_is_no_input(attack: Any, invoke: Any) -> None:
     assert "--features is for an input before its release: leave out released" in (
         attack(columns(), "--label=spent", "released").error
     )
-    assert "name a mechanism file or an output folder" in invoke(["attack"]).error
+    assert "name the files with the true labels of a release: --truth FILES; or give --features" in invoke(["attack"]).error
 
 
 def test_too_few_records(attack: Any) -> None:
