@@ -266,7 +266,8 @@ def test_a_release_is_no_input(attack: Any, invoke: Any) -> None:
     assert "--features is for an input before its release: leave out released" in (
         attack(columns(), "--label=spent", "released").error
     )
-    assert "name the files with the true labels of a release: --truth FILES; or give --features" in invoke(["attack"]).error
+    missing = "name the files with the true labels of a release: --truth FILES; or give --features"
+    assert missing in invoke(["attack"]).error
 
 
 def test_too_few_records(attack: Any) -> None:
