@@ -248,7 +248,7 @@ def test_the_place_of_a_record_is_a_feature(place: str, invoke: Any, write_csv: 
         (["--label=sent"], 2, "has no column 'sent'; did you mean spent?"),
         (["--label=spent", "--exclude=bougt"], 2, "no column 'bougt'; did you mean bought?"),
         (["--label=spent", "--exclude=spent"], 2, "--exclude names the label 'spent'"),
-        (["--label=spent", "--show_rows=5"], 2, "--show_rows is not for --features: leave it out"),
+        (["--label=spent", "--show_rows=5"], 2, "--show_rows needs --truth"),
         (["--label=spent", "--label_min=0"], 2, "the public label domain is missing"),
         (["--label=bought"], 1, "not a number"),
         (["--label=spent", "--exclude", "x", "kind,w", "bought"], 1, "has no feature beside the label 'spent'"),
