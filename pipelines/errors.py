@@ -1,18 +1,21 @@
 """Errors of what a user asks for, which each face says in its own words, and texts as one line.
 
 A message names fields of a request (`spec.fields`) in braces: "{label_values} replaces {label_min}". The command line
-says --label_values, or a line of the file of `--config`, and Python says label_values.
+says --label_values, or a line of the file of `--config`, and Python says label_values. Errors of stages reach a face as
+text alone, from workers: they have names of fields between backquotes, which the command replaces (`named`).
 """
 
 from __future__ import annotations
 
 import contextlib
+import re
 import string
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 BAD_USAGE = 2
 _SIMILARITY = 0.6
+_FIELD = re.compile("`([a-z_]+)`")
 
 Naming = Callable[[str], str]
 """How a face names a field: from label_step to --label_step, for example."""
@@ -26,6 +29,11 @@ def as_flag(field: str) -> str:
 def as_parameter(field: str) -> str:
     """Names a field in Python, where `for` is a keyword."""
     return "for_" if field == "for" else field
+
+
+def named(text: str, naming: Naming) -> str:
+    """The text of a stage's error with the names that a face has for fields between backquotes."""
+    return _FIELD.sub(lambda field: naming(field[1]), text)
 
 
 N = TypeVar("N", bound="FieldNames")

@@ -12,20 +12,28 @@ from typing import Any, NamedTuple
 
 import apache_beam as beam
 import numpy as np
-from apache_beam.pvalue import AsSingleton, PCollection
+import pyarrow as pa
+from apache_beam.pvalue import AsSingleton, PCollection, TaggedOutput
 
 from ..mechanisms.core.budget import remaining_epsilon
 from ..mechanisms.core.randomizer import Randomizer
 from ..mechanisms.release.center_passes import center_passes
 from ..mechanisms.release.feature_sample import CenterFeatures
-from ..mechanisms.release.unit_bound import UnitCounts
+from ..mechanisms.release.unit_bound import UnitBound, UnitCounts
+from ..pipelines.api.memory_request import ledger_place, python_errors
+from ..pipelines.api.privatize_files import check_ledger_place
 from ..pipelines.errors import FieldError, UsageError, as_parameter
 from ..pipelines.job.runner_options import check_runner
+from ..pipelines.ledger.ledger import Ledger
+from ..pipelines.ledger.spent_budget import Caps
 from ..pipelines.publish.job_result import JobResult
 from ..pipelines.publish.manifest import make_manifest
+from ..pipelines.publish.protocol import Charge, charged, check_caps, release_entries
 from ..pipelines.spec.fields import CELL_CENTER, CENTERS, NO_CENTER, Fields, keywords_of, names_of
-from ..pipelines.spec.label import make_label
+from ..pipelines.spec.label import Budget, Label, make_label, request_in_memory
+from ..pipelines.spec.limits import read_caps, read_unusable_fraction
 from ..pipelines.spec.mechanism_file import MechanismFile
+from ..pipelines.spec.target_checks import noise_key_file
 from ..transforms import (
     BatchesToRows,
     InputError,
@@ -37,13 +45,15 @@ from ..transforms import (
     PrivatizeLabels,
     RowsToBatches,
     SolveRandomizer,
+    Threshold,
     row_fields,
 )
-from ..transforms.batches import check_whole_input
+from ..transforms.batches import check_whole_input, usable_labels
+from ..transforms.beam_internals import typed_outputs
 from ..transforms.beam_rows import check_used
 from ..transforms.center.feature_sample import SampleFeatures
 from ..transforms.center.fit_center import AppendCenter, DesignPass, ReleasePass
-from ..transforms.errors import OTHER_MECHANISM
+from ..transforms.errors import OTHER_MECHANISM, redact_errors
 from ..transforms.shards.publish_shards import require_digest
 from ..transforms.units.bounds_by_id import BoundUnitsById
 
@@ -51,8 +61,10 @@ _ARGUMENTS = (
     "label", "id_column", "epsilon", "noise_key_file", "label_min", "label_max", "label_step", "label_values",
     "label_classes", "other_class", "prior_epsilon", "delta", "mechanism", "loss", "rounding",
     "center_column", "center", "center_features", "leave_out", "unit_column", "max_records_per_unit",
+    "missing_label", "max_unusable_fraction", "noise_key_mode", "ledger", "epsilon_cap", "delta_cap", "cap_window",
 )  # fmt: skip
 _NEEDED = ("label", "id_column", "epsilon", "noise_key_file")
+_WITH_ID, _WITHOUT_ID = "with_id", "without_id"
 
 
 class ReleaseDocuments(NamedTuple):
@@ -67,15 +79,31 @@ class ReleaseDocuments(NamedTuple):
     mechanism: str
 
 
-beam.coders.registry.register_coder(ReleaseDocuments, beam.coders.RowCoder)
+class DeadRow(NamedTuple):
+    """Row that was left out of the release.
+
+    Attributes:
+      id: Its id, as text; None for a row without one.
+      stage: Stage that left it out.
+      error: Reason.
+    """
+
+    id: str | None
+    stage: str
+    error: str
+
+
+for _kind in (ReleaseDocuments, DeadRow):
+    beam.coders.registry.register_coder(_kind, beam.coders.RowCoder)
 
 
 class LabelDP(beam.PTransform):
     """Replaces the label of each row under label differential privacy: the whole job as one transform.
 
-    Returns `rows`, and `release`: one row with the manifest and the mechanism file as text. Rows without a usable label
-    are left out. It outputs nothing if the rows differ between the two passes over them, or if not all labels were
-    drawn by the mechanism of the release.
+    Returns `rows`; `release`, one row with the manifest and the mechanism file as text; and `dead_letters`, a row with
+    id, stage and error for each row without an id or a usable label, which is left out. It outputs nothing if the rows
+    differ between the two passes over them, if not all labels were drawn by the mechanism of the release, or if too
+    many rows are left out. With `ledger`, the release is charged before anything is output; without, it is not.
 
     A center that the job makes needs `center` and `center_features`: rows may have any fields.
     """
@@ -95,15 +123,19 @@ class LabelDP(beam.PTransform):
             if fields.center == NO_CENTER:
                 fields.center = None
             made = make_label(fields)
+            self._threshold = Threshold(read_unusable_fraction(fields), rows=True)
+            self._key = noise_key_file(str(fields.noise_key_file), fields.noise_key_mode)
+            self._charge = _charge(fields, made)
         except FieldError as error:
             raise ValueError(error.text(as_parameter)) from None
         self._column, self._left_out = made.column, names_of(fields.leave_out)
         for name in {*made.column.private, made.column.center} & {*self._left_out}:
             raise ValueError(f"leave_out: {name!r} is released, as the label or its center")
         self._epsilon = made.budget.epsilon
-        self._key = NoiseKeyFile(str(fields.noise_key_file))
         budget, name = made.record_budget, made.mechanism.name
-        self._prior = NoisyPrior(self._column, budget.epsilon, self._key, budget.prior_epsilon, mechanism=name)
+        self._prior = NoisyPrior(
+            self._column, budget.epsilon, self._key, budget.prior_epsilon, self._threshold, mechanism=name
+        )
         self._center_epsilon = remaining_epsilon(budget.epsilon, budget.prior_epsilon or 0.0)
         self._solve = SolveRandomizer(name, dict(made.mechanism.parameters))
 
@@ -113,7 +145,11 @@ class LabelDP(beam.PTransform):
         They keep their event times.
         """
         try:
-            check_runner(rows.pipeline)
+            here = check_runner(rows.pipeline)
+            if self._charge is not None:
+                self._charge.check(here, self._column.unit)
+        except FieldError as error:
+            raise ValueError(error.text(as_parameter)) from None
         except UsageError as error:
             raise ValueError(str(error)) from None
         if rows.is_bounded:
@@ -126,9 +162,16 @@ class LabelDP(beam.PTransform):
         needed += [] if features is None else features.columns
         fields = row_fields(rows, *needed, *self._left_out)
         check_used(fields, needed)
-        label, classes = self._column.name, self._column.classes
-        to_batches = RowsToBatches(id_column, {} if classes is None else {label: classes})
-        batches: Any = rows | "Batch" >> to_batches | "Checkpoint" >> beam.Reshuffle()
+        label, classes, missing = self._column.name, self._column.classes, self._column.meaning.missing
+        to_batches = RowsToBatches(
+            id_column, {} if classes is None else {label: classes}, {} if missing is None else {label: missing}
+        )
+        divided: Any = rows | "DivideByIds" >> beam.ParDo(_DivideByIds(id_column)).with_output_types(
+            object
+        ).with_outputs(_WITHOUT_ID, main=_WITH_ID)
+        named = typed_outputs(divided, {_WITH_ID: rows.element_type, _WITHOUT_ID: DeadRow})
+        batches: Any = named[_WITH_ID] | "Batch" >> to_batches | "Checkpoint" >> beam.Reshuffle()
+        without_id: Any = named[_WITHOUT_ID] | "CountWithoutId" >> beam.combiners.Count.Globally()
         counts = None
         if unit is not None:
             batches, counts = batches | "BoundUnits" >> BoundUnitsById(self._column, self._key)
@@ -148,9 +191,11 @@ class LabelDP(beam.PTransform):
         prior: Any = batches | "NoisyPrior" >> noisy_prior
         randomizer: Any = prior | "SolveRandomizer" >> self._solve
         privatized = _privatize(batches, randomizer, prior, self._column, self._key)
+        describe = _DescribeRelease(self._column, self._epsilon, self._left_out, self._threshold, self._charge)
         release: Any = randomizer | "Release" >> beam.ParDo(
-            _DescribeRelease(self._column, self._epsilon, self._left_out),
+            describe,
             AsSingleton(prior),
+            AsSingleton(without_id),
             AsSingleton(privatized["digest"]),
             AsSingleton(privatized["mechanism"]),
             None if counts is None else AsSingleton(counts),
@@ -160,10 +205,16 @@ class LabelDP(beam.PTransform):
         released = privatized["batches"] | "ReleaseIfOfTheMechanism" >> beam.Map(
             _of_release, AsSingleton(fingerprint)
         ).with_output_types(LabelledBatch)
+        unusable: Any = batches | "Unusable" >> beam.ParDo(_Unusable(self._column)).with_output_types(DeadRow)
+        letters: Any = (named[_WITHOUT_ID], unusable) | "AllDeadLetters" >> beam.Flatten()
+        letters = letters | "ReleaseDeadLetters" >> beam.Map(_after, AsSingleton(fingerprint)).with_output_types(
+            DeadRow
+        )
         if self._left_out:
             released |= "LeaveOut" >> beam.Map(LabelledBatch.without, self._left_out).with_output_types(LabelledBatch)
             fields = {name: kind for name, kind in fields.items() if name not in self._left_out}
-        return {"rows": released | "Rows" >> BatchesToRows(fields, label, classes is not None), "release": release}
+        labelled = released | "Rows" >> BatchesToRows(fields, label, classes is not None)
+        return {"rows": labelled, "release": release, "dead_letters": letters}
 
 
 keywords_of(LabelDP.__init__, _ARGUMENTS, "Checks the arguments.", _NEEDED)
@@ -193,17 +244,15 @@ def _privatize(
     column: LabelColumn,
     key: NoiseKeyFile,
 ) -> dict[str, PCollection[Any]]:
-    """Privatizes; returns batches and dead letters, held back until both passes had the same digest, and the digest.
+    """Privatizes; returns batches, held back until both passes had the same digest, and the digest.
 
     Returns the fingerprint of the mechanism that drew the labels, too.
     """
     privatized: Any = batches | "Privatize" >> PrivatizeLabels(randomizer, prior, column, key)
     digest = AsSingleton(privatized.digest)
-    letters = privatized.dead_letters | "AsText" >> beam.Map(_as_text).with_output_types(str)
     return {
         "batches": privatized.batches
         | "ReleaseIfUnchanged" >> beam.Map(_unchanged, digest).with_output_types(LabelledBatch),
-        "dead_letters": letters | "ReleaseLettersIfUnchanged" >> beam.Map(_unchanged, digest).with_output_types(str),
         "digest": privatized.digest,
         "mechanism": privatized.mechanism,
     }
@@ -215,8 +264,39 @@ def _unchanged(element: Any, digest: int) -> Any:
     return element
 
 
-def _as_text(letter: Any) -> str:
-    return letter.to_json()
+class _DivideByIds(beam.DoFn):
+    """Passes rows with an id on, and makes dead letters of all others."""
+
+    def __init__(self, id_column: str):
+        self._id_column = id_column
+
+    @redact_errors("looking for ids")
+    def process(self, row: Any) -> Iterator[Any]:
+        if getattr(row, self._id_column) is None:
+            yield TaggedOutput(_WITHOUT_ID, DeadRow(None, "read", f"no id in {self._id_column}"))
+        else:
+            yield row
+
+
+class _Unusable(beam.DoFn):
+    """Makes dead letters of rows without a usable label, which is public, by their ids."""
+
+    def __init__(self, column: LabelColumn):
+        self._column = column
+
+    @redact_errors("privatizing labels")
+    def process(self, batch: LabelledBatch) -> Iterator[DeadRow]:
+        ids = batch.column(str(self._column.id_column))
+        if ids is not None:
+            for value in ids.filter(pa.array(~usable_labels(batch, self._column)[1])).to_pylist():
+                text = value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
+                yield DeadRow(text, "privatize", "unusable label")
+
+
+def _after(letter: DeadRow, fingerprint: str) -> DeadRow:
+    # The side input exists only once the release was charged.
+    assert isinstance(fingerprint, str)
+    return letter
 
 
 def _fingerprint(release: ReleaseDocuments) -> str:
@@ -229,19 +309,78 @@ def _of_release(batch: LabelledBatch, fingerprint: str) -> LabelledBatch:
     return batch
 
 
+@dataclasses.dataclass(frozen=True)
+class _Charge:
+    """Ledger that a release is charged to, in its caps; the request by its name, with the budget."""
+
+    ledger: str
+    caps: Caps
+    request: str
+    budget: Budget
+    label: str
+
+    def check(self, here: bool, unit: UnitBound | None) -> None:
+        """Checks the place of the ledger, and its caps, before the job runs. Raises FieldError."""
+        check_ledger_place(self.ledger, here)
+        check_caps(Ledger(self.ledger), self.request, self.budget, self.caps, unit)
+
+    def write(self, prior: PriorRelease, mechanism: MechanismFile) -> None:
+        """Charges the release. A retry charges nothing: releases are named by what their noise is bound to."""
+        entries = release_entries(prior, mechanism, with_labels=True)
+        charge = Charge(
+            "privatize", self.request, self.label, prior.unit, prior.records, f"{prior.digest:064x}", "LabelDP",
+            entries, mechanism.drawn_by,
+        )  # fmt: skip
+        with python_errors(InputError), charged(Ledger(self.ledger), charge, self.caps):
+            pass
+
+
+def _charge(fields: Fields, made: Label) -> _Charge | None:
+    """The charge of a release, whose caps need a ledger; None without one."""
+    caps = read_caps(fields)
+    if fields.ledger is not None:
+        name = request_in_memory("privatize", "rows of a pipeline", made)
+        return _Charge(ledger_place(fields.ledger), caps, name, made.budget, made.name)
+    if caps.stated:
+        raise FieldError(f"{{{next(iter(caps.stated))}}} needs {{ledger}}: without one, nothing is charged")
+    return None
+
+
 class _DescribeRelease(beam.DoFn):
-    def __init__(self, column: LabelColumn, epsilon: float, left_out: Sequence[str]):
+    def __init__(
+        self, column: LabelColumn, epsilon: float, left_out: Sequence[str], threshold: Threshold, charge: _Charge | None
+    ):
         self._column = column
         self._epsilon = epsilon
         self._left_out = {"left_out": list(left_out)} if left_out else {}
+        self._threshold = threshold
+        self._charge = charge
 
+    @redact_errors("releasing")
     def process(
-        self, randomizer: Randomizer, prior: PriorRelease, digest: int, drawn_by: str, units: UnitCounts | None
+        self,
+        randomizer: Randomizer,
+        prior: PriorRelease,
+        without_id: int,
+        digest: int,
+        drawn_by: str,
+        units: UnitCounts | None,
     ) -> Iterator[ReleaseDocuments]:
         require_digest(digest)
+        rows = (
+            without_id + prior.records + prior.unusable + (0 if units is None else units.left_out + units.without_unit)
+        )
+        if without_id > self._threshold.fraction * rows:
+            raise InputError(
+                f"{without_id:,} of {rows:,} rows have no id in {self._column.id_column!r} (`id_column`), more than "
+                f"`max_unusable_fraction` {self._threshold.fraction:g}: fix them, exclude them by a beam.Filter "
+                "before, or raise the threshold"
+            )
         mechanism = MechanismFile.of_release(randomizer, prior)
         details = {"label": self._column.name, "identity": self._column.id_column, "where": None, **self._left_out}
         result = JobResult(prior, digest, {}, frozenset([drawn_by]), units)
         result.check_same_mechanism(randomizer.fingerprint.hex())
         document = make_manifest(result, mechanism, self._epsilon, details)
+        if self._charge is not None:
+            self._charge.write(prior, mechanism)
         yield ReleaseDocuments(json.dumps(document), mechanism.to_text())

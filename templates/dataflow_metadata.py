@@ -93,7 +93,7 @@ def _parameter(name: str, action: argparse.Action, needed: bool) -> dict[str, An
         "paramType": _KINDS.get(name) or _kind(action),
     }
     if parameter["paramType"] == "ENUM":
-        parameter["enumOptions"] = [{"value": str(choice), "label": str(choice)} for choice in action.choices]
+        parameter["enumOptions"] = [{"value": str(choice), "label": str(choice)} for choice in action.choices or ()]
     if action.nargs == 0:
         parameter["defaultValue"] = "false"
     elif action.default is not None:

@@ -343,7 +343,7 @@ def _alone(column: pa.Array) -> pa.Array | None:
     return None if column.null_count or pa.types.is_null(column.type) else column
 
 
-ENCODE_CLASSES = "declare classes, in privatize and fit, with --label_classes A,B,..."
+ENCODE_CLASSES = "declare classes, in privatize and fit, with `label_classes` A,B,..."
 """Advice for labels that are text."""
 
 
@@ -364,7 +364,7 @@ def check_label_type(kind: pa.DataType, label: str, source: str) -> None:
         kind = value_type(kind)
         raise InputError(
             f"{source}: label column {label!r} holds {kind}, not numbers: {as_number(kind) or ENCODE_CLASSES}, or name "
-            "another column with --label"
+            "another column with `label`"
         )
 
 

@@ -445,8 +445,8 @@ def center_values(batch: LabelledBatch, center: str) -> np.ndarray:
     if column is not None and not holds_numbers(column.type):
         raise InputError(
             f"{batch.source}: center column {center!r} holds {value_type(column.type)}, not numbers: "
-            "name another column with --center_column (for apply, another --mechanism_file), or for a CSV file "
-            f"whose first rows have no number give --csv_types {center}=float64"
+            "name another column with `center_column` (for apply, another `mechanism_file`), or for a CSV file "
+            f"whose first rows have no number give `csv_types` {center}=float64"
         )
     return single_numbers(column, batch.batch.num_rows)
 
@@ -488,22 +488,22 @@ def record_identities(batch: LabelledBatch, id_column: str | None) -> Identities
     if column is None:
         if not batch.batch.num_rows:
             return integer_identities(id_column, np.array([], np.int64))
-        raise InputError(f"{batch.source}: there is no column {id_column!r}: name another column with --id_column")
+        raise InputError(f"{batch.source}: there is no column {id_column!r}: name another column with `id_column`")
     try:
         values, present = single_ids(column)
     except NotWholeError as error:
         problem = error.problem(f"the id in {id_column!r}")
         raise InputError(
             f"{batch.source}: row {batch.rows[error.index]}: {problem}: correct it, or name another column with "
-            "--id_column"
+            "`id_column`"
         ) from None
     if not present.all():
         row = batch.rows[np.argmin(present)]
-        raise InputError(f"{batch.source}: row {row} must have exactly one id in {id_column!r} (--id_column)")
+        raise InputError(f"{batch.source}: row {row} must have exactly one id in {id_column!r} (`id_column`)")
     identities = column_identities(values, id_column)
     if identities is not None:
         return identities
     raise InputError(
         f"{batch.source}: id column {id_column!r} holds {values.type}, not integers, text or bytes: "
-        "write it as integers or text, or name another column with --id_column"
+        "write it as integers or text, or name another column with `id_column`"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections.abc
 import dataclasses
+import types
 import typing
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ from .batches import LabelledBatch
 from .beam_internals import schema_fields
 from .class_values import coded_classes
 from .errors import InputError, redact_errors
+from .missing_labels import with_numbers
 from .shown_transform import ShownTransform
 
 _MOST_ROWS = 1 << 13
@@ -72,6 +74,9 @@ def check_used(fields: Mapping[str, Any], names: Iterable[str]) -> None:
 
 def _arrow_type(kind: Any) -> pa.DataType | None:
     """Type of the column of a field; None if its values would come back as others, or Arrow has none."""
+    # Beam does not know unions as Python writes them.
+    union: Any = typing.Union
+    kind = union[typing.get_args(kind)] if isinstance(kind, types.UnionType) else kind
     try:
         row = RowTypeConstraint.from_fields([("field", kind)])
         found = arrow_schema_from_beam_schema(named_tuple_to_schema(row.user_type)).field(0).type
@@ -94,25 +99,31 @@ class RowsToBatches(ShownTransform):
     Attributes:
       id_column: Field of unique ids.
       classes: Classes of private fields by name, as which they are read.
+      missing: Label that a missing one counts as by private field, of classes its place.
     """
 
     id_column: str
     classes: Mapping[str, LabelClasses] = field(default_factory=dict)
+    missing: Mapping[str, float] = field(default_factory=dict)
 
     def expand(self, rows: PCollection[Any]) -> PCollection[LabelledBatch]:
         """Raises InputError if the rows have no schema or no id field, or its type is not one of ids."""
         fields = row_fields(rows, self.id_column)
-        check_used(fields, [self.id_column, *self.classes])
+        check_used(fields, [self.id_column, *self.classes, *self.missing])
         types = {name: _arrow_type(kind) for name, kind in fields.items()}
-        return rows | "ToArrow" >> beam.ParDo(_ToArrow(types, self.classes)).with_output_types(LabelledBatch)
+        to_arrow = beam.ParDo(_ToArrow(types, self.classes, self.missing))
+        return rows | "ToArrow" >> to_arrow.with_output_types(LabelledBatch)
 
 
 class _ToArrow(beam.DoFn):
     """Gathers the rows of a bundle by window. `types` are those of columns; None for values that pass through."""
 
-    def __init__(self, types: Mapping[str, pa.DataType | None], classes: Mapping[str, LabelClasses]):
+    def __init__(
+        self, types: Mapping[str, pa.DataType | None], classes: Mapping[str, LabelClasses], missing: Mapping[str, float]
+    ):
         self._types = types
         self._classes = classes
+        self._missing = missing
 
     def start_bundle(self) -> None:
         self._held: dict[Any, tuple[list[Any], list[Timestamp]]] = {}
@@ -155,7 +166,10 @@ class _ToArrow(beam.DoFn):
         except (pa.ArrowException, OverflowError):
             problem = f"a row has a value in the field {name!r} that is not of its declared type, {kind}"
         else:
-            return coded_classes(column, self._classes[name], name, _SOURCE) if name in self._classes else column
+            missing = self._missing.get(name)
+            if name in self._classes:
+                return coded_classes(column, self._classes[name], name, _SOURCE, missing)
+            return column if missing is None else with_numbers(column, missing)
         raise InputError(f"{problem}: convert it before, or declare another type (with_output_types)")
 
 

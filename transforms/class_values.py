@@ -58,11 +58,11 @@ def _class_values(kind: pa.DataType, classes: LabelClasses, label: str, source: 
     if not wanted:
         raise InputError(
             f"{source}: label column {label!r} holds {kind}, and classes are text, integers or booleans: write it as "
-            f"text, or without --label_classes, {as_number(kind)}"
+            f"text, or without `label_classes`, {as_number(kind)}"
         )
     raise InputError(
-        f"{source}: label column {label!r} holds {kind}, and the classes of --label_classes are not {wanted}: list "
-        "those of the column, or name another column with --label"
+        f"{source}: label column {label!r} holds {kind}, and the classes of `label_classes` are not {wanted}: list "
+        "those of the column, or name another column with `label`"
     )
 
 

@@ -42,9 +42,11 @@ class Threshold:
 
     Attributes:
       fraction: Largest tolerated fraction of all records, in [0, 1].
+      rows: Whether the records are rows of a pipeline, and not of files: advice then names what a pipeline has.
     """
 
     fraction: float = 0.5
+    rows: bool = False
 
     def __post_init__(self) -> None:
         """Raises ValueError for a fraction outside [0, 1]."""
@@ -65,17 +67,17 @@ class Threshold:
           InputError: If no record has a usable label, or more than the fraction have none.
         """
         if records == 0 and left_out:
-            raise InputError("no record with a usable label has a unit: check --unit_column")
+            raise InputError("no record with a usable label has a unit: check `unit_column`")
         if records + unusable == 0:
-            raise InputError(
-                "the input is empty: the files that match --input contain no records, or --where excludes all of them"
-            )
-        label, advice = column.described, missing_advice(column, "--missing_label {} in privatize and fit")
+            files = "the files that match `input` contain no records, or `where` excludes all of them"
+            raise InputError(f"the input is empty: {'there are no rows with an id' if self.rows else files}")
+        setting = "`missing_label` {}" if self.rows else "`missing_label` {} in privatize and fit"
+        label, advice = column.described, missing_advice(column, setting)
         if records == 0:
             held = "hold several values" if several == unusable else "have no value or several, NaN or infinity"
             raise InputError(
                 f"no record has a usable label in {label!r}: all {unusable:,} records {held}, but a label is one "
-                f"{'class' if column.classes else 'number'}: {'' if several else advice}check --label"
+                f"{'class' if column.classes else 'number'}: {'' if several else advice}check `label`"
             )
         total = records + unusable + left_out
         if unusable > self.fraction * total:
@@ -83,9 +85,9 @@ class Threshold:
             raise InputError(
                 f"{unusable:,} of {total:,} records have no usable label in {label!r} "
                 f"({f'{several:,} of them have several values; ' if several else ''}missing, several, NaN or "
-                f"infinite), more than --max_unusable_fraction {self.fraction:g}: "
+                f"infinite), more than `max_unusable_fraction` {self.fraction:g}: "
                 + (advice if 2 * unusable > total else "")
-                + "fix them, exclude them with --where"
+                + f"fix them, exclude them {'by a beam.Filter before' if self.rows else 'with `where`'}"
                 + (", or raise the threshold" if 2 * unusable <= total else "")
             )
 
@@ -146,8 +148,8 @@ def check_summary(summary: LabelSummary, column: LabelColumn, threshold: Thresho
     threshold.check(summary.records, summary.unusable, column, summary.several, summary.left_out)
     if column.center is not None and summary.missing_centers == summary.records:
         raise InputError(
-            f"no record has a usable center in {column.center!r} (missing, NaN or infinite): check --center_column, "
-            "or with apply the center of --mechanism_file"
+            f"no record has a usable center in {column.center!r} (missing, NaN or infinite): check `center_column`, "
+            "or with apply the center of `mechanism_file`"
         )
 
 
@@ -257,7 +259,7 @@ class _Check(beam.DoFn):
         repeated = first_repeated(blocks)
         if repeated is not None:
             one, two = (_place(parts, index) for index in repeated)
-            raise InputError(f"{one} and {two} have the same id in --id_column {self._id_column}: ids must be unique")
+            raise InputError(f"{one} and {two} have the same id in `id_column` {self._id_column}: ids must be unique")
         yield len(blocks)
 
 

@@ -43,7 +43,7 @@ class NoiseKeyFile:
           InputError: If the file is missing, has another length, or is accessible to other users.
         """
         if not is_remote(self.path):
-            check_secret_file("noise key file", self.path, self.group, "--noise_key_mode group")
+            check_secret_file("noise key file", self.path, self.group, "`noise_key_mode` group")
         try:
             with open_file(self.path) as file:
                 key = file.read(KEY_BYTES + 1)

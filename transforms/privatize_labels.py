@@ -199,7 +199,7 @@ def _with_probabilities(batch: LabelledBatch, probabilities: np.ndarray, column:
     """Adds the column of probabilities. Raises InputError if there is one of its name."""
     name = column.center
     assert name is not None
-    check_new(batch, name, "name the new column of probabilities with --center_column")
+    check_new(batch, name, "name the new column of probabilities with `center_column`")
     records, classes = probabilities.shape
     offsets = pa.array(np.arange(records + 1, dtype=np.int32) * np.int32(classes))
     shares = (probabilities.ravel() / PROBABILITY_UNIT).astype(np.float32)

@@ -86,4 +86,4 @@ class _Solve(beam.DoFn):
             return solved(release, mechanism)
         except ValueError:
             shown = CANDIDATES[LABELS] if mechanism is None else mechanism
-            raise InputError(f"--mechanism {self._mechanism}: {public_reason(shown, release)}") from None
+            raise InputError(f"`mechanism` {self._mechanism}: {public_reason(shown, release)}") from None

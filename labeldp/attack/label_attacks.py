@@ -144,7 +144,7 @@ def _attack_release(args: argparse.Namespace) -> _Findings:
     try:
         input = truth_input(fields, files)
     except UsageError as error:
-        raise UsageError(str(error).replace("--input ", "--truth ", 1)) from None
+        raise UsageError(str(error).replace("`input` ", "--truth ", 1)) from None
     id_column = args.id_column or files.id_column
     _progress("reading the release")
     records = read_release(files, args.most_records, args.seed, id_column, args.group_column)

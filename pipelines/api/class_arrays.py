@@ -27,7 +27,7 @@ def read_classes(data: Any, classes: LabelClasses, name: str, missing: float | N
     try:
         places = class_places(column, classes, name, name, len(column))
     except InputError as error:
-        problem = str(error).replace("--", "")
+        problem = str(error)
     else:
         restored, nulls = _restorer(data, column.type, classes), np.asarray(column.is_null())
         if missing is not None:

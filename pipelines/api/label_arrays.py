@@ -60,7 +60,7 @@ def read_numbers(data: Any, name: str, missing: float | None = None) -> LabelArr
     column = arrow_column(data, name)
     if not holds_numbers(column.type):
         kind = value_type(column.type)
-        advice = f": {as_number(kind) or ENCODE_CLASSES.replace('--', '')}" if name == "labels" else ""
+        advice = f": {as_number(kind) or ENCODE_CLASSES}" if name == "labels" else ""
         raise ValueError(f"{name} holds {kind}, not numbers{advice}")
     values = single_numbers(column, len(column))
     nulls = np.isnan(values) if is_list(column.type) else np.asarray(column.is_null())

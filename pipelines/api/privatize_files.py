@@ -154,9 +154,8 @@ keywords_of(
 )
 
 
-def _check_places(release: Release, here: bool) -> None:
-    """Checks that workers can read the key, charge and publish, and that no password gets into the job graph."""
-    ledger, target, key = release.ledger, release.output.target, release.key
+def check_ledger_place(ledger: str, here: bool) -> None:
+    """Checks that workers can charge a ledger, and that no password gets into the job graph. Raises FieldError."""
     shared = is_remote(ledger)
     if is_database(ledger):
         from ..ledger.ledger_database import parse_database_url
@@ -165,12 +164,22 @@ def _check_places(release: Release, here: bool) -> None:
         if url.password is not None:
             raise FieldError("{ledger} has a password, which the job graph would show: set PGPASSWORD or ~/.pgpass")
         shared = url.drivername != "sqlite"
-    for field, path, usable in (("ledger", ledger, shared), ("output", target, is_remote(target))):
-        if not here and not usable:
-            raise FieldError(
-                f"{{{field}}} {{path}} is not on a filesystem that workers of this runner share: name an object store",
-                path=path,
-            )
+    _check_shared("ledger", ledger, here or shared)
+
+
+def _check_shared(field: str, path: str, usable: bool) -> None:
+    if not usable:
+        raise FieldError(
+            f"{{{field}}} {{path}} is not on a filesystem that workers of this runner share: name an object store",
+            path=path,
+        )
+
+
+def _check_places(release: Release, here: bool) -> None:
+    """Checks that workers can read the key, charge and publish."""
+    target, key = release.output.target, release.key
+    check_ledger_place(release.ledger, here)
+    _check_shared("output", target, here or is_remote(target))
     if not here and not _is_there(key):
         raise FieldError("{noise_key_file} {path} does not exist: create it where all workers read it", path=key.path)
 

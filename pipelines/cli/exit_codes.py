@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from typing import Any, TextIO
 
-from ..errors import BAD_USAGE, FieldError, Naming, UsageError, as_flag, one_line
+from ..errors import BAD_USAGE, FieldError, Naming, UsageError, as_flag, named, one_line
 from ..publish.signals import was_signalled
 
 SUCCESS = 0
@@ -33,18 +33,17 @@ def run_command(
 
     The text of exceptions in `shown` holds no label. `interrupted` describes the state after an interrupt. `redact`
     makes the text to show of any other exception; without it, such an exception is a bug and is raised. Returns 0 on
-    success, 1 if the work failed or was interrupted, 2 if the command line is wrong. `naming` names the fields of
-    FieldError.
+    success, 1 if the work failed or was interrupted, 2 if the command line is wrong. `naming` names fields in errors.
     """
     try:
         work()
     except UsageError as error:
         text = error.text(naming) if isinstance(error, FieldError) else error
-        return _fail(prog, f"error: {text}", BAD_USAGE)
+        return _fail(prog, f"error: {named(str(text), naming)}", BAD_USAGE)
     except KeyboardInterrupt:
         return _interrupted(prog, interrupted)
     except shown as error:
-        return _fail(prog, f"error: {without_temporary_folder(error) or error}", FAILURE)
+        return _fail(prog, f"error: {without_temporary_folder(error) or named(str(error), naming)}", FAILURE)
     except Exception as error:
         missing = without_temporary_folder(error)
         if missing is not None:

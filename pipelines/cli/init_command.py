@@ -114,7 +114,7 @@ def _init(args: argparse.Namespace) -> None:
     except UnicodeEncodeError:
         raise UsageError(f"{args.file!a}: the file name is not UTF-8; rename the file") from None
     except InputError as error:
-        raise UsageError(str(error).replace("--input ", "", 1)) from None
+        raise UsageError(str(error).replace("`input` ", "", 1)) from None
     kind = args.input_format or _format_of(path)
     if kind == "tfrecord":
         check_tfrecord("a TFRecord file")

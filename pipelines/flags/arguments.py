@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
-from ..errors import BAD_USAGE, FieldError, did_you_mean, one_line
+from ..errors import BAD_USAGE, FieldError, as_flag, did_you_mean, named, one_line
 
 _FLAG = re.compile(r"-(?![0-9.])")
 # Commas between names, but not between parameters of a mechanism, NAME:PARAMETER=VALUE,...; those before NAME=VALUE.
@@ -49,10 +49,10 @@ class ArgumentParser(argparse.ArgumentParser):
 
 
 class _OneLine(logging.Formatter):
-    """Formats a log line without line breaks, which names of files and features in it may have."""
+    """Formats a log line with names of flags, and without line breaks, which names of files and features may have."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return one_line(super().format(record))
+        return one_line(named(super().format(record), as_flag))
 
 
 def log_to_stderr() -> None:

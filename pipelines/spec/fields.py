@@ -16,6 +16,7 @@ import dataclasses
 import functools
 import inspect
 import os
+import typing
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -135,15 +136,31 @@ def arguments_text(cls: Any, names: Iterable[str], first: str, text: str = "help
 
 
 def keywords_of(function: Any, names: Sequence[str], first: str, needed: Sequence[str] = ()) -> None:
-    """Gives a function that takes any keywords the docstring and the signature of fields of these names."""
+    """Gives a function that takes any keywords the docstring and the signature of fields of these names.
+
+    Annotations are types, not text, so that Beam YAML can state them.
+    """
+    empty, fields, hints = inspect.Parameter.empty, declared(Fields), typing.get_type_hints(Fields)
     own = [each for each in inspect.signature(function).parameters.values() if each.kind is not each.VAR_KEYWORD]
-    hints, kind = declared(Fields), inspect.Parameter.KEYWORD_ONLY
     for name in names:
-        default = inspect.Parameter.empty if name in needed else hints[name].default
         if name not in {each.name for each in own}:
-            own.append(inspect.Parameter(name, kind, default=default, annotation=hints[name].type))
+            default = empty if name in needed else fields[name].default
+            own.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default))
+    own = [
+        each.replace(annotation=_stated_type(hints[each.name], each.default is not empty)) if each.name in hints
+        else each
+        for each in own
+    ]  # fmt: skip
     function.__signature__ = inspect.Signature(own)
     function.__doc__ = arguments_text(Fields, names, first)
+
+
+def _stated_type(hint: Any, optional: bool) -> Any:
+    """Type of a field as a schema states it: `Any` for one that takes several, but the first of one that is needed."""
+    kinds = [kind for kind in typing.get_args(hint) or (hint,) if kind not in (type(None), Any)]
+    kind = kinds[0] if len(kinds) == 1 or not optional else Any
+    # Beam does not know unions as Python writes them.
+    return typing.Optional[kind] if optional else kind  # noqa: UP045
 
 
 @dataclass(kw_only=True, eq=False)

@@ -65,7 +65,7 @@ class SigningKeyFile:
         Raises InputError, which quotes nothing of the file, if it is missing, accessible to other users, encrypted, or
         none of Ed25519.
         """
-        check_secret_file("signing key file", self.path, self.group, "--noise_key_mode group")
+        check_secret_file("signing key file", self.path, self.group, "`noise_key_mode` group")
         try:
             with open(self.path, "rb") as file:
                 content = file.read(_MOST_BYTES)

@@ -35,7 +35,8 @@ def rows_job(csv_log: Path, key_file: Path, run_yaml: Any, tmp_path_factory: pyt
     folder = tmp_path_factory.mktemp("rows")
     variables = DOMAIN | {
         "input": csv_log, "output": folder / "rows", "release": folder / "release", "label": "y", "id_column": "id",
-        "epsilon": 2, "noise_key_file": key_file, "mechanism": "unbiased",
+        "epsilon": 2, "noise_key_file": key_file, "mechanism": "unbiased", "ledger": folder / "ledger.jsonl",
+        "dead_letters": folder / "dead",
     }  # fmt: skip
     run_yaml("label_dp", variables)
     return folder
@@ -71,6 +72,29 @@ def test_the_release_says_what_it_cost_and_passes_the_audit(rows_job: Path, tmp_
     assert (manifest["records"], manifest["records_without_label"]) == (RECORDS - 2, 2)
     assert manifest["identity"] == "id"
     assert manifest["certified_epsilon"] <= 2
+
+
+def test_rows_without_a_label_are_named_and_the_release_is_charged(rows_job: Path) -> None:
+    left_out = [(row["id"], row["stage"], row["error"]) for row in json_lines(rows_job, "dead")]
+    assert sorted(left_out) == [("u11", "privatize", "unusable label"), ("u7", "privatize", "unusable label")]
+    (run,) = map(json.loads, (rows_job / "ledger.jsonl").read_text().splitlines())
+    assert (run["label"], run["records"]) == ("y", RECORDS - 2)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [({"epsilon": "much"}, "epsilon must be a number"), ({"center_features": ["x", 2]}, "must be text")],
+)
+def test_a_wrong_job_is_refused_before_it_runs(
+    more: dict[str, Any], said: str, csv_log: Path, key_file: Path, run_yaml: Any, tmp_path: Path
+) -> None:
+    variables = DOMAIN | {
+        "input": csv_log, "output": tmp_path / "rows", "release": tmp_path / "release", "label": "y", "id_column": "id",
+        "epsilon": 2, "noise_key_file": key_file, **more,
+    }  # fmt: skip
+    with pytest.raises(ValueError, match=said):
+        run_yaml("label_dp", variables)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_files_give_the_bytes_of_the_command(
@@ -231,7 +255,7 @@ def test_rows_that_change_between_the_passes_are_not_released(key_file: Path, tm
         return rows | LabelDP(**ROWS, epsilon=1.0, noise_key_file=key_file, label_min=0, label_max=4, label_step=1)
 
     with pytest.raises(Exception, match="the input changed while the job ran"):
-        note(build, {"rows", "release"}, tmp_path)
+        note(build, {"rows", "release", "dead_letters"}, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -257,7 +281,7 @@ def test_rows_are_not_released_with_another_mechanism(
         )
 
     with pytest.raises(Exception, match="labels were drawn by another mechanism"):
-        note(build, {"rows", "release"}, tmp_path)
+        note(build, {"rows", "release", "dead_letters"}, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 

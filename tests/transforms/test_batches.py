@@ -361,10 +361,10 @@ def test_label_values_are_those_that_python_sees(column):
 )
 def test_labels_that_are_no_numbers_are_refused_without_their_values(column):
     batch = LabelledBatch.whole("/logs/a", 0, pa.RecordBatch.from_arrays([column], ["y"]))
-    with pytest.raises(InputError, match=r"/logs/a: label column 'y' holds .*--label") as caught:
+    with pytest.raises(InputError, match=r"/logs/a: label column 'y' holds .*`label`") as caught:
         label_values(batch, "y")
     kind = value_type(column.type)
-    assert ("--label_classes" in str(caught.value)) == is_text(kind)
+    assert ("`label_classes`" in str(caught.value)) == is_text(kind)
     units = {"date32[day]": "days", "duration[us]": "days", "timestamp[us]": "days", "time64[us]": "seconds"}
     assert (f"write it as a number, such as its {units.get(str(kind))}" in str(caught.value)) == (str(kind) in units)
     for text in (SENTINEL, "48613", "2020"):
@@ -538,7 +538,7 @@ def test_the_number_one_is_not_the_text_one(labelled):
 )
 def test_a_record_without_one_id_is_named(ids, labelled):
     batch = labelled({"id": ids}, start=70)
-    with pytest.raises(InputError, match=r"/logs/a: row 72 .*'id' \(--id_column\)"):
+    with pytest.raises(InputError, match=r"/logs/a: row 72 .*'id' \(`id_column`\)"):
         record_identities(batch, "id")
     with pytest.raises(InputError, match="row 72 "):
         record_identities(batch.keep(np.array([False, True, True])), "id")
@@ -546,7 +546,7 @@ def test_a_record_without_one_id_is_named(ids, labelled):
 
 @pytest.mark.parametrize("ids", [pa.array([True]), pa.array([datetime.date(2020, 1, 1)]), pa.array([[False]])], ids=str)
 def test_ids_are_integers_text_or_bytes(ids, labelled):
-    with pytest.raises(InputError, match=r"id column 'id' holds .* not integers, text or bytes.*--id_column"):
+    with pytest.raises(InputError, match=r"id column 'id' holds .* not integers, text or bytes.*`id_column`"):
         record_identities(labelled({"id": ids}), "id")
 
 
@@ -611,7 +611,7 @@ def test_spellings_of_a_number_are_one_unit_and_other_texts_are_themselves():
 
 
 def test_the_id_column_must_be_there(labelled):
-    with pytest.raises(InputError, match=r"/logs/a: there is no column 'id'.*--id_column"):
+    with pytest.raises(InputError, match=r"/logs/a: there is no column 'id'.*`id_column`"):
         record_identities(labelled({"y": [1.0]}), "id")
 
 

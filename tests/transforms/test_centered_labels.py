@@ -119,7 +119,7 @@ def test_centers_are_read_as_float32(labelled):
 
 def test_text_is_no_center(labelled, secret):
     batch = labelled({"c": ["1", "2"], "y": [0.0, 1.0]})
-    with pytest.raises(InputError, match=r"/logs/a: center column 'c' holds string, not numbers: .*--center_column"):
+    with pytest.raises(InputError, match=r"/logs/a: center column 'c' holds string, not numbers: .*`center_column`"):
         summarize(batch, COLUMN, secret)
 
 
@@ -128,7 +128,7 @@ def test_text_is_no_center(labelled, secret):
 )
 def test_an_input_without_a_center_fails(labelled, secret, columns):
     summary = summarize(labelled(columns), COLUMN, secret)
-    with pytest.raises(InputError, match=r"no record has a usable center in 'c' .*: check --center_column"):
+    with pytest.raises(InputError, match=r"no record has a usable center in 'c' .*: check `center_column`"):
         check_summary(summary, COLUMN, Threshold())
 
 

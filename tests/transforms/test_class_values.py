@@ -82,7 +82,7 @@ def test_types_that_hold_no_such_classes(column, classes):
             call()
         kind = str(column.type)
         # Advice that leads to another refusal is none.
-        assert ("without --label_classes, write it as a number" in str(caught.value)) == (kind not in CLASS_KINDS)
+        assert ("without `label_classes`, write it as a number" in str(caught.value)) == (kind not in CLASS_KINDS)
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def complaint(failure):
 
 def places(text: str) -> set[tuple[str, int]]:
     """The two records that the error names."""
-    found = re.search(r"InputError: (\S+) row (\d+) and (\S+) row (\d+) have the same id in --id_column id", text)
+    found = re.search(r"InputError: (\S+) row (\d+) and (\S+) row (\d+) have the same id in `id_column` id", text)
     assert found is not None
     return {(found[1], int(found[2])), (found[3], int(found[4]))}
 

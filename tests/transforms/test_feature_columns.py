@@ -100,12 +100,12 @@ def test_other_types_are_refused(column: pa.Array):
 
 @pytest.mark.parametrize("column", [pa.array([{"a": 1}]), pa.array([[["a"]]])])
 def test_nested_values_are_no_categories(column: pa.Array):
-    with pytest.raises(InputError, match=r"file\.parquet: feature 'x' holds .*--center_features"):
+    with pytest.raises(InputError, match=r"file\.parquet: feature 'x' holds .*`center_features`"):
         feature_columns(batch(x=column), ["x"], ["x"])
 
 
 def test_text_in_a_column_of_numbers_is_refused():
-    with pytest.raises(InputError, match=r"'x' holds string, but numbers in other files.*--center_features"):
+    with pytest.raises(InputError, match=r"'x' holds string, but numbers in other files.*`center_features`"):
         feature_columns(batch(x=pa.array(["a"])), ["x"], [])
 
 

@@ -67,7 +67,7 @@ def test_a_group_may_do_nothing_but_read(tmp_path, mode):
 
 def test_the_group_of_the_file_must_be_one_of_the_process(tmp_path, monkeypatch):
     path = key_file(tmp_path, mode=0o440).path
-    with pytest.raises(InputError, match=r"; or, for a mounted secret, give --noise_key_mode group$"):
+    with pytest.raises(InputError, match=r"; or, for a mounted secret, give `noise_key_mode` group$"):
         NoiseKeyFile(path).load()
     group = os.stat(path).st_gid
     monkeypatch.setattr(os, "getegid", lambda: group + 1)

@@ -335,7 +335,7 @@ def expect(complaint, words, *args, **kwargs):
 
 
 def test_empty_input(complaint, labelled):
-    words = "the input is empty: the files that match --input contain no records, or --where excludes all of them"
+    words = "the input is empty: the files that match `input` contain no records, or `where` excludes all of them"
     expect(complaint, words, [])
     expect(complaint, words, [labelled({"y": []})])
 
@@ -350,7 +350,7 @@ def test_too_many_unusable_labels(complaint, labelled):
     expect(
         complaint,
         "3 of 10 records have no usable label in 'y' (missing, several, NaN or infinite), more than "
-        "--max_unusable_fraction 0.2",
+        "`max_unusable_fraction` 0.2",
         [labelled({"y": [1.0] * 7 + [None, math.nan, math.inf]})],
         threshold=Threshold(0.2),
     )
@@ -371,14 +371,14 @@ def test_missing_labels_are_not_published_on_advice(column, given, usable):
     with pytest.raises(InputError) as raised:
         Threshold().check(usable, 9, column)
     assert "raise the threshold" not in str(raised.value)
-    words = f"no conversion yet, give --missing_label {given} in privatize"
-    assert words in str(raised.value) if given else "--missing_label" not in str(raised.value)
+    words = f"no conversion yet, give `missing_label` {given} in privatize"
+    assert words in str(raised.value) if given else "`missing_label`" not in str(raised.value)
 
 
 def test_ids_that_occur_twice(complaint, labelled):
     column = LabelColumn("y", DOMAIN, "id")
     batches = [labelled({"id": [1, 2], "y": [0.0, 1.0]}), labelled({"id": [2], "y": [4.0]}, "/logs/b")]
-    expect(complaint, "have the same id in --id_column id: ids must be unique", batches, column)
+    expect(complaint, "have the same id in `id_column` id: ids must be unique", batches, column)
 
 
 def test_ids_that_occur_twice_among_unusable_labels(complaint, labelled):
@@ -420,7 +420,7 @@ def test_threshold(fraction, records, unusable, fine):
     if fine:
         threshold.check(records, unusable, LabelColumn("y", (0.0, 1.0)))
     else:
-        with pytest.raises(InputError, match=f"{unusable} of .*--max_unusable_fraction {fraction:g}"):
+        with pytest.raises(InputError, match=f"{unusable} of .*`max_unusable_fraction` {fraction:g}"):
             threshold.check(records, unusable, LabelColumn("y", (0.0, 1.0)))
 
 

@@ -86,7 +86,7 @@ class Fussy:
 def test_what_a_solver_refuses_becomes_an_input_error(failure, monkeypatch):
     monkeypatch.setitem(MECHANISMS, "fussy", Fussy)
     text = failure(lambda p: {"out": p | beam.Create([release_of(1, 1, 1, 1)]) | SolveRandomizer("fussy")})
-    assert "InputError: --mechanism fussy: epsilon 1.5 is too small for 4 labels" in text
+    assert "InputError: `mechanism` fussy: epsilon 1.5 is too small for 4 labels" in text
 
 
 def test_what_a_solver_says_of_the_noised_histogram_is_not_said(failure, monkeypatch, caplog):

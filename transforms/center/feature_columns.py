@@ -72,7 +72,7 @@ def feature_columns(
         elif pa.types.is_nested(kind):
             raise InputError(
                 f"{batch.source}: feature {name!r} holds {kind}, neither numbers nor text: "
-                "leave it out of --center_features"
+                "leave it out of `center_features`"
             )
         elif name in known if known is not None else is_text(kind):
             found[name] = _categories(values, present)
@@ -81,12 +81,12 @@ def feature_columns(
         elif known is None:
             raise InputError(
                 f"{batch.source}: feature {name!r} holds {kind}, neither numbers nor text: "
-                "name the features to use with --center_features"
+                "name the features to use with `center_features`"
             )
         else:
             raise InputError(
                 f"{batch.source}: feature {name!r} holds {kind}, but numbers in other files: make it numbers in all of "
-                "them, or leave it out of --center_features"
+                "them, or leave it out of `center_features`"
             )
     return found
 
@@ -100,7 +100,7 @@ def chosen_features(sample: FeatureSample, features: CenterFeatures) -> FeatureS
     left_out = identifying(sample) if features.all_columns else []
     if left_out:
         LOGGER.info(
-            "center: not from %s: nearly all values differ; to use it, name the features with --center_features",
+            "center: not from %s: nearly all values differ; to use it, name the features with `center_features`",
             listed(left_out),
         )
     kept = {name: sample.columns[name] for name in features.names if name in sample.columns and name not in left_out}
@@ -207,7 +207,7 @@ def concatenated(parts: Sequence[Columns], sizes: Sequence[int]) -> dict[str, np
         if len(kinds) > 1:
             raise InputError(
                 f"feature {name!r} holds numbers in some records and text in others: make it one of them in all files, "
-                "or leave it out of --center_features"
+                "or leave it out of `center_features`"
             )
         category = kinds == {Categories}
         filled = [

@@ -236,7 +236,7 @@ def with_centers(
     check_new(
         batch,
         name,
-        "name the new column of centers with --center_column, or for apply remove that column from the input",
+        "name the new column of centers with `center_column`, or for apply remove that column from the input",
     )
     kept = (
         batch.batch if only is None else batch.batch.select([each for each in batch.batch.schema.names if each in only])

@@ -46,12 +46,12 @@ def column_names_of(path: str, header: bytes, dialect: Dialect = COMMA) -> list[
     names = column_names(header, dialect)
     if names is None:
         raise InputError(
-            f"{path}: the header line is not text in {dialect.encoding}: give --csv_dialect encoding=NAME, such as "
+            f"{path}: the header line is not text in {dialect.encoding}: give `csv_dialect` encoding=NAME, such as "
             "latin-1"
         )
     if any("\0" in name for name in names):
         raise InputError(
-            f"{path}: the header line has zero bytes, as UTF-16 without a byte order mark has: give --csv_dialect "
+            f"{path}: the header line has zero bytes, as UTF-16 without a byte order mark has: give `csv_dialect` "
             "encoding=utf-16-le or utf-16-be"
         )
     if not names:
@@ -77,7 +77,7 @@ def missing_column(name: str, names: Sequence[str], dialect: Dialect = COMMA) ->
             "name: give it with the space, in quotes, or remove the spaces from the header line"
         )
     if dialect.columns:
-        return f"there is no column {name!r} among the columns of --csv_dialect: {listed(names)}"
+        return f"there is no column {name!r} among the columns of `csv_dialect`: {listed(names)}"
     if names and names[0].startswith("#"):
         # It may be a record, too, and is not shown.
         return (
@@ -93,7 +93,7 @@ def missing_column(name: str, names: Sequence[str], dialect: Dialect = COMMA) ->
         return f"there is no column {name!r} in the header line; it has: {listed(names)}"
     return (
         f"there is no column {name!r} in the header line, which does not look like column names: add a header line, "
-        "or name the columns with --csv_dialect columns=..."
+        "or name the columns with `csv_dialect` columns=..."
     )
 
 
@@ -118,10 +118,10 @@ def delimiter_advice(name: str, names: Sequence[str], dialect: Dialect = COMMA) 
     for mark in CANDIDATES:
         if mark != dialect.delimiter and name in (column_names(header, Dialect(mark)) or []):
             shown = "\\t" if mark == "\t" else mark
-            return f", which {shown!r} divides into columns: use --csv_dialect delimiter='{shown}'"
+            return f", which {shown!r} divides into columns: use `csv_dialect` delimiter='{shown}'"
     if len(names) == 1:
         return (
-            f", which has only one, because it has no {dialect.delimiter!r}: --csv_dialect delimiter= names another "
+            f", which has only one, because it has no {dialect.delimiter!r}: `csv_dialect` delimiter= names another "
             "delimiter; if it is a title above the header line, remove it"
         )
     return ""
@@ -158,7 +158,7 @@ def find_types(
     check_unique_columns(names, part.first)
     for name in declared:
         if name not in names:
-            raise InputError(f"--csv_types names {name!r}, which is not in {part.first}")
+            raise InputError(f"`csv_types` names {name!r}, which is not in {part.first}")
     inferred = [name for name in names if name not in declared and name not in labels]
     samples = _samples(part.first, header, rows, inferred, labels, dialect)
     for path in part.samples[1:]:
@@ -254,12 +254,12 @@ def _note_on_numbers(name: str, path: str, texts: pa.Array, dialect: Dialect) ->
     others = np.flatnonzero(~matches & ~missing)
     if not len(others):
         return [
-            f"column {name!r} is text: some of its numbers have more digits than int64 or float64 keeps; --csv_types "
+            f"column {name!r} is text: some of its numbers have more digits than int64 or float64 keeps; `csv_types` "
             f"{name}=float64 rounds them, {name}=uint64 reads whole numbers below 2^64"
         ]
     return [
         f"column {name!r} is text because of line {line_of(int(others[0]), dialect)} of {path}, which holds no plain "
-        f"number there: if that is a footer, remove it; --csv_types {name}=float64 reads numbers alone"
+        f"number there: if that is a footer, remove it; `csv_types` {name}=float64 reads numbers alone"
     ]
 
 
@@ -270,11 +270,11 @@ def _marks(texts: pa.Array, dialect: Dialect) -> str:
         return ""
     decimal = _share(head, _DECIMAL_COMMA) >= _NEARLY_ALL and _share(texts, _DECIMAL_COMMA) >= _NEARLY_ALL
     if dialect.decimal == ",":
-        return "--csv_dialect thousands=." if decimal else ""
+        return "`csv_dialect` thousands=." if decimal else ""
     commas = _share(head, _COMMAS) >= _NEARLY_ALL and _share(texts, _COMMAS) >= _NEARLY_ALL
     points = " thousands=." if pc.any(pc.match_substring(texts, ".")).as_py() else ""
-    found = [f"--csv_dialect decimal=,{points}"] if decimal else []
-    return " or ".join(found + (["--csv_dialect thousands=,"] if commas else []))
+    found = [f"`csv_dialect` decimal=,{points}"] if decimal else []
+    return " or ".join(found + (["`csv_dialect` thousands=,"] if commas else []))
 
 
 def _share(texts: pa.Array, pattern: str, dialect: Dialect | None = None) -> float:

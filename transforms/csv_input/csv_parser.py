@@ -161,7 +161,7 @@ class Parser:
         fields = re.match(r"CSV parse error: (?:Row #\d+: )?Expected (\d+) columns, got (\d+)", message)
         if fields:
             wanted = (
-                f"--csv_dialect columns names {fields[1]}" if self.dialect.columns else f"the header has {fields[1]}"
+                f"`csv_dialect` columns names {fields[1]}" if self.dialect.columns else f"the header has {fields[1]}"
             )
             return f"line {line} has {fields[2]} fields, where {wanted}"
         column = re.match(r"In CSV column #(\d+): ", message)
@@ -172,7 +172,7 @@ class Parser:
             return self._label_problem(name, before)
         if self.types.kinds.get(name) == pa.string():
             return (
-                f"column {name!r} on line {line} is not text in {self.dialect.encoding}: give --csv_dialect "
+                f"column {name!r} on line {line} is not text in {self.dialect.encoding}: give `csv_dialect` "
                 "encoding=NAME, such as latin-1 or cp1252, or correct it"
             )
         return self._problem(name, None, before)
@@ -181,12 +181,12 @@ class Parser:
         """Problem of a label that is no number. It does not depend on its text."""
         line, advice = line_of(before, self.dialect), ""
         if self.dialect.decimal == ".":
-            advice = "; if a comma is its decimal mark, give --csv_dialect decimal=,"
+            advice = "; if a comma is its decimal mark, give `csv_dialect` decimal=,"
         if self.dialect.columns and line == 1:
-            advice += "; if line 1 is a header line, leave columns out of --csv_dialect"
+            advice += "; if line 1 is a header line, leave columns out of `csv_dialect`"
         return (
             f"label column {name!r} holds text on line {line}, not a number: correct it, name another column with "
-            f"--label, or {ENCODE_CLASSES}{advice}"
+            f"`label`, or {ENCODE_CLASSES}{advice}"
         )
 
     def _problem(self, name: str, text: pa.Array | None, before: int) -> str:
@@ -194,14 +194,14 @@ class Parser:
         line, kind = line_of(before, self.dialect), self.types.kinds[name]
         shown = _SHOWN.get(kind, f"a {kind}")
         if text is None or not is_numbers(text, pa.float64(), self.dialect, rounded=True):
-            return f"column {name!r} on line {line} is not {shown}: correct it, or give --csv_types {name}=string"
+            return f"column {name!r} on line {line} is not {shown}: correct it, or give `csv_types` {name}=string"
         problem = f"column {name!r} on line {line} is a number that {shown.split()[1]} does not keep as it is written"
         for other, flag in ((pa.float64(), "float64"), (pa.uint64(), "uint64")):
             if is_numbers(text, other, self.dialect):
-                return f"{problem}: give --csv_types {name}={flag}, or {name}=string to keep the text"
+                return f"{problem}: give `csv_types` {name}={flag}, or {name}=string to keep the text"
         return (
             f"{problem} (leading zeros, a plus sign, too many digits, or an exponent without a decimal point): give "
-            f"--csv_types {name}=string to keep the text, or {name}=float64 for the nearest number"
+            f"`csv_types` {name}=string to keep the text, or {name}=float64 for the nearest number"
         )
 
 

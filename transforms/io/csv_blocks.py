@@ -38,8 +38,8 @@ _PARQUET_MAGIC, _ORC_MAGIC = b"PAR1", b"ORC"
 # First bytes of files of other formats, and of text in other encodings; the longer ones come first.
 _OTHER_FORMATS = {
     GZIP_MAGIC: GZIP_WITHOUT_NAME,
-    _PARQUET_MAGIC: "is a Parquet file: give --input_format parquet",
-    _ORC_MAGIC: "is an ORC file: give --input_format orc",
+    _PARQUET_MAGIC: "is a Parquet file: give `input_format` parquet",
+    _ORC_MAGIC: "is an ORC file: give `input_format` orc",
     b"PK\x03\x04": "is a ZIP archive, such as an Excel workbook: extract the CSV file, or save the sheet as CSV",
 }
 _OTHER_MARKS = {
@@ -60,7 +60,7 @@ _BEHIND = (
 )
 _UNCLOSED = (
     'has a quote (") that opens a field, and none closes it before the line break: close it, or give '
-    "--csv_dialect newlines=true if line breaks in quoted fields are meant"
+    "`csv_dialect` newlines=true if line breaks in quoted fields are meant"
 )
 # A line above the header line that names the delimiter, for spreadsheets.
 _SEPARATOR_LINE = re.compile(rb'"?sep=[^\r\n]"?(?=[\r\n]|$)', re.IGNORECASE)
@@ -124,7 +124,7 @@ def _check_top_line(path: str, text: bytes, dialect: Dialect) -> None:
     if mark in CANDIDATES and mark != dialect.delimiter:
         shown = "\\t" if mark == "\t" else mark
         raise InputError(
-            f"{path}: line 1 has {shown!r} behind a quoted field: if it is the delimiter, give --csv_dialect "
+            f"{path}: line 1 has {shown!r} behind a quoted field: if it is the delimiter, give `csv_dialect` "
             f"delimiter='{shown}'"
         )
 
@@ -232,7 +232,7 @@ def _chunks(file: BinaryIO, path: str, dialect: Dialect, size: int) -> Iterator[
         for mark, name in _OTHER_MARKS.items():
             if chunk.startswith(mark):
                 raise InputError(
-                    f"{path}: begins with the byte order mark of {name}: give --csv_dialect encoding={name}"
+                    f"{path}: begins with the byte order mark of {name}: give `csv_dialect` encoding={name}"
                 )
     while chunk:
         yield chunk

@@ -149,16 +149,16 @@ def match(pattern: str) -> dict[str, int]:
         raise
     except Exception as error:
         reason = system_text(error) if is_store(pattern) else describe(error)
-        raise InputError(f"--input {pattern} cannot be listed ({reason}): check the path") from None
+        raise InputError(f"`input` {pattern} cannot be listed ({reason}): check the path") from None
     if not found:
         brackets = (
             "; [...] stands for one of the characters in it: write [[] for a [ in a name" if "[" in pattern else ""
         )
-        raise InputError(f"--input {pattern} matches no file: check the path and quote the glob{brackets}")
+        raise InputError(f"`input` {pattern} matches no file: check the path and quote the glob{brackets}")
     shown = {path: size for path, size in found.items() if not _is_hidden(path, pattern)}
     if not shown:
         raise InputError(
-            f"--input {pattern} matches only hidden files, whose names or folders start with . or _: "
+            f"`input` {pattern} matches only hidden files, whose names or folders start with . or _: "
             "give a pattern that starts so, too"
         )
     return shown

@@ -193,5 +193,5 @@ def check_no_clash(partitions: Sequence[Partition], columns: Sequence[str], path
         if partition.name in columns:
             raise InputError(
                 f"{path}: the folder {partition.name}=... and the column {partition.name!r} in the file give two "
-                "columns of one name: rename one of them, or read without partitions (--partitions none)"
+                "columns of one name: rename one of them, or read without partitions (`partitions` none)"
             )

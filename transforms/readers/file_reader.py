@@ -428,7 +428,7 @@ def _matches(batch: pa.RecordBatch, where: Equals) -> np.ndarray:
         wanted = pa.scalar(text).cast(values.type if not pa.types.is_binary(values.type) else pa.binary())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         raise InputError(
-            f"--where {where.column}={where.value}: the column holds {values.type}, give a value of that type"
+            f"`where` {where.column}={where.value}: the column holds {values.type}, give a value of that type"
         ) from None
     mask[present] = np.asarray(pc.equal(values, wanted))  # type: ignore[attr-defined]
     return mask

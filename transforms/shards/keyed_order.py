@@ -78,7 +78,7 @@ def check_size(size: int, path: str, num_shards: int) -> None:
     """Raises InputError if the segments of a shard, `size` bytes, are too large to be sorted in memory."""
     if size > _MOST_BYTES:
         raise InputError(
-            f"{path} would have about {size / 1e9:.1f} GB, which --shuffle sorts in memory: give --num_shards "
+            f"{path} would have about {size / 1e9:.1f} GB, which `shuffle` sorts in memory: give `num_shards` "
             f"{num_shards * -(-size // (_MOST_BYTES >> 3))}"
         )
 

@@ -60,7 +60,7 @@ def not_held(name: str, kind: pa.DataType) -> str:
     """Error text for a column that a tf.Example cannot hold."""
     return (
         f"column {name!r} holds {kind}, which tf.Example cannot hold: cast it to numbers, text or lists of them, or "
-        "write Parquet (--output_format parquet)"
+        "write Parquet (`output_format` parquet)"
     )
 
 
@@ -239,7 +239,7 @@ def _values(name: str, values: pa.Array) -> tuple[int, np.ndarray, np.ndarray]:
         except pa.ArrowInvalid:
             raise InputError(
                 f"column {name!r} holds integers beyond int64 ({kind}), which tf.Example cannot hold: cast it to text, "
-                "or write Parquet (--output_format parquet)"
+                "or write Parquet (`output_format` parquet)"
             ) from None
         return (_INT64_LIST, *encode_varints(integers))
     if held == _FLOATS:
@@ -249,7 +249,7 @@ def _values(name: str, values: pa.Array) -> tuple[int, np.ndarray, np.ndarray]:
         if np.isinf(singles).any() and np.any(np.isinf(singles) & np.isfinite(floats)):
             raise InputError(
                 f"column {name!r} holds numbers beyond float32 ({kind}), which tf.Example cannot hold: scale it, or "
-                "write Parquet (--output_format parquet)"
+                "write Parquet (`output_format` parquet)"
             )
         return _FLOAT_LIST, singles.view(np.uint8), np.full(len(floats), 4)
     if held is None:

@@ -129,7 +129,7 @@ def check_kinds(counts: UnitCounts, column: str) -> UnitCounts:
     """
     if len(counts.kinds) > 1:
         raise InputError(
-            f"--unit_column {column!r} holds integers in some records and text in others, so that a unit would not be "
+            f"`unit_column` {column!r} holds integers in some records and text in others, so that a unit would not be "
             "recognized: give it one type"
         )
     return counts

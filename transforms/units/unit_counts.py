@@ -50,7 +50,7 @@ def _unit_identities(batch: LabelledBatch, column: str) -> tuple[Identities, np.
     found = batch.column(column)
     if found is None:
         if batch.batch.num_rows:
-            raise InputError(f"{batch.source}: there is no column {column!r}: name another column with --unit_column")
+            raise InputError(f"{batch.source}: there is no column {column!r}: name another column with `unit_column`")
         found = pa.nulls(0, pa.int64())
     try:
         units = named_units(found, column)
@@ -58,14 +58,14 @@ def _unit_identities(batch: LabelledBatch, column: str) -> tuple[Identities, np.
         problem = error.problem(f"the unit in {column!r}")
         raise InputError(
             f"{batch.source}: row {batch.rows[error.index]}: {problem}: correct it, or name another column with "
-            "--unit_column"
+            "`unit_column`"
         ) from None
     if units is None:
         kind = value_type(found.type)
         raise InputError(
             f"{batch.source}: unit column {column!r} holds {kind}, not integers, text or bytes: write it as "
-            f"integers or text (a CSV file is read so with --csv_types {column}=string), or name another column with "
-            "--unit_column"
+            f"integers or text (a CSV file is read so with `csv_types` {column}=string), or name another column with "
+            "`unit_column`"
         )
     return units
 

@@ -30,6 +30,7 @@ def test_success_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (UsageError("--epsilon is missing"), 2, "error: --epsilon is missing"),
         (ValueError("no such loss"), 1, "error: no such loss"),
+        (ValueError("check `label_min` of `a b`"), 1, "error: check --label_min of `a b`"),
         (OSError("the disk is full"), 1, "error: the disk is full"),
         (MemoryError("a worker process was killed"), 1, "error: a worker process was killed"),
         (KeyboardInterrupt(), 1, "interrupted; nothing is written"),

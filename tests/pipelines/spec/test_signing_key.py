@@ -94,7 +94,7 @@ def test_a_key_that_others_can_read_is_refused(mode: int, group: bool, written: 
 
 def test_a_key_of_a_mounted_secret(written: Any) -> None:
     assert written(pem(), 0o440, True).load().private.public_key() == PRIVATE.public_key()
-    with pytest.raises(InputError, match="or, for a mounted secret, give --noise_key_mode group"):
+    with pytest.raises(InputError, match="or, for a mounted secret, give `noise_key_mode` group"):
         written(pem(), 0o440).load()
 
 

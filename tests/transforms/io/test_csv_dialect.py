@@ -57,7 +57,7 @@ def test_invalid_bytes_are_named_by_line_and_column(tmp_path, encoding):
     with pytest.raises(InputError) as caught:
         read(path, dialect_format(encoding=encoding))
     assert f"a.csv: column 't' on line 3 is not text in {Dialect(encoding=encoding).encoding}" in str(caught.value)
-    assert "give --csv_dialect encoding=NAME" in str(caught.value)
+    assert "give `csv_dialect` encoding=NAME" in str(caught.value)
     assert SENTINEL not in str(caught.value)
 
 
@@ -73,7 +73,7 @@ def test_latin_1_was_binary(tmp_path):
     path = tmp_path / "a.csv"
     path.write_bytes("f,name,y\n1,José,2\n".encode("latin-1"))
     with pytest.raises(
-        InputError, match="column 'name' on line 2 is not text in utf-8: give --csv_dialect encoding=NAME"
+        InputError, match="column 'name' on line 2 is not text in utf-8: give `csv_dialect` encoding=NAME"
     ):
         read(path, Format("csv"))
     assert read(path, dialect_format(encoding="latin-1")) == [{"f": 1, "name": "José", "y": 2.0}]
@@ -82,7 +82,7 @@ def test_latin_1_was_binary(tmp_path):
 def test_a_header_that_is_not_text(tmp_path):
     path = tmp_path / "a.csv"
     path.write_bytes(b"f,\xff,y\n1,a,2\n")
-    with pytest.raises(InputError, match="the header line is not text in utf-8: give --csv_dialect encoding=NAME"):
+    with pytest.raises(InputError, match="the header line is not text in utf-8: give `csv_dialect` encoding=NAME"):
         read(path, Format("csv"))
 
 
@@ -90,7 +90,7 @@ def test_a_header_that_is_not_text(tmp_path):
 def test_another_delimiter_is_recognized(tmp_path, mark, shown):
     path = tmp_path / "a.csv"
     path.write_text(f"f{mark}y\n1{mark}{SENTINEL}\n")
-    with pytest.raises(InputError, match=f"no column 'y' in the header line, .*use --csv_dialect delimiter='{shown}'"):
+    with pytest.raises(InputError, match=f"no column 'y' in the header line, .*use `csv_dialect` delimiter='{shown}'"):
         read(path, Format("csv"))
 
 
@@ -98,7 +98,7 @@ def test_a_first_record_in_place_of_a_header_is_not_shown(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text(f"1;{SENTINEL}\n2;3\n")
     with pytest.raises(
-        InputError, match="which has only one, because it has no ',': --csv_dialect delimiter= names"
+        InputError, match="which has only one, because it has no ',': `csv_dialect` delimiter= names"
     ) as caught:
         read(path, Format("csv"))
     assert SENTINEL not in str(caught.value)

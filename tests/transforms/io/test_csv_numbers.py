@@ -177,7 +177,7 @@ def test_a_later_value_that_is_not_kept_is_named(tmp_path, monkeypatch, first, l
     with pytest.raises(InputError) as caught:
         records(parts)
     assert "column 'v' on line 2002 is " in str(caught.value)
-    assert f"give --csv_types {advice}" in str(caught.value)
+    assert f"give `csv_types` {advice}" in str(caught.value)
     assert len(later) < 4 or later not in str(caught.value)
     found = records(parts, Format("csv", {"v": "string"}))
     assert found["v"] == cells
@@ -214,7 +214,7 @@ def test_declared_types(tmp_path):
     assert records(parts)["v"] == [str(2**64 - 1), "7"]
     assert records(parts, Format("csv", {"v": "uint64"}))["v"] == [2**64 - 1, 7]
     assert records(parts, Format("csv", {"v": "float64"}))["v"] == [2.0**64, 7.0]
-    with pytest.raises(InputError, match="give --csv_types v=uint64"):
+    with pytest.raises(InputError, match="give `csv_types` v=uint64"):
         records(parts, Format("csv", {"v": "int64"}))
 
 
@@ -252,12 +252,12 @@ def test_files_without_a_header(tmp_path):
     format = Format("csv", dialect=Dialect(columns=("f", "t", "y")))
     assert records(parts, format) == {"f": [1, 3, 5], "t": ["a", "b", "c"], "y": [2.0, 4.0, 6.0]}
     bad = csv_files(tmp_path, "1,a,2\n3,b\n", "\ufeff5,c,6\r\n")
-    with pytest.raises(InputError, match=r"line 2 has 2 fields, where --csv_dialect columns names 3"):
+    with pytest.raises(InputError, match=r"line 2 has 2 fields, where `csv_dialect` columns names 3"):
         records(bad, format)
     bad = csv_files(tmp_path, "f,t,y\n3,b,1\n", "5,c,6\n")
     with pytest.raises(
         InputError,
-        match=r"text on line 1, not a number.*; if line 1 is a header line, leave columns out of --csv_dialect",
+        match=r"text on line 1, not a number.*; if line 1 is a header line, leave columns out of `csv_dialect`",
     ):
         records(bad, format)
 
@@ -286,7 +286,7 @@ def test_notes_on_numbers_that_are_text(tmp_path):
     total, digits = notes(parts)
     assert total == (
         f"column 'v' is text because of line 301 of {tmp_path / '1.csv'}, which holds no plain number there: if that "
-        "is a footer, remove it; --csv_types v=float64 reads numbers alone"
+        "is a footer, remove it; `csv_types` v=float64 reads numbers alone"
     )
     assert digits.startswith("column 'd' is text: some of its numbers have more digits")
     with pytest.raises(InputError, match="column 'v' on line 301 is not a float64"):
@@ -301,23 +301,23 @@ def test_no_note_depends_on_a_label(tmp_path):
 def test_notes_on_marks(tmp_path):
     parts = csv_files(tmp_path, "a;b;c;d;y\n" + "6,75;1.234,50;1,234;a,b;1,5\n" * 20)
     assert notes(parts, Dialect(";")) == (
-        "text that looks like numbers, in column 'a': to read it as numbers, give --csv_dialect decimal=,",
-        "text that looks like numbers, in column 'b': to read it as numbers, give --csv_dialect decimal=, thousands=.",
-        "text that looks like numbers, in column 'c': to read it as numbers, give --csv_dialect decimal=, or "
-        "--csv_dialect thousands=,",
+        "text that looks like numbers, in column 'a': to read it as numbers, give `csv_dialect` decimal=,",
+        "text that looks like numbers, in column 'b': to read it as numbers, give `csv_dialect` decimal=, thousands=.",
+        "text that looks like numbers, in column 'c': to read it as numbers, give `csv_dialect` decimal=, or "
+        "`csv_dialect` thousands=,",
     )
     assert notes(parts, Dialect(";", decimal=",")) == (
-        "text that looks like numbers, in column 'b': to read it as numbers, give --csv_dialect thousands=.",
+        "text that looks like numbers, in column 'b': to read it as numbers, give `csv_dialect` thousands=.",
     )
     assert notes(parts, EURO) == ()
     assert records(parts, Format("csv", dialect=EURO))["b"] == [1234.5] * 20
 
 
 FORMATS = {
-    "utf-16": ("v,y\n1,2\n".encode("utf-16"), "byte order mark of utf-16: give --csv_dialect encoding=utf-16"),
-    "utf-32": ("v,y\n1,2\n".encode("utf-32"), "byte order mark of utf-32: give --csv_dialect encoding=utf-32"),
+    "utf-16": ("v,y\n1,2\n".encode("utf-16"), "byte order mark of utf-16: give `csv_dialect` encoding=utf-16"),
+    "utf-32": ("v,y\n1,2\n".encode("utf-32"), "byte order mark of utf-32: give `csv_dialect` encoding=utf-32"),
     "utf-16-le": ("v,y\n1,2\n".encode("utf-16-le"), "the header line has zero bytes, as UTF-16"),
-    "parquet": (b"PAR1\x15\x04\x15\0\0PAR1", "is a Parquet file: give --input_format parquet"),
+    "parquet": (b"PAR1\x15\x04\x15\0\0PAR1", "is a Parquet file: give `input_format` parquet"),
     "xlsx": (b"PK\x03\x04\x14\0v,y\n", "is a ZIP archive, such as an Excel workbook"),
 }
 

@@ -66,7 +66,7 @@ def test_csv_types_override_the_guess(tmp_path, read_all, plain):
 
 def test_csv_types_of_an_unknown_column(tmp_path, read_all):
     path = csv_file(tmp_path, "n,y\n1,2\n")
-    with pytest.raises(InputError, match=r"--csv_types names 'nope', which is not in .*a\.csv"):
+    with pytest.raises(InputError, match=r"`csv_types` names 'nope', which is not in .*a\.csv"):
         read_all(path, Format("csv", {"nope": "string"}))
 
 
@@ -86,13 +86,13 @@ def test_csv_types_come_from_the_first_file_for_all(tmp_path, read_all, plain):
         read_all(other, "csv", first=first, label_column="y")
     message = str(caught.value)
     assert message.startswith(f"{other}: column 'id' on line 3 is not an int64")
-    assert "--csv_types id=string" in message
+    assert "`csv_types` id=string" in message
     assert SENTINEL not in message
 
 
 def test_classes_that_are_text_are_to_be_encoded(tmp_path, read_all):
     path = csv_file(tmp_path, "n,y\n1,yes\n2,no\n")
-    with pytest.raises(InputError, match="or declare classes, in privatize and fit, with --label_classes A,B"):
+    with pytest.raises(InputError, match="or declare classes, in privatize and fit, with `label_classes` A,B"):
         read_all(path, "csv", label_column="y")
 
 
@@ -215,7 +215,7 @@ def test_blank_lines_above_the_header_line_are_passed_over(tmp_path, above, read
         ("sep=;", "the first line, 'sep=;', is not a header line: remove it"),
         ('"SEP=\t"', "is not a header line: remove it"),
         ("# made by 41.625", "begins with '#': if it is a comment, it is not a header line: remove it"),
-        ('"id";"y"', "line 1 has ';' behind a quoted field: if it is the delimiter, give --csv_dialect delimiter=';'"),
+        ('"id";"y"', "line 1 has ';' behind a quoted field: if it is the delimiter, give `csv_dialect` delimiter=';'"),
     ],
 )
 def test_a_first_line_that_is_no_header_line(tmp_path, first, problem, read_all):
@@ -609,7 +609,7 @@ def test_one_wider_label_at_eight_megabytes_changes_nothing(tmp_path, label):
     assert (size <= 8 << 20) == (label == "9")
     path = csv_file(tmp_path, "t,n,y\n" + "".join(lines))
     batches, text = outcome(path)
-    assert text == f"{path}: column 'n' on line {inside + 1} is not an int64: correct it, or give --csv_types n=string"
+    assert text == f"{path}: column 'n' on line {inside + 1} is not an int64: correct it, or give `csv_types` n=string"
     assert [rows for rows, _ in batches] == [16_384] * 4
 
 

@@ -104,7 +104,7 @@ def test_columns_and_filters_may_be_partitions(format, partitioned):
     assert [(record["k"], record["y"]) for record in both] == [("de x", 2), ("de x", 1), ("de x", 0)]
     assert read(pattern, Format(format), where=Equals("m", "3")) == []
     assert [record["m"] for record in read(pattern, Format(format), where=Equals("f", "2.5"))] == [1, 2]
-    with pytest.raises(InputError, match=r"--where m=x: the column holds int32"):
+    with pytest.raises(InputError, match=r"`where` m=x: the column holds int32"):
         read(pattern, Format(format), where=Equals("m", "x"))
 
 

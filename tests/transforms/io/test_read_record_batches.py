@@ -93,13 +93,13 @@ def test_match_gives_files_in_order(tmp_path):
 
 def test_no_match_is_an_error_that_says_what_to_do(tmp_path, failure):
     text = failure(lambda p: {"out": p | ReadRecordBatches(f"{tmp_path}/*.csv", Format("csv"))})
-    assert f"--input {tmp_path}/*.csv matches no file: check the path and quote the glob" in text
+    assert f"`input` {tmp_path}/*.csv matches no file: check the path and quote the glob" in text
 
 
 def test_files_that_cannot_be_listed(failure):
     """A filesystem unknown to Beam, such as s3:// without its package, must not be treated as an empty folder."""
     text = failure(lambda p: {"out": p | ReadRecordBatches("nowhere://log/*.csv", Format("csv"))})
-    assert "--input nowhere://log/*.csv cannot be listed (ValueError" in text
+    assert "`input` nowhere://log/*.csv cannot be listed (ValueError" in text
 
 
 def test_a_relative_pattern_does_not_depend_on_where_the_job_starts(tmp_path, monkeypatch, run, write, columns):

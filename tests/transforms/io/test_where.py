@@ -89,7 +89,7 @@ def test_where_on_other_types(tmp_path, column, value, kept, read_all, plain):
 def test_where_that_cannot_be_of_the_columns_type(tmp_path, column, read_all):
     path = str(tmp_path / "a.parquet")
     pq.write_table(pa.table({"f": column}), path)
-    with pytest.raises(InputError, match=r"--where f=much: the column holds .*give a value of that type") as caught:
+    with pytest.raises(InputError, match=r"`where` f=much: the column holds .*give a value of that type") as caught:
         read_all(path, "parquet", where=Equals("f", "much"), label_column="y")
     assert SENTINEL not in str(caught.value)
     assert "48613" not in str(caught.value)

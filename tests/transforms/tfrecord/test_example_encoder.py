@@ -165,7 +165,7 @@ def test_what_tf_example_cannot_hold_is_refused_by_name(column):
     ids=lambda value: str(getattr(value, "type", "")),
 )
 def test_a_value_beyond_its_type_is_refused_by_name(column, text):
-    with pytest.raises(InputError, match=f"column 'c' holds {text} .*--output_format parquet"):
+    with pytest.raises(InputError, match=f"column 'c' holds {text} .*`output_format` parquet"):
         encoded(column)
 
 

@@ -61,7 +61,7 @@ def test_of_each_unit_so_many_records_are_kept(labelled, run, key, recut) -> Non
 def test_units_of_two_kinds_are_refused(labelled, failure, key) -> None:
     log = [labelled({"id": [1], "user": [7], "y": [0.0]}), labelled({"id": [2], "user": ["7"], "y": [0.0]})]
     text = failure(lambda p: {"x": (p | beam.Create(log) | BoundUnitsById(column_of(1), key)).batches})
-    assert "--unit_column 'user' holds integers in some records and text in others" in text
+    assert "`unit_column` 'user' holds integers in some records and text in others" in text
 
 
 def events(*pairs: tuple[int, str]) -> list[beam.Row]:

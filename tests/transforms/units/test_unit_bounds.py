@@ -141,7 +141,7 @@ def test_units_of_any_kind(labelled, run, key, records_of, users) -> None:
 def test_a_unit_that_some_files_name_by_a_number_and_others_by_text_is_refused(labelled, failure, key) -> None:
     log = [labelled({"user": [7], "y": [0.0]}, "/logs/a"), labelled({"user": ["7"], "y": [0.0]}, "/logs/b")]
     text = failure(lambda p: {"counts": (p | beam.Create(log) | BoundUnits(column_of(1), key)).counts})
-    assert "--unit_column 'user' holds integers in some records and text in others" in text
+    assert "`unit_column` 'user' holds integers in some records and text in others" in text
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_a_unit_that_some_files_name_by_a_number_and_others_by_text_is_refused(l
         ({"user": [True, False], "y": [0.0, 1.0]}, "unit column 'user' holds bool, not integers, text or bytes: write"),
         ({"user": [1.0, 2.5], "y": [0.0, 1.0]}, "/logs/a: row 1: the unit in 'user' is a number that is not whole"),
         ({"user": [2.0**53], "y": [0.0]}, "row 0: the unit in 'user' is a number that is not whole, or too large"),
-        ({"y": [0.0, 1.0]}, "there is no column 'user': name another column with --unit_column"),
+        ({"y": [0.0, 1.0]}, "there is no column 'user': name another column with `unit_column`"),
     ],
 )
 def test_a_column_that_names_no_units_is_refused(labelled, failure, key, columns, message) -> None:
