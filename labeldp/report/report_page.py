@@ -22,7 +22,7 @@ from ..audit.audit_release import audit_report
 from ..mechanisms.analysis.class_utility import ClassUtility
 from ..mechanisms.analysis.findings import Verdict
 from ..mechanisms.analysis.privacy_attacks import label_inferences, largest_advantage, largest_advantage_of_all
-from ..mechanisms.analysis.release_warnings import shown_warnings
+from ..mechanisms.analysis.release_warnings import measured_warnings, shown_warnings
 from ..mechanisms.analysis.utility import ReleasedFacts
 from ..mechanisms.analysis.verdict import debiasing, parameters_of, verdict
 from ..mechanisms.core.budget import round_up
@@ -93,7 +93,7 @@ def report_page(subject: ReportInput, party: str | None = None) -> str:
             labels_epsilon=labels_epsilon,
             of_unit=lambda epsilon: spent(mechanism.unit, epsilon),
             verdict=verdict(facts, subject.measured),
-            warnings=shown_warnings(facts),
+            warnings=[*shown_warnings(facts), *measured_warnings(subject.measured)],
             blocks=_blocks(subject, verdict(facts, subject.measured)),
             debiasing=debiasing(facts),
             validation=subject.validation,

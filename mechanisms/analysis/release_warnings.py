@@ -12,6 +12,7 @@ import numpy as np
 from ..center.class_center import center_pays
 from ..noise.noisy_histogram import HISTOGRAM_SENSITIVITY
 from .class_utility import ClassUtility
+from .explained import Measured
 from .findings import AS_FLAGS, Naming, Warn
 from .utility import ReleasedFacts
 
@@ -56,6 +57,21 @@ def release_warnings(facts: ReleasedFacts, naming: Naming = AS_FLAGS) -> list[Wa
         *_few_records(facts, naming),
         *_negative_outputs(facts, naming),
         *_center(facts, naming),
+    ]
+
+
+def measured_warnings(measured: Measured | None) -> list[Warn]:
+    """Finds what was measured on the files of a release and calls for an act. No document has it."""
+    if measured is None or measured.by_position is None:
+        return []
+    return [
+        Warn(
+            "position",
+            f"file and row of the records tell about {100 * min(measured.by_position, 1):.2g} % of the true labels, at "
+            "any epsilon, as in files of one label each or a sorted log. Before you pass this release on, see what "
+            "they reveal: labeldp attack RELEASE --truth INPUT --input_format FORMAT. With --shuffle and another "
+            "--output they reveal nothing",
+        )
     ]
 
 

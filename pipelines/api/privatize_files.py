@@ -15,7 +15,7 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.pvalue import AsList, PBegin, PCollection
 from apache_beam.transforms.window import GlobalWindows
 
-from ...mechanisms.analysis.release_warnings import release_warnings
+from ...mechanisms.analysis.release_warnings import measured_warnings, release_warnings
 from ...transforms.errors import InputError, StageError, redact_errors
 from ...transforms.io.filesystems import exists, is_remote, match, read_text, write_text
 from ...transforms.noise_key_file import NoiseKeyFile
@@ -40,6 +40,7 @@ from ..publish.protocol import charged, check_caps
 from ..publish.release_steps import (
     charge_of,
     earlier_of_release,
+    measured_results,
     read_results,
     release_files,
     remove_segments,
@@ -290,7 +291,7 @@ class _Publish(beam.DoFn):
 
 def _publish(run: Run, staging: Staging) -> None:
     request, ledger = run.request, Ledger(run.request.ledger)
-    released = read_results(run, staging)
+    released = measured_results(request, read_results(run, staging), staging)
     manifests = write_manifests(request, released, staging)
     check_files(staging, release_files(request, released), manifests)
     remove_segments(staging)
@@ -300,5 +301,6 @@ def _publish(run: Run, staging: Staging) -> None:
     with target if exists(path) and read_text(path) == text else charged(ledger, charge, request.caps, target):
         write_text(path, text)
         publish_folder(staging, request.target, manifests)
-    for warning in release_warnings(released[0].facts):
+    facts, measured = released[0].facts, released[0].measured
+    for warning in (*release_warnings(facts), *measured_warnings(measured)):
         LOGGER.warning("warning: %s", warning.text)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ...mechanisms.analysis.automatic import CANDIDATES, LABELS
-from ...mechanisms.analysis.release_warnings import shown_warnings
+from ...mechanisms.analysis.release_warnings import measured_warnings, shown_warnings
 from ...mechanisms.analysis.utility import ReleasedFacts
 from ...mechanisms.analysis.verdict import debiasing, verdict
 from ...mechanisms.core.label_classes import LabelClasses
@@ -123,7 +123,7 @@ def announce(
             name = one_line(column.result.binding.unit.column)
             LOGGER.warning("warning: %s without a unit in %s: left out", counted(without_unit, "record"), name)
         of = f"{one_line(column.label.name)}: " if several else ""
-        for warning in shown_warnings(column.facts):
+        for warning in (*shown_warnings(column.facts), *measured_warnings(column.measured)):
             LOGGER.warning("warning: %s%s", of, warning.text)
 
 

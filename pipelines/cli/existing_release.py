@@ -21,7 +21,7 @@ from labeldp.audit.audit_release import audit_path
 from labeldp.audit.signature_audit import Signer
 
 from ...mechanisms.analysis.explained import Measured
-from ...mechanisms.analysis.release_warnings import release_warnings
+from ...mechanisms.analysis.release_warnings import measured_warnings, release_warnings
 from ...mechanisms.analysis.utility import ReleasedFacts
 from ...mechanisms.analysis.verdict import verdict
 from ...mechanisms.center.class_model import DRAWN_BY_CENTER
@@ -112,7 +112,7 @@ def _of_label(facts: ReleasedFacts, command: str, measured: Measured | None = No
     found = verdict(facts, measured)
     return {
         "mechanism": name,
-        "warnings": [warning.name for warning in release_warnings(facts)],
+        "warnings": [warning.name for warning in (*release_warnings(facts), *measured_warnings(measured))],
         "verdict": {"level": found.level, "text": found.line},
     }
 

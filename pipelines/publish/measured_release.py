@@ -56,15 +56,26 @@ def _measured(
     classes = {name: file.classes for name, file in labels.items() if file.classes is not None}
     batches, features = _sample(data, shards, classes, private, others)
     sizes = [batch.batch.num_rows for batch in batches]
-    columns = concatenated([feature_columns(batch, features) for batch in batches], sizes)
+    columns, positions = concatenated([feature_columns(batch, features) for batch in batches], sizes), []
+    if sum(sizes):
+        positions = _positions(data, shards, batches)
     for name, file in randomized.items():
         released = np.concatenate([label_values(batch, name, file.classes) for batch in batches])
         center, centers = file.center_column, None
         if center is not None:
             centers = np.concatenate([center_values(batch, center) for batch in batches])
         if np.isfinite(released).all():
-            found[name] = measured(file, released, centers, columns)
+            found[name] = measured(file, released, centers, columns, positions)
     return found
+
+
+def _positions(data: str, shards: Mapping[str, int], batches: Sequence[LabelledBatch]) -> list[np.ndarray]:
+    """Positions of records in their shards, and in all shards unless these lie in folders, which features name."""
+    records = {FileSystems.join(data, name): size for name, size in shards.items()}
+    within = np.concatenate([batch.rows / records[batch.source] for batch in batches])
+    if any("/" in name for name in shards):
+        return [within]
+    return [within, np.arange(len(within)) / len(within)]
 
 
 def _sample(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from ...mechanisms.analysis.channel import Channel
@@ -36,9 +38,13 @@ def channel_of(mechanism: MechanismFile) -> tuple[Channel, tuple[float, float] |
 
 
 def measured(
-    mechanism: MechanismFile, released: np.ndarray, centers: np.ndarray | None, columns: Columns
+    mechanism: MechanismFile,
+    released: np.ndarray,
+    centers: np.ndarray | None,
+    columns: Columns,
+    positions: Sequence[np.ndarray] = (),
 ) -> Measured | None:
-    """Measures a ridge on released labels.
+    """Measures a ridge on released labels, and positions, as of `share_by_position`.
 
     Labels, of classes their places, have shape (n,), and so have the centers; None for classes that a center draws.
     """
@@ -52,11 +58,12 @@ def measured(
         drawn = released - around
     places = np.searchsorted((channel.outputs[1:] + channel.outputs[:-1]) / 2, drawn)
     if mechanism.classes is not None:
-        every = max(-(-len(places) * len(domain) // _MOST_INDICATORS), 1)
-        return measure(estimated_classes(channel, places[::every]), records_of(columns, slice(None, None, every)))
+        every = np.s_[:: max(-(-len(places) * len(domain) // _MOST_INDICATORS), 1)]
+        kept = [position[every] for position in positions]
+        return measure(estimated_classes(channel, places[every]), records_of(columns, every), kept)
     histogram = None
     if mechanism.center is not None:
         histogram = NoisedHistogram(domain, np.array(mechanism.center.counts), mechanism.prior_epsilon)
     elif mechanism.noised is not None and mechanism.prior_epsilon > 0:
         histogram = NoisedHistogram(domain, np.array(mechanism.noised.counts), mechanism.prior_epsilon)
-    return measure(estimated_labels(channel, line, places, around, histogram), columns)
+    return measure(estimated_labels(channel, line, places, around, histogram), columns, positions)

@@ -14,6 +14,7 @@ from labeldp.mechanisms.analysis.explained import (
     label_bias,
     label_weights,
     measure,
+    share_by_position,
 )
 from labeldp.mechanisms.analysis.utility import clipped_utility, utility
 
@@ -114,3 +115,23 @@ def test_what_clipping_takes_off_is_corrected_once(mechanism: str, records: int)
     apart = without + channel.weights(channel.excess(*channel.beyond[:2]), records)
     # Weights are the best ones under a prior of which a twentieth is spread.
     assert risk(weights) < 1.03 * min(risk(without), risk(apart))
+
+
+@pytest.mark.parametrize(("kind", "mechanism"), [(numbers, "unbiased"), (numbers, "rr_on_bins"), (classes, "rr")])
+def test_positions_that_tell_labels(kind: Kind, mechanism: str) -> None:
+    """Sorted records, also in each of two files, are told; those of which positions tell a quarter never are.
+
+    The line of rr_on_bins overstates shares of labels that are sorted.
+    """
+    rng, records = np.random.default_rng(3), 10_000
+    positions, within = np.arange(records) / records, np.arange(records) % 5000 / 5000
+    some = rng.normal(size=records) + 2 * (positions - 0.5)
+    truth = np.argsort(np.argsort(some)) * 11 // records if kind is numbers else np.digitize(some, [-1, 1])
+    by_rank = np.sort(truth)
+    halves = np.concatenate([by_rank[::2], by_rank[1::2]])
+    for sorted_truth in (by_rank, halves):
+        share = share_by_position(kind(mechanism, sorted_truth, rng), [within, positions])
+        assert share is not None
+        assert 0.7 < share < (1.5 if mechanism == "rr_on_bins" else 1.3)
+    for _ in range(20):
+        assert share_by_position(kind(mechanism, truth, rng), [within, positions]) is None

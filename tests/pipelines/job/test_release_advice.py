@@ -98,6 +98,38 @@ def test_a_domain_that_is_too_small(clamped: Released, invoke: Any) -> None:
     assert "PASS" in invoke(["audit", str(clamped.folder)]).ok().out
 
 
+@pytest.mark.parametrize(
+    ("files", "flags", "warned"),
+    [
+        pytest.param(2, {}, True, id="files of one class each"),
+        pytest.param(1, {"num_shards": 3}, True, id="sorted"),
+        pytest.param(1, {"num_shards": 3, "output_format": "parquet"}, True, id="sorted, parquet"),
+        pytest.param(1, {"num_shards": 3, "shuffle": True}, False, id="shuffled"),
+    ],
+)
+def test_labels_that_file_and_row_tell_are_warned_of(
+    files: int, flags: dict[str, Any], warned: bool, key_file: Path, invoke: Any, command: Any, tmp_path: Path
+) -> None:
+    """The ledger's way to verify a release says the same, and no document has it: it is measured."""
+    classes = np.repeat([0, 1], 1_000)
+    for number, own in enumerate(np.split(classes, files)):
+        write_log(tmp_path / f"{number}.csv", {"x": np.tile([0.0, 1.0], len(own) // 2), "y": own})
+    request = {
+        "input": tmp_path / "*.csv", "input_format": "csv", "label": "y", "label_classes": "0,1", "epsilon": 3,
+        "noise_key_file": key_file, "output": tmp_path / "out", "output_format": "tfrecord", **flags,
+    }  # fmt: skip
+    err = invoke(command("privatize", request)).ok().err
+    assert (
+        any("file and row of the records tell about 1" in line or "tell about 9" in line for line in said(err))
+        == warned
+    )
+    assert "position" not in json.loads((tmp_path / "out" / "release.json").read_text())["warnings"]
+    verify = {**request, "if_exists": "verify", "result_json": tmp_path / "result.json"}
+    invoke(command("privatize", verify)).ok()
+    names = json.loads((tmp_path / "result.json").read_text())["labels"]["y"]["warnings"]
+    assert ("position" in names) == warned
+
+
 def test_warnings_that_were_changed_fail_the_audit(clamped: Released, invoke: Any, tmp_path: Path) -> None:
     folder = tmp_path / "released"
     shutil.copytree(clamped.folder, folder)
