@@ -154,8 +154,9 @@ def _attack_release(args: argparse.Namespace) -> _Findings:
     domain = files.column.labels
     within = (domain[-1] - domain[0]) / 20 if args.within is None else args.within
     guessed = GuessedLabels(domain, 0.0 if files.claim.classes else float(within), files.claim.classes is not None)
+    columns = {**records.columns, **records.places}
     found = reconstruct(
-        FeatureMatrix.of(records.columns, len(labels)),
+        FeatureMatrix.of(columns, len(labels)),
         guessed.places(labels),
         guessed,
         records.released,
@@ -164,7 +165,6 @@ def _attack_release(args: argparse.Namespace) -> _Findings:
         args.seed,
         _progress,
     )
-    columns = {**records.columns, **records.places}
     none, by_column = Prediction(0.0, 0.0), alone(columns, guessed.places(labels), guessed, args.seed, _progress)
     leaks = Leaks(none, none, by_column)
     groups = None if records.groups is None else found.by_group(texts_of(records.groups))
@@ -179,9 +179,7 @@ def _attack_release(args: argparse.Namespace) -> _Findings:
         rows = ", ".join(str(row) for row in most_affected(found.gains, records.rows, args.show_rows))
         lines.append(_line("most affected", f"row numbers in the release, the largest gain first: {rows}"))
     problems = [*_release_problems(found, groups, args), *_leak_problems(leaks)]
-    # What other columns tell is known from features alone, with which the release is compared.
-    doubts = _leak_doubts(leaks, [name for name in leaks.telling if name in PLACES])
-    return _Findings(lines, problems, [*doubts, *_unread_doubts(records.unread)])
+    return _Findings(lines, problems, [*_leak_doubts(leaks), *_unread_doubts(records.unread)])
 
 
 def _release_lines(files: ReleaseFiles, records: ReleasedRecords, truth: str, matched: str) -> Iterator[str]:
@@ -197,7 +195,7 @@ def _release_lines(files: ReleaseFiles, records: ReleasedRecords, truth: str, ma
     yield _line("truth", f"{one_line(truth)}, {matched}{sample}")
     columns = f"{len(records.columns)} public column{'' if len(records.columns) == 1 else 's'}"
     folds = f"the true labels of {FOLDS - 1} of {FOLDS} folds, and guess those of the fifth"
-    yield _line("adversaries", f"know {columns} and {folds}")
+    yield _line("adversaries", f"know {columns}, file and row of each record, and {folds}")
 
 
 def _advantage_lines(found: Reconstruction, guessed: GuessedLabels) -> Iterator[str]:
@@ -276,7 +274,7 @@ def _attack_features(args: argparse.Namespace) -> _Findings:
     guessed = GuessedLabels(np.array(classes.domain), 0.0, True) if classes else _guessed_numbers(fields, labels, args)
     leaks = find_leaks(columns, guessed.places(labels), guessed, args.seed, _progress)
     lines = [*_leak_lines(leaks, guessed, args, len(labels)), *_unread_lines(unread)]
-    return _Findings(lines, [*_leak_problems(leaks)], [*_leak_doubts(leaks, leaks.telling), *_unread_doubts(unread)])
+    return _Findings(lines, [*_leak_problems(leaks)], [*_leak_doubts(leaks), *_unread_doubts(unread)])
 
 
 def _guessed_numbers(fields: Fields, labels: np.ndarray, args: argparse.Namespace) -> GuessedLabels:
@@ -310,8 +308,8 @@ def _leak_lines(leaks: Leaks, guessed: GuessedLabels, args: argparse.Namespace, 
 
 
 def _alone_lines(leaks: Leaks, guessed: GuessedLabels) -> Iterator[str]:
-    """The place of a record alone, and columns that are nearly the label."""
-    shown = [name for name in leaks.columns if name in (*PLACES, *leaks.named)]
+    """The place of a record alone, and columns that are nearly the label or tell many labels."""
+    shown = [name for name in leaks.columns if name in (*PLACES, *leaks.named, *leaks.telling)]
     for number, name in enumerate(shown):
         yield _line("" if number else "each alone", _column_text(name, leaks.columns[name], guessed))
 
@@ -345,8 +343,8 @@ def _leak_problems(leaks: Leaks) -> Iterator[str]:
         yield "the features together are nearly the label: they reveal it, whatever epsilon is"
 
 
-def _leak_doubts(leaks: Leaks, names: Sequence[str]) -> Iterator[str]:
-    for name in names:
+def _leak_doubts(leaks: Leaks) -> Iterator[str]:
+    for name in leaks.telling:
         told = _percent(leaks.columns[name].told)
         yield f"{_name(name)} determines {told} of the labels: it reveals them, whatever epsilon is; {_advice(name)}"
 

@@ -29,12 +29,12 @@ RARE = 10
 
 
 def log_rows() -> list[str]:
-    """Labels 0 to 4 follow from x but for every tenth; those of ten records of the site "rare" are 40.
+    """Labels 0 to 4 follow from x but for every tenth, so that no x tells one; those of ten at the site "rare" are 40.
 
     The order of the ids is not that of the records, and every hundredth record has no label.
     """
     rng = np.random.default_rng(5)
-    x, odd = rng.random(RECORDS), rng.random(RECORDS) < 0.1
+    x, odd = rng.random(RECORDS) // 0.2 / 5 + 0.1, rng.random(RECORDS) < 0.1
     y = np.where(odd, rng.integers(0, 5, RECORDS), (5 * x).astype(int))
     site = np.array([f"s{place}" for place in rng.integers(0, 3, RECORDS)], object)
     rare = rng.choice(np.flatnonzero(np.arange(RECORDS) % 100), RARE, replace=False)
@@ -293,6 +293,20 @@ def test_records_are_matched_by_ids_in_any_order(attack: Any, release: Any, writ
     assert "--id_column" in outcome.error
     by_id = attack(release(), "--id_column=id", truth=shuffled).ok()
     assert numbers(by_id, "advantage") == numbers(attack(release(), "--id_column=id").ok(), "advantage")
+
+
+def test_a_column_and_places_that_tell_most_labels_warn(
+    attack: Any, release: Any, write_csv: Any, tmp_path: Path
+) -> None:
+    """The first 720 of 1,000 records have the label 0, and a column says so of each."""
+    labels = [0] * 720 + np.random.default_rng(7).integers(1, 41, 280).tolist()
+    rows = [f"{label},{int(label > 0)},{number % 9}" for number, label in enumerate(labels)]
+    log = write_csv(tmp_path / "log.csv", rows, "y,converted,x")
+    outcome = attack(release(input=log), truth=log)
+    assert outcome.code == 3
+    told = "determines 72 % of the labels: it reveals them, whatever epsilon is"
+    assert outcome.out.splitlines()[-1].startswith("WARN: ")
+    assert all(f"'{name}' {told}" in outcome.out for name in ("converted", "row of all"))
 
 
 def test_a_sample_is_drawn_by_the_seed(attack: Any, release: Any) -> None:
