@@ -35,8 +35,8 @@ for _pool in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(_pool, "1")
 
 _TESTS = Path(__file__).parent
-# Fixtures of commands and of texts, which tests of core and wings share.
-pytest_plugins = ["tests.commands", "tests.snapshots"]
+# Fixtures of commands, releases and texts, which tests of core and wings share.
+pytest_plugins = ["tests.commands", "tests.gallery", "tests.snapshots"]
 _keep_results_of_beam = runpy.run_path(str(_TESTS / "kept_between_jobs.py"))["keep_results"]
 _solutions = runpy.run_path(str(_TESTS / "kept_solutions.py"))["KeptSolutions"]()
 _loggers_restored = runpy.run_path(str(_TESTS / "restored_loggers.py"))["loggers_restored"]
@@ -60,8 +60,9 @@ _LANES = {lane: [(_TESTS / path).resolve(strict=True) for path in paths] for lan
 # documents with every fault, other processors, stores, killed runs, whole commands beside the main ones, and pages
 # whose examples take long. `make test` leaves them out.
 _SLOW_PATHS = """
-    attack/test_feature_leaks.py attack/test_truth_attack.py audit/test_cell_audit.py audit/test_cell_predictions.py
-    audit/test_class_center_audit.py audit/test_malformed_documents.py benchmarks docs/test_attack_guide.py
+    attack/test_feature_leaks.py attack/test_truth_attack.py audit/test_cell_predictions.py
+    audit/test_class_center_audit.py audit/test_malformed_documents.py audit/test_planted_centers.py
+    audit/test_planted_records.py benchmarks docs/test_attack_guide.py
     docs/test_choosing.py docs/test_late_labels_guide.py docs/test_notebooks.py docs/test_private_features_guide.py
     docs/test_schedulers_guide.py docs/test_site.py docs/test_training_classes_guide.py docs/test_training_guide.py fuzz
     mechanisms/additive/test_additive.py mechanisms/analysis/test_planning.py mechanisms/center/test_cell_center.py

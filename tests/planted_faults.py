@@ -207,19 +207,19 @@ FAULTS = {
         "labeldp/audit/manifest_audit.py",
         "if most * (center + prior + Fraction(audit.certified_epsilon)) > certified:",
         "if most * (prior + Fraction(audit.certified_epsilon)) > certified:",
-        "tests/audit/test_cell_audit.py tests/audit/test_center_predictions.py tests/audit/test_forgeries.py",
+        "tests/audit/test_planted_statements.py",
     ),
     "audited units": Fault(
         "labeldp/audit/audit_data.py",
         "over = int((records > self._most).sum())",
         "over = int((records > self._most + 1).sum())",
-        "tests/pipelines/job/test_unit_job.py",
+        "tests/audit/test_planted_records.py",
     ),
     "audited labels": Fault(
         "labeldp/audit/manifest_audit.py",
         "if sum(Fraction(document[key]) for document in documents.values()) > release.nonnegative(key):",
         "if max(Fraction(document[key]) for document in documents.values()) > release.nonnegative(key):",
-        "tests/audit/test_forgeries.py tests/pipelines/job/test_several_labels.py",
+        "tests/audit/test_planted_statements.py",
     ),
     "unsigned file": Fault(
         "labeldp/audit/signature_audit.py",
@@ -249,13 +249,13 @@ FAULTS = {
         "labeldp/training/objectives.py",
         "return -step * spread[outputs] / likely,",
         "return step * spread[outputs] / likely,",
-        "tests/training/test_objectives.py",
+        "tests/training/test_class_training.py",
     ),
     "weights of releases": Fault(
         "labeldp/training/block_weights.py",
         "weights = 1 / variances",
         "weights = 1 / np.sqrt(variances)",
-        "tests/training/test_release.py tests/training/test_estimates.py",
+        "tests/training/test_objectives.py",
     ),
     "contradicted epsilon": Fault(
         "labeldp/attack/reconstruction.py",

@@ -1,15 +1,12 @@
-"""Audit of releases of classes: correct ones pass, and each planted change of the files or of the records fails."""
+"""Audit of releases of classes: correct ones pass, and lists, losses, warnings and types of columns are checked."""
 
 import json
-import shutil
-import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from labeldp.audit.audit_mechanism import audit_mechanism
 from labeldp.audit.audit_release import audit_path, audit_report
@@ -22,208 +19,65 @@ from labeldp.mechanisms.analysis.release_warnings import release_warnings
 from labeldp.mechanisms.analysis.utility import ClassCounts, ReleasedFacts
 from labeldp.mechanisms.core.label_classes import LabelClasses
 from labeldp.mechanisms.core.losses import ZERO_ONE
-from labeldp.transforms.shards.shard_formats import compressed_file
 
-from tests.audit.written_files import write_document, write_shard
+from tests.audit.written_files import law, plant
+from tests.release_cases import over
 
-RECORDS = 12_000
-TEXTS = ("none", "cold", "flu", "covid, severe", "rare")
-SHARES = (0.5, 0.25, 0.15, 0.09, 0.01)
-RELEASES: dict[str, dict[str, Any]] = {
-    "text": {"label": "ill", "output_format": "parquet", "num_shards": 2},
-    "bytes": {"label": "ill", "output_format": "tfrecord", "mechanism": "rr_top_k", "compression": "gzip"},
-    "integers": {"label": "grade", "label_classes": "1,2,-3", "output_format": "parquet"},
-    "int64": {"label": "grade", "label_classes": "1,2,-3", "output_format": "tfrecord", "num_shards": 2},
-    "booleans": {"label": "sold", "label_classes": "false,true", "output_format": "parquet"},
-    "truth": {"label": "sold", "label_classes": "true,false", "output_format": "tfrecord"},
-    "floats": {"label": "visits", "label_classes": "0,1,2", "output_format": "tfrecord"},
-    "doubles": {"label": "visits", "label_classes": "0,1,2", "output_format": "parquet", "mechanism": "rr_top_k"},
-    "units": {"label": "ill", "output_format": "parquet", "unit_column": "user", "max_records_per_unit": 3},
-}
-LABELS = {name: flags["label"] for name, flags in RELEASES.items()}
-
-
-@pytest.fixture(scope="session")
-def classes_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """12,000 records with classes of several types; -3 and 4 are grades, of which 4 is not listed."""
-    rng, folder = np.random.default_rng(3), tmp_path_factory.mktemp("classes")
-    columns = {
-        "feature": np.arange(RECORDS) % 97,
-        "user": np.arange(RECORDS) % 2_000,
-        "ill": pa.array(np.array(TEXTS)[rng.choice(5, RECORDS, p=SHARES)].tolist()),
-        "grade": pa.array(rng.choice([1, 2, -3, 4], RECORDS), pa.int16()),
-        "sold": rng.random(RECORDS) < 0.2,
-        "visits": rng.choice([0.0, 1.0, 2.0, np.nan], RECORDS, p=[0.7, 0.2, 0.05, 0.05]),
-        "weeks": rng.integers(0, 5, RECORDS),
-    }
-    pq.write_table(pa.table(columns), folder / "log.parquet")
-    (folder / "classes.txt").write_text("".join(f"{value}\n" for value in TEXTS))
-    return folder
-
-
-@pytest.fixture(scope="session")
-def flags(classes_log: Path, key_file: Path) -> dict[str, Any]:
-    return {
-        "input": classes_log / "log.parquet", "input_format": "parquet", "label_classes": classes_log / "classes.txt",
-        "epsilon": 1, "mechanism": "rr", "prior_epsilon": 0.03, "noise_key_file": key_file,
-        "max_unusable_fraction": 0.2,
-    }  # fmt: skip
-
-
-@pytest.fixture(scope="session")
-def released(classes_log: Path, flags: dict[str, Any], invoke: Any, command: Any) -> Callable[[str], Path]:
-    """Function (name in RELEASES) -> the output folder, made once."""
-    pytest.importorskip("google_crc32c", reason="the extra tfrecord is not installed")
-
-    def make(name: str) -> Path:
-        folder = classes_log / name
-        if not folder.exists():
-            invoke(command("privatize", flags | {"output": folder} | RELEASES[name])).ok()
-        return folder
-
-    return make
-
-
-@pytest.fixture
-def copied(released: Callable[[str], Path], tmp_path: Path) -> Callable[[str], Path]:
-    """Function (name in RELEASES) -> a copy of the release, which a test may damage."""
-    return lambda name: shutil.copytree(released(name), tmp_path / name)
+KINDS = [f"{label} to {output}" for label in ("ill", "level", "bought", "visits") for output in ("parquet", "tfrecord")]
 
 
 def read(folder: Path, name: str) -> Any:
     return json.loads((folder / name).read_text())
 
 
-def problems(folder: Path, data: bool = False) -> tuple[str, ...]:
-    return audit_path(str(folder), data).problems
-
-
-def shards(folder: Path) -> list[Path]:
-    return sorted(path for path in (folder / "data").iterdir() if not path.name.startswith("."))
-
-
 # Correct releases.
 
 
-@pytest.mark.parametrize("name", RELEASES)
-def test_correct_releases_pass(name: str, released: Callable[[str], Path]) -> None:
-    audit = audit_path(str(released(name)), data=True)
+@over([*KINDS, "classes, units"])
+def test_correct_releases_pass(name: str, release: Callable[[str], Path]) -> None:
+    audit = audit_path(str(release(name)), data=True)
     assert audit.problems == ()
     data, *_, distribution = audit.data_lines
-    assert data.startswith(f"data         {read(released(name), 'release.json')['records']} records in ")
+    assert data.startswith(f"data         {read(release(name), 'release.json')['records']} records in ")
     assert "every label, a class in one type and spelling, is an output of the mechanism" in data
     assert distribution.startswith("distribution ")
     assert "agree with the channel and the noised histogram" in distribution
-    assert audit_path(str(released(name) / "mechanism.json")).problems == ()
+    assert audit_path(str(release(name) / "mechanism.json")).problems == ()
 
 
-def test_the_report_speaks_of_classes(released: Callable[[str], Path]) -> None:
-    lines = audit_report(audit_path(str(released("bytes")))).splitlines()
-    assert lines[0].startswith("mechanism    rr_top_k: 5 classes, ")
-    assert "classes      'none', 'cold', 'flu', 'covid, severe', 'rare'; all other values count as 'none'" in lines
+def test_the_report_speaks_of_classes(release: Callable[[str], Path]) -> None:
+    lines = audit_report(audit_path(str(release("ill to tfrecord")))).splitlines()
+    assert lines[0].startswith("mechanism    rr_top_k: 4 classes, ")
+    assert "classes      'none', 'cold', 'flu', 'covid, severe'; all other values count as 'none'" in lines
     assert not any(line.startswith("bias") for line in lines)
+    parts = audit_path(str(release("classes and a number"))).parts
+    assert [bool(part.classes_line) for _, part in parts] == [False, True]
 
 
-def test_several_labels_some_of_classes(
-    flags: dict[str, Any], classes_log: Path, tmp_path: Path, invoke: Any, command: Any
-) -> None:
-    more = {
-        "label": "ill,weeks", "label_classes": f"ill={classes_log / 'classes.txt'}", "label_min": 0,
-        "label_max": 4, "label_step": 1, "output": tmp_path / "both", "prior_epsilon": None,
-    }  # fmt: skip
-    invoke(command("privatize", flags | more)).ok()
-    audit = audit_path(str(tmp_path / "both"), data=True)
-    assert audit.problems == ()
-    assert [bool(part.classes_line) for _, part in audit.parts] == [True, False]
-    table = pq.read_table(shards(tmp_path / "both")[0])
-    place = table.schema.get_field_index("ill")
-    changed = table.set_column(place, "ill", pa.array(["none ", *table["ill"].to_pylist()[1:]]))
-    write_shard(changed, shards(tmp_path / "both")[0])
-    (problem,) = problems(tmp_path / "both", data=True)
-    assert problem.startswith("label ill: data/part-00000-of-00001.parquet has 1 labels that are no class")
-
-
-def test_labels_of_a_mechanism_file(
-    flags: dict[str, Any], tmp_path: Path, invoke: Any, command: Any, released: Callable[[str], Path]
-) -> None:
-    fitted = {"mechanism_file": tmp_path / "mechanism.json", "label": "ill"}
-    invoke(command("fit", flags | fitted)).ok()
-    kept = {name: flags[name] for name in ("input", "input_format", "noise_key_file")}
-    invoke(command("apply", kept | fitted | {"output": tmp_path / "applied"})).ok()
-    audit = audit_path(str(tmp_path / "applied"), data=True)
-    assert audit.problems == ()
-    assert audit.data_lines[-1].startswith("distribution ")
-    # The noise of a histogram is bound to the list: with another one, it is not that of these records.
-    for name in ("mechanism.json", "release.json"):
-        document = read(tmp_path / "applied", name)
-        document["classes"]["other"] = 1
-        write_document(tmp_path / "applied" / name, document)
-    audit = audit_path(str(tmp_path / "applied"), data=True)
+def test_a_histogram_of_another_list(copied: Callable[[str], Path]) -> None:
+    """The noise of a histogram is bound to the list: with another one, it is not that of these records."""
+    folder = copied("ill to parquet")
+    for document in ("mechanism", "release"):
+        plant(folder, document, {"classes.other": 1})
+    audit = audit_path(str(folder), data=True)
     assert audit.problems == ()
     assert audit.data_lines[-1].startswith("distribution not checked: the prior was counted from other records")
 
 
-# Changed files.
+@pytest.mark.parametrize("around", [{"center": "none", "prior_epsilon": 1}, {"center": None}])
+def test_misspelled_classes_are_named(
+    around: dict[str, Any], base: Any, tmp_path: Path, invoke: Any, command: Any
+) -> None:
+    flags = {"label_classes": "None, cold,other", "other_class": "other", "epsilon": 2, "prior_epsilon": None}
+    flags = {**base("ill to parquet").flags, **flags, **around, "output": tmp_path / "misspelled"}
+    outcome = invoke(command("privatize", flags)).ok()
+    assert "warning: 'None', ' cold': by the released counts" in outcome.err
+    assert read(tmp_path / "misspelled", "release.json")["warnings"] == ["unseen_classes"]
+    assert audit_path(str(tmp_path / "misspelled"), data=True).problems == ()
+    law(tmp_path / "misspelled", "release", {"warnings": []}, "= release.warnings lacks unseen_classes")
 
 
-def changed_documents(folder: Path, change: Callable[[dict[str, Any], dict[str, Any]], None]) -> None:
-    mechanism, release = (read(folder, name) for name in ("mechanism.json", "release.json"))
-    change(mechanism, release)
-    write_document(folder / "mechanism.json", mechanism)
-    write_document(folder / "release.json", release)
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "problem"),
-    [
-        ("classes", ..., "release.classes are not those of mechanism.json"),
-        ("classes", {"values": ["none", "cold"], "other": 0}, "release.classes are not those of mechanism.json"),
-        ("classes", {"values": list(TEXTS), "other": 0.0}, "release.classes are not those of mechanism.json"),
-        ("classes", {"values": list(TEXTS), "other": False}, "release.classes are not those of mechanism.json"),
-        ("classes", {"values": list(TEXTS), "other": 1}, "release.classes are not those of mechanism.json"),
-        ("max_bias", 0.0, "release.max_bias is there, but places of classes have no bias"),
-        ("max_bias", None, "release.max_bias is there, but places of classes have no bias"),
-        ("loss", "squared", "release.loss is not zero_one, that of classes"),
-        ("expected_loss", {}, "release.expected_loss does not have exactly zero_one"),
-        ("expected_loss", {"squared": 1.0}, "release.expected_loss does not have exactly zero_one"),
-        ("expected_loss", {"zero_one": 0.5}, "release.expected_loss.zero_one is not that of the weights"),
-        ("expected_loss", {"zero_one": None}, "release.expected_loss.zero_one is not a finite float"),
-        ("warnings", [], "release.warnings lacks label_error"),
-        ("warnings", ["lost_classes", "label_error"], "release.warnings has lost_classes"),
-        ("warnings", ["label_error", "high_end"], "release.warnings has unknown names"),
-        ("declared_grid", {"labels": 9, "epsilon": 1}, "release.declared_grid is not that of mechanism.json"),
-        ("domain", {"min": 0.0, "max": 5.0, "labels": 6}, "release.domain is not that of the labels"),
-    ],
-)
-def test_a_changed_manifest_fails(key: str, value: Any, problem: str, copied: Callable[[str], Path]) -> None:
-    folder = copied("text")
-
-    def change(mechanism: dict[str, Any], release: dict[str, Any]) -> None:
-        release.pop(key, None)
-        if value is not ...:
-            release[key] = value
-
-    changed_documents(folder, change)
-    assert any(found.startswith(problem) for found in problems(folder)), problems(folder)
-
-
-def test_the_loss_may_differ_in_its_last_digits(copied: Callable[[str], Path]) -> None:
-    folder = copied("text")
-
-    def change(mechanism: dict[str, Any], release: dict[str, Any]) -> None:
-        release["expected_loss"]["zero_one"] *= 1 + 1e-13
-
-    changed_documents(folder, change)
-    assert problems(folder) == ()
-
-
-def test_a_release_of_numbers_states_no_classes_and_a_bias(folder: Path) -> None:
-    def change(mechanism: dict[str, Any], release: dict[str, Any]) -> None:
-        release["classes"] = {"values": ["a", "b", "c"], "other": 0}
-        del release["max_bias"]
-
-    changed_documents(folder, change)
-    assert problems(folder) == ("release.max_bias is missing",)
+# Members of mechanism files.
 
 
 @pytest.mark.parametrize(
@@ -331,225 +185,6 @@ def test_the_auditor_finds_loss_and_warnings_of_the_job(
                 expected = f"release.warnings has {warning}, which the released facts do not give"
             changed = Members({**release, "warnings": others}, "release")
             assert list(warning_problems(changed, document)) == [expected]
-
-
-@pytest.mark.parametrize("around", [{"center": "none", "prior_epsilon": 1}, {}])
-def test_misspelled_classes_are_named(
-    around: dict[str, Any], flags: dict[str, Any], tmp_path: Path, invoke: Any, command: Any
-) -> None:
-    folder = tmp_path / "misspelled"
-    classes = {"label": "ill", "label_classes": "None, cold,other", "other_class": "other", "epsilon": 2}
-    outcome = invoke(command("privatize", flags | classes | around | {"output": folder})).ok()
-    assert "warning: 'None', ' cold': by the released counts" in outcome.err
-    assert read(folder, "release.json")["warnings"] == ["unseen_classes"]
-    assert problems(folder, data=True) == ()
-    changed_documents(folder, lambda mechanism, release: release.update(warnings=[]))
-    assert problems(folder) == ("release.warnings lacks unseen_classes",)
-
-
-# Changed records.
-
-
-def change_column(folder: Path, label: str, change: Callable[[pa.Array], pa.Array], only: int = 0) -> None:
-    """Replaces the label column of one Parquet shard."""
-    path = shards(folder)[only]
-    table = pq.read_table(path)
-    column = change(table[label].combine_chunks())
-    write_shard(table.set_column(table.schema.get_field_index(label), label, column), path)
-
-
-def one(value: Any) -> Callable[[pa.Array], pa.Array]:
-    """Function that replaces the label of the third record."""
-    return lambda column: pa.array([*column.to_pylist()[:2], value, *column.to_pylist()[3:]], column.type)
-
-
-@pytest.mark.parametrize("value", ["none ", " none", "None", "none\0", "healthy", "", "0", "n\u043ene"])
-def test_a_text_that_is_no_class(value: str, copied: Callable[[str], Path]) -> None:
-    folder = copied("text")
-    change_column(folder, "ill", one(value))
-    assert problems(folder, data=True) == (
-        "data/part-00000-of-00002.parquet has 1 labels that are no class that the mechanism releases, first in "
-        "record 2",
-    )
-
-
-@pytest.mark.parametrize(
-    ("name", "value"), [("integers", 0), ("integers", 4), ("doubles", -0.0), ("doubles", np.nan), ("doubles", 1.5)]
-)
-def test_a_number_that_is_no_class(name: str, value: float, copied: Callable[[str], Path]) -> None:
-    folder = copied(name)
-    change_column(folder, LABELS[name], one(value))
-    (problem,) = problems(folder, data=True)
-    assert problem.endswith("has 1 labels that are no class that the mechanism releases, first in record 2")
-
-
-def test_a_class_that_is_never_released(copied: Callable[[str], Path]) -> None:
-    folder = copied("doubles")
-    lost = min({0, 1, 2} - {int(output) for output in read(folder, "mechanism.json")["outputs"]})
-    change_column(folder, "visits", one(float(lost)))
-    (problem,) = problems(folder, data=True)
-    assert problem.endswith("has 1 labels that are no class that the mechanism releases, first in record 2")
-
-
-@pytest.mark.parametrize(
-    ("name", "change", "problem"),
-    [
-        ("text", one(None), "has labels that are missing"),
-        ("text", lambda column: pa.array([[value] for value in column.to_pylist()]), "labels have several types"),
-        ("text", lambda column: column.cast(pa.large_string()), "labels have several types: large_string, string"),
-        ("text", lambda column: column.cast(pa.binary()), "labels have several types: binary, string"),
-        (
-            "text",
-            lambda column: pa.array([["cold", "flu"], *([value] for value in column.to_pylist()[1:])]),
-            "has a record whose label is not one value",
-        ),
-        ("text", lambda column: column.dictionary_encode(), "has labels of a type that does not hold the classes"),
-        ("text", lambda column: pa.nulls(len(column)), "has labels that are missing"),
-        ("text", lambda column: pa.array([1.0] * len(column)), "has labels of a type that does not hold the classes"),
-        ("integers", one(None), "has labels that are missing"),
-        ("integers", lambda column: pa.array([True] * len(column)), "has labels of a type that does not hold"),
-        ("booleans", one(None), "has labels that are missing"),
-        ("booleans", lambda column: column.cast(pa.int64()), "has labels of a type that does not hold the classes"),
-        ("doubles", one(None), "has labels that are missing"),
-    ],
-)
-def test_other_columns_of_labels(
-    name: str, change: Callable[[pa.Array], pa.Array], problem: str, copied: Callable[[str], Path]
-) -> None:
-    folder = copied(name)
-    change_column(folder, LABELS[name], change)
-    assert any(problem in found for found in problems(folder, data=True)), problems(folder, data=True)
-
-
-def change_record(folder: Path, change: Callable[[bytes], bytes]) -> None:
-    """Replaces the third record of the first TFRecord shard, with checksums to match."""
-    import gzip
-
-    import google_crc32c
-
-    def masked(text: bytes) -> bytes:
-        crc = google_crc32c.value(text)
-        return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) % 2**32)
-
-    path = shards(folder)[0]
-    zipped = path.suffix == ".gz"
-    content = gzip.decompress(path.read_bytes()) if zipped else path.read_bytes()
-    records, place = [], 0
-    while place < len(content):
-        (length,) = struct.unpack_from("<Q", content, place)
-        records.append(content[place + 12 : place + 12 + length])
-        place += length + 16
-    records[2] = change(records[2])
-    lengths = [struct.pack("<Q", len(record)) for record in records]
-    framed = b"".join(
-        length + masked(length) + record + masked(record) for length, record in zip(lengths, records, strict=True)
-    )
-    with path.open("wb") as file, compressed_file(file) if zipped else file as written:
-        written.write(framed)
-
-
-def feature_of(kind: int, content: bytes) -> bytes:
-    """A Feature of one list, whose only field has this content."""
-    return bytes([kind << 3 | 2, len(content)]) + content
-
-
-def relabelled(label: str, feature: bytes | None) -> Callable[[bytes], bytes]:
-    """Function that replaces the Feature of a label in a record of the project, or removes its entry."""
-
-    def change(record: bytes) -> bytes:
-        key = b"\x0a" + bytes([len(label)]) + label.encode()
-        start = record.index(key)
-        old = record[start - 1] + start
-        entry = b"" if feature is None else key + b"\x12" + bytes([len(feature)]) + feature
-        entry = entry and b"\x0a" + bytes([len(entry)]) + entry
-        content = record[: start - 2] + entry + record[old:]
-        # The field `features` of the Example holds all entries; lengths have one byte here.
-        return b"\x0a" + bytes([len(content) - 2]) + content[2:]
-
-    return change
-
-
-def field(content: bytes) -> bytes:
-    return b"\x0a" + bytes([len(content)]) + content
-
-
-@pytest.mark.parametrize("name", ["bytes", "int64", "truth", "floats"])
-def test_the_helper_changes_records_only(name: str, copied: Callable[[str], Path]) -> None:
-    folder = copied(name)
-    change_record(folder, lambda record: record)
-    assert problems(folder, data=True) == ()
-
-
-@pytest.mark.parametrize(
-    ("name", "feature", "accepted"),
-    [
-        ("bytes", feature_of(1, field(b"cold")), True),
-        ("bytes", feature_of(1, field(b"cold ")), False),
-        ("bytes", feature_of(1, field(b"cold") + field(b"flu")), False),
-        ("bytes", feature_of(1, field(b"")), False),
-        ("bytes", feature_of(1, b""), False),
-        ("bytes", b"", False),
-        ("bytes", None, False),
-        ("bytes", feature_of(3, field(b"\x01")), False),
-        ("int64", feature_of(3, field(b"\x02")), True),
-        ("int64", feature_of(3, field(b"\xfd" + b"\xff" * 8 + b"\x01")), True),
-        ("int64", feature_of(3, field(b"\x82\x00")), False),
-        ("int64", feature_of(3, b"\x08\x02"), False),
-        ("int64", feature_of(3, field(b"\x02") + b"\x0a\x00"), False),
-        ("int64", feature_of(3, field(b"\x01\x02")), False),
-        ("int64", feature_of(3, field(b"\x04")), False),
-        ("truth", feature_of(3, field(b"\x01")), True),
-        ("truth", feature_of(3, field(b"\x02")), False),
-        ("floats", feature_of(2, field(struct.pack("<f", 1.0))), True),
-        ("floats", feature_of(2, field(struct.pack("<f", -0.0))), False),
-        ("floats", feature_of(2, field(struct.pack("<f", np.nan))), False),
-        ("floats", feature_of(2, b"\x0d" + struct.pack("<f", 1.0)), False),
-    ],
-)
-def test_labels_of_records(name: str, feature: bytes | None, accepted: bool, copied: Callable[[str], Path]) -> None:
-    folder = copied(name)
-    change_record(folder, relabelled(LABELS[name], feature))
-    found = problems(folder, data=True)
-    assert accepted == (not found)
-    if not accepted:
-        assert found[0].endswith("has 1 labels that are no class that the mechanism releases, first in record 2")
-
-
-@pytest.mark.parametrize(
-    ("name", "feature", "types"),
-    [
-        ("int64", feature_of(1, field(b"2")), "int64, bytes"),
-        ("int64", feature_of(2, field(struct.pack("<f", 2.0))), "int64, float"),
-        ("truth", feature_of(1, field(b"true")), "int64, bytes"),
-        ("floats", feature_of(3, field(b"\x01")), "float, int64"),
-    ],
-)
-def test_a_label_of_another_kind(name: str, feature: bytes, types: str, copied: Callable[[str], Path]) -> None:
-    folder = copied(name)
-    change_record(folder, relabelled(LABELS[name], feature))
-    assert problems(folder, data=True) == (f"labels have several types: {types}",)
-
-
-def test_a_label_in_two_entries(copied: Callable[[str], Path]) -> None:
-    folder = copied("bytes")
-
-    def change(record: bytes) -> bytes:
-        entry = field(field(b"ill") + b"\x12" + field(feature_of(1, field(b"cold")))[1:])
-        size = record[1] + len(entry)
-        return b"\x0a" + bytes([size & 0x7F | 0x80, size >> 7]) + record[2:] + entry
-
-    change_record(folder, change)
-    (problem,) = problems(folder, data=True)
-    assert problem.endswith("record 2 has bytes that readers of tf.Examples do not see")
-
-
-@pytest.mark.parametrize("name", ["text", "booleans", "units"])
-def test_labels_that_were_not_drawn(name: str, copied: Callable[[str], Path]) -> None:
-    folder, label = copied(name), LABELS[name]
-    for place in range(len(shards(folder))):
-        change_column(folder, label, lambda column: pa.array([column[0].as_py()] * len(column), column.type), place)
-    (problem,) = problems(folder, data=True)
-    assert problem.startswith("the labels were not drawn from the channel for the noised histogram")
 
 
 # Types of columns.

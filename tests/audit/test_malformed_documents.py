@@ -186,7 +186,7 @@ TYPED: Harmless = [
 
 @pytest.fixture(autouse=True)
 def not_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What does not follow from noised numbers is planted in test_cell_audit.py and test_class_center_audit.py."""
+    """What does not follow from noised numbers is planted in test_planted_centers.py."""
     for replay in ("linear_replay_problems", "class_replay_problems"):
         monkeypatch.setattr(center_replay, replay, lambda _: ())
 

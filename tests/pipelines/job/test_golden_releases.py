@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.pipelines.job.release_cases import CASES, GRID, LABELS, LINEAR, columns, over
+from tests.release_cases import CASES, GRID, LABELS, LINEAR, columns, over
 
 GOLDEN = Path(__file__).with_name("golden_releases.json")
 

@@ -20,7 +20,7 @@ from labeldp.audit.audit_release import audit_path
 from labeldp.transforms.readers import file_reader
 
 from tests.audit.written_files import write_document, write_shard
-from tests.pipelines.job.release_cases import CASES, VALUES, Case, over, table_of
+from tests.release_cases import CASES, VALUES, Case, over, table_of
 from tests.written_logs import write_log
 
 pytestmark = pytest.mark.filterwarnings("ignore::labeldp.ReleaseWarning")

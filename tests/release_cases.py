@@ -4,6 +4,8 @@ are checked on.
 Each record has an id, so that its noise does not depend on where the log lies.
 """
 
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,8 @@ CLASS_CENTER = NO_GRID | {
     "label": "grade", "label_classes": "low,mid,high", "for": "models", "center_features": "f,k", "epsilon": 3,
 }  # fmt: skip
 TWO = {"label": "y,z", "label_max": "10,4", "label_step": "0.5,1"}
+NOISE = tuple(f"n{number}" for number in range(24))
+ILL = ("none", "cold", "flu", "covid, severe")
 FORMATS = ("csv", "parquet", "tfrecord")
 # Each format is read and written with a center; the records of TFRecords are also copied as they stand.
 LAWS_OF_FORMATS = (("csv", "tfrecord", "labels"), ("csv", "parquet", "linear"), ("parquet", "tfrecord", "linear"))
@@ -84,6 +88,25 @@ def _grades(table: pa.Table) -> pa.Table:
     return table.append_column("grade", pa.array(["low", "mid", "high"]).take(pa.array(places)))
 
 
+def _kinds(table: pa.Table) -> pa.Table:
+    """Adds classes of other types, one of which is missing or not listed, and a number that float32 cannot hold."""
+    place, z = np.arange(len(table)), table["z"].to_numpy()
+    drawn = (place * 6007 + 5) * 10_007 % 1009 % 20
+    ill = np.array(ILL).take(np.searchsorted([10, 15, 18], drawn, "right"))
+    columns = {
+        "far": 1e5 + place * 7 % 101 / 7,
+        "ill": ill.tolist(),
+        "level": np.array([1, 2, -3, 4, 1], np.int16)[z],
+        "bought": drawn < 4,
+        **{name: (place * (2 * number + 3) % 30_011) ** 2 % 997 for number, name in enumerate(NOISE)},
+        "days": np.where(drawn < 16, 0, z),
+        "visits": np.array([0.0, 0.0, 1.0, 2.0, np.nan])[np.where(drawn < 12, 0, z)],
+    }
+    for name, values in columns.items():
+        table = table.append_column(name, pa.array(values))
+    return table
+
+
 def _lacking(table: pa.Table) -> pa.Table:
     """Takes the label from every fifth record, and adds a label of truth values."""
     z = table["z"].to_numpy()
@@ -91,17 +114,18 @@ def _lacking(table: pa.Table) -> pa.Table:
     return table.append_column("bought", pa.array(z > 2))
 
 
-TABLES = {
-    "folders": pa.table(columns()),
-    "many": pa.table(columns(5 * RECORDS)),
-    "grades": _grades(pa.table(columns(5 * RECORDS))),
-    "lacking": _lacking(pa.table(columns())),
+TABLES: dict[str, Callable[[], pa.Table]] = {
+    "folders": functools.cache(lambda: pa.table(columns())),
+    "many": functools.cache(lambda: pa.table(columns(5 * RECORDS))),
+    "grades": functools.cache(lambda: _grades(TABLES["many"]())),
+    "kinds": functools.cache(lambda: _kinds(TABLES["grades"]())),
+    "lacking": functools.cache(lambda: _lacking(TABLES["folders"]())),
 }
 
 
 def table_of(case: Case) -> pa.Table:
     """The records of a case as its files hold them, those that --where keeps."""
-    table = TABLES.get(case.log, TABLES["folders"])
+    table = TABLES.get(case.log, TABLES["folders"])()
     if case.format == "tfrecord":
         place = table.schema.get_field_index("y")
         table = table.set_column(place, "y", table["y"].cast(pa.float32()).cast(pa.float64()))
@@ -113,16 +137,17 @@ def table_of(case: Case) -> pa.Table:
 
 def write_logs(root: Path) -> dict[str, Path]:
     """Writes each log: two files in each format, folders `part=A` and `part=B`, and files of `TABLES`."""
-    table, cut = TABLES["folders"], 350
+    table, cut = TABLES["folders"](), 350
     for number, part in enumerate((table.slice(0, cut), table.slice(cut))):
         for format in (*FORMATS, "orc"):
             write_log(root / f"log-{number}.{format}", part)
         pq.write_table(part, root / f"log-{number}.parquet", row_group_size=200)
         write_log(root / f"part={'AB'[number]}" / "log.parquet", part)
-    (root / "values.txt").write_text("".join(f"{value}\n" for value in VALUES))
+    for name, values in (("values.txt", VALUES), ("ill.txt", ILL)):
+        (root / name).write_text("".join(f"{value}\n" for value in values))
     return {format: root / f"log-*.{format}" for format in (*FORMATS, "orc")} | {
-        name: root / "part=*" / "log.parquet" if name == "folders" else write_log(root / f"{name}.parquet", table)
-        for name, table in TABLES.items()
+        name: root / "part=*" / "log.parquet" if name == "folders" else write_log(root / f"{name}.parquet", made())
+        for name, made in TABLES.items()
     }
 
 
@@ -139,6 +164,24 @@ def _cases() -> dict[str, Case]:
         f"mechanism {name}": Case("csv", {"mechanism": name, "center": "none"}, laws=False)
         for name in ("unbiased", "bias_limited", "debiased_rr", "rr", "rr_top_k", "laplace", "staircase", "exponential")
     }
+    kinds = (
+        ("ill", "ill.txt", "parquet", {"num_shards": 2, "epsilon": 0.5}),
+        ("ill", "ill.txt", "tfrecord", {"mechanism": "rr_top_k", "compression": "gzip"}),
+        ("level", "1,2,-3", "parquet", {}),
+        ("level", "1,2,-3", "tfrecord", {"num_shards": 2}),
+        ("bought", "false,true", "parquet", {}),
+        ("bought", "true,false", "tfrecord", {}),
+        ("visits", "0,1,2", "parquet", {"mechanism": "rr_top_k", "epsilon": 2.3}),
+        ("visits", "0,1,2", "tfrecord", {}),
+    )
+    days = {"label": "days", "label_max": 4, "label_step": 1, "epsilon": 1, "center": "none", "num_shards": 2}
+    for output, more in (("parquet", {}), ("tfrecord", {}), ("gzip", {"compression": "gzip"})):
+        flags = {**days, "mechanism": "rr", "prior_epsilon": 0.1, "output_format": output.replace("gzip", "tfrecord")}
+        cases[f"days to {output}"] = Case("kinds", {**flags, **more}, laws=False)
+    common = {"mechanism": "rr", "prior_epsilon": 0.1, "max_unusable_fraction": 0.1}
+    for label, classes, output, more in kinds:
+        flags = {**TEXTS, **common, "label": label, "label_classes": classes, "output_format": output, **more}
+        cases[f"{label} to {output}"] = Case("kinds", flags, laws=False)
     return cases | {
         "auto": Case("csv", {"mechanism": "auto"}),
         "gaussian": Case("csv", {"mechanism": "gaussian", "delta": 1e-5, "center": "none"}),
@@ -173,6 +216,12 @@ def _cases() -> dict[str, Case]:
         "units, center of classes": Case("grades", {**CLASS_CENTER, **UNITS}, laws=False),
         "center of classes to tfrecord": Case(
             "grades", {**CLASS_CENTER, "output_format": "tfrecord", "num_shards": 2}, laws=False
+        ),
+        "center of classes, far": Case(
+            "kinds", {**CLASS_CENTER, "center_features": "far,k", "output_format": "tfrecord"}, laws=False
+        ),
+        "center of classes without sums": Case(
+            "kinds", {**CLASS_CENTER, "center_features": ",".join(NOISE), "epsilon": 0.1}, laws=False
         ),
         "partitions": Case("folders", {**LABELS, "partition_output": "part"}),
         "shuffled": Case("csv", {**LABELS, **SHUFFLED}),

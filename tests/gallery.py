@@ -1,5 +1,6 @@
-"""Releases of `release_cases`, each made once in a process."""
+"""Gallery of releases: those of `release_cases`, each made once in a process."""
 
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.pipelines.job.release_cases import CASES, GRID, Case, write_logs
+from tests.release_cases import CASES, GRID, Case, write_logs
 
 
 @dataclass(frozen=True)
@@ -39,10 +40,29 @@ def base(
             files = {"input": logs[case.log], "input_format": case.format, "noise_key_file": key_file}
             ledger = folder / "ledger.jsonl"
             flags: dict[str, Any] = {**GRID, **files, **case.flags, "ledger": ledger}
-            if "label_values" in flags:
-                flags["label_values"] = logs["csv"].with_name(flags["label_values"])
+            for key in ("label_values", "label_classes"):
+                if str(flags.get(key)).endswith(".txt"):
+                    flags[key] = logs["csv"].with_name(flags[key])
             invoke(command("privatize", {**flags, "output": folder / "out"})).ok()
             made[name] = Base(case, folder / "out", ledger, flags)
         return made[name]
 
     return release
+
+
+@pytest.fixture(scope="session")
+def release(base: Callable[[str], Base]) -> Callable[[str], Path]:
+    """Function (name of a case) -> the folder of its release."""
+    return lambda name: base(name).folder
+
+
+@pytest.fixture
+def copied(release: Callable[[str], Path], tmp_path: Path) -> Callable[[str], Path]:
+    """Function (name of a case) -> a copy of its release, which a test may change."""
+    return lambda name: shutil.copytree(release(name), tmp_path / "copied")
+
+
+@pytest.fixture(scope="session")
+def log(logs: dict[str, Path]) -> Callable[[str], Path]:
+    """Function (name of a log) -> its glob."""
+    return logs.__getitem__
