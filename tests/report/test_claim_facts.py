@@ -135,8 +135,9 @@ def test_a_day_before_that_of_the_release_is_refused(claim: Any, written: Path) 
     claim(facts(publication_date=day)).ok()
 
 
-def test_one_release_is_refused_if_the_ledger_has_more_of_these_labels(claim: Any, written: Path) -> None:
-    charge_again(written / "labeldp_ledger.jsonl")
+@pytest.mark.parametrize("command", ["privatize", "apply"])
+def test_one_release_is_refused_if_the_ledger_has_more_of_these_labels(claim: Any, written: Path, command: str) -> None:
+    charge_again(written / "labeldp_ledger.jsonl", command=command)
     outcome = claim(facts())
     assert outcome.code == 2
     assert "release_type is One release, but the ledger has 1 more of these labels, such as" in outcome.error
