@@ -151,14 +151,14 @@ def prepare_further(name: str, output: str) -> None:
     as_texts(table).to_csv(Path(output) / f"{name}.csv", index=False)
 
 
-def prepare_fashion(data: str, output: str) -> None:
-    """Writes Fashion-MNIST: principal components of all images, which need no label, and the label `class`.
-
-    The 60,000 training images come first, then the 10,000 of tests.
+def fashion_images(data: str) -> tuple[np.ndarray, np.ndarray]:
+    """Reads Fashion-MNIST: the 60,000 training images, then the 10,000 of tests.
 
     Args:
       data: Folder of the folder fashion-mnist, which has the four published files.
-      output: Folder to write to; created if it does not exist.
+
+    Returns:
+      Pixels in [0, 1], shape (n, 784), float32, and classes, shape (n,).
     """
     folder = Path(data) / "fashion-mnist"
     if not folder.is_dir():
@@ -171,12 +171,27 @@ def prepare_fashion(data: str, output: str) -> None:
         files = (folder / f"{part}-{kind}-ubyte.gz" for part in ("train", "t10k"))
         return np.concatenate([np.frombuffer(gzip.decompress(each.read_bytes())[header:], np.uint8) for each in files])
 
-    images, classes = read("images-idx3", 16).reshape(-1, 28 * 28).astype(np.float32) / 255, read("labels-idx1", 8)
-    images -= images.mean(axis=0)
+    return read("images-idx3", 16).reshape(-1, 28 * 28).astype(np.float32) / 255, read("labels-idx1", 8)
+
+
+def principal_components(images: np.ndarray) -> pd.DataFrame:
+    """Computes the first principal components of all images, which need no label."""
+    images = images - images.mean(axis=0)
     _, vectors = np.linalg.eigh(images.T @ images)
-    table = pd.DataFrame(images @ vectors[:, : -COMPONENTS - 1 : -1], columns=[f"c{i}" for i in range(COMPONENTS)])
+    return pd.DataFrame(images @ vectors[:, : -COMPONENTS - 1 : -1], columns=[f"c{i}" for i in range(COMPONENTS)])
+
+
+def prepare_fashion(data: str, output: str) -> None:
+    """Writes Fashion-MNIST: principal components of the images and the label `class`.
+
+    Args:
+      data: Folder of the folder fashion-mnist, as for `fashion_images`.
+      output: Folder to write to; created if it does not exist.
+    """
+    images, classes = fashion_images(data)
+    table = principal_components(images).assign(**{"class": classes})
     Path(output).mkdir(parents=True, exist_ok=True)
-    table.assign(**{"class": classes}).to_csv(Path(output) / "fashion.csv", index=False, float_format="%.4f")
+    table.to_csv(Path(output) / "fashion.csv", index=False, float_format="%.4f")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import re
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
 
@@ -290,6 +291,47 @@ def classes() -> str:
     return table(["data", "epsilon", *CLASS_RELEASES, "true classes"], rows)
 
 
+PUBLISHED_ACCURACY = {
+    "RR": (46.9, 75.7, 84.6),
+    "RR, debiased loss": (44.8, 73.9, 85.0),
+    "LP-2ST": (10.9, 68.7, 84.8),
+    "ALIBI": (69.2, 76.5, 82.3),
+    "DP-SGD, one model, with a delta": (79.7, 81.5, 82.3),
+    "LabelDP-Pro, one model, with a delta": (79.8, 81.7, 82.4),
+}
+"""Accuracy of a network on Fashion-MNIST in percent at epsilon 0.5, 1 and 2, in table 14 of LabelDP-Pro."""
+
+
+TRAININGS = {
+    "uncorrected": "`--center none`, classes as released",
+    "debiased": "`--center none`, `debiased`",
+    "likelihood": "`--center none`, `likelihood`",
+    "posterior": "again, on the posterior",
+    "agreed": "again, on agreed classes",
+    "center": "default, probabilities",
+    "true": "true classes",
+}
+"""Releases and trainings of fashion_cnn.py."""
+
+
+def fashion_cnn() -> str:
+    """Compares networks on Fashion-MNIST with published ones.
+
+    Returns:
+      A table with a row for each release and training: accuracy in percent, the mean of the seeds.
+    """
+    found: dict[tuple[str, str, float], list[float]] = {}
+    for row in rows_of("fashion_cnn"):
+        key = row["network"], row["training"], float(row["epsilon"])
+        found.setdefault(key, []).append(100 * float(row["accuracy"]))
+    means = {key: f"{statistics.mean(accuracies):.1f}" for key, accuracies in found.items()}
+    rows = [["published", name, *(f"{each:.1f}" for each in three)] for name, three in PUBLISHED_ACCURACY.items()]
+    for network, (training, title) in product(sorted({network for network, _, _ in means}), TRAININGS.items()):
+        epsilons = [math.inf] * 3 if training == "true" else [0.5, 1.0, 2.0]
+        rows.append([network, title, *(means.get((network, training, epsilon), "-") for epsilon in epsilons)])
+    return table(["network", "release, training", "0.5", "1", "2"], rows)
+
+
 COARSE = "communities_coarse"
 """Run with labels in steps of 0.1."""
 AGAINST = (
@@ -447,7 +489,7 @@ def rule() -> str:
     return table(["data", "epsilon", "recommended bound", "nearest measured", "best measured"], rows)
 
 
-BLOCKS = (releases, recipients, rival, classes, against_published, mechanisms, claims, rule)
+BLOCKS = (releases, recipients, rival, classes, fashion_cnn, against_published, mechanisms, claims, rule)
 """Functions that make the tables of README.md, each in a block of its name."""
 
 
