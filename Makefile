@@ -131,10 +131,10 @@ results: setup
 	OMP_NUM_THREADS=1 $(BIN)/python docs/results/run.py $${LABELDP_DATA:-../shared/data} build/results
 	OMP_NUM_THREADS=1 $(BIN)/python docs/results/expect.py
 
-EXTRAS := tfrecord validation network evaluation ledger completion aws gcp yaml iceberg delta dev
+EXTRAS := validation network evaluation ledger completion aws gcp yaml iceberg delta dev
 
 # Those of an image for jobs, which has no tests and no TensorFlow.
-JOB_EXTRAS := tfrecord ledger gcp aws iceberg delta
+JOB_EXTRAS := ledger gcp aws iceberg delta
 COMPILE := --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
 	--custom-compile-command "make lock"
 

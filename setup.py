@@ -45,7 +45,7 @@ setup(
     packages=list(PACKAGES),
     package_dir=PACKAGES,
     ext_modules=[
-        # Optional: where there is no C compiler, transforms/tfrecord/wire_reference.py serves instead.
+        # Optional: without a C compiler, TFRecords are refused, and the rest of labeldp works.
         Extension(
             "labeldp.transforms.tfrecord._wire",
             ["transforms/tfrecord/wire.c"],
@@ -73,7 +73,6 @@ setup(
         "threadpoolctl>=3",
     ],
     extras_require={
-        "tfrecord": ["google-crc32c>=1.5"],
         # Early releases hold pyarrow below 11, which has CVE-2023-47248; pyproject.toml says how the lock has one.
         "validation": [
             "tensorflow-data-validation>=1.16.1",
@@ -102,6 +101,7 @@ setup(
             "flask",  # moto's server, without its other services
             "flask-cors",
             "gcp-storage-emulator",
+            "google-crc32c>=1.5",  # of the reference for the compiled part
             "griffe",
             "hypothesis",
             "ipykernel",

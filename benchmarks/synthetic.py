@@ -287,7 +287,6 @@ def _write_tfrecord(
     generator: np.random.Generator,
     order: str,
 ) -> None:
-    # Needs the extra `tfrecord`, which Parquet does not.
     from labeldp.transforms.tfrecord.example_encoder import encode_examples
     from labeldp.transforms.tfrecord.framing import frame
 

@@ -110,7 +110,7 @@ def _check_numbers(args: argparse.Namespace) -> None:
     if args.features and args.path is not None:
         raise UsageError(f"--features is for an input before its release: leave out {args.path}, or give --truth")
     if args.input_format == "tfrecord":
-        check_tfrecord("--input_format tfrecord")
+        check_tfrecord("--input_format tfrecord", "convert the files and give --input_format parquet or csv")
 
 
 def _progress(line: str) -> None:

@@ -219,7 +219,7 @@ def _batches(files: ReleaseFiles) -> Iterator[LabelledBatch]:
         raise InputError(f"{files.name} holds no record")
     parquet = paths[0].endswith(".parquet")
     if not parquet:
-        check_tfrecord("a release of TFRecords")
+        check_tfrecord("a release of TFRecords", "release Parquet files")
     classes = files.claim.classes
     known = None if classes is None else {files.label: classes}
     format = Format("parquet" if parquet else "tfrecord", root=str(files.data), classes=known)

@@ -91,7 +91,7 @@ def _check_flags(args: argparse.Namespace) -> None:
         check_epsilon(args.epsilon)
     except ValueError as error:
         raise UsageError(f"--{error}") from None
-    check_tfrecord("demo, which writes tfrecord files,")
+    check_tfrecord("demo, which writes TFRecords,", "try privatize on a CSV or Parquet file of your own")
     check_can_create("--output", args.output)
 
 

@@ -117,7 +117,7 @@ def _init(args: argparse.Namespace) -> None:
         raise UsageError(str(error).replace("`input` ", "", 1)) from None
     kind = args.input_format or _format_of(path)
     if kind == "tfrecord":
-        check_tfrecord("a TFRecord file")
+        check_tfrecord("a TFRecord file", "name a Parquet or CSV file")
     dialect = _dialect(args, kind)
     if kind == "csv" and dialect.delimiter == Dialect().delimiter:
         delimiter = _delimiter(path, args.label, dialect)

@@ -554,7 +554,7 @@ def feature_columns(
         if name.endswith(".parquet"):
             found = set(pyarrow.parquet.read_schema(file).names)
         else:
-            # Needs the extra `tfrecord`, as TFRecord does.
+            # Imported late: loads protobuf.
             from ...transforms.tfrecord.example_decoder import ExampleDecoder
 
             frames = next(read_records(file, path, _RECORDS_READ, None))

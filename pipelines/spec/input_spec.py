@@ -138,7 +138,7 @@ def input_format(fields: Fields) -> Format:
     if fields.missing_columns == NULL_COLUMNS and fields.input_format != "parquet":
         raise FieldError("{missing_columns} null takes {input_format} parquet")
     if fields.input_format == "tfrecord":
-        check_tfrecord("--input_format tfrecord")
+        check_tfrecord("--input_format tfrecord", "convert the files and give --input_format parquet or csv")
     types = pairs_of(fields.csv_types, "NAME=TYPE", "{csv_types}")
     partitions = fields.partitions == PARTITIONS[0]
     with field_errors():
@@ -297,7 +297,7 @@ def unsure_columns(
     """
     names = []
     if output_format == "tfrecord" != input.format.name:
-        # Imports the extra `tfrecord`.
+        # Imported late: loads protobuf.
         from ...transforms.tfrecord.example_encoder import kind_of, may_not_fit, not_held
 
         held = [field for field in schema if field.name not in left_out]

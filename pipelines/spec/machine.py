@@ -1,4 +1,4 @@
-"""Optional libraries, processors and local files of this machine. An error names the extra of a missing one."""
+"""Optional parts, processors and local files of this machine. An error says how to get a missing one."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import importlib.util
 import os
 from collections.abc import Iterator
 
+from ...transforms.tfrecord.wire import COMPILED, NOT_COMPILED
 from ..errors import FieldError, UsageError
 
 
@@ -19,9 +20,13 @@ def check_extra(purpose: str, extra: str, *modules: str) -> None:
         raise UsageError(f"{purpose} needs the extra {extra}: pip install 'labeldp[{extra}]'")
 
 
-def check_tfrecord(purpose: str) -> None:
-    """Checks that the library for TFRecord files is installed, as `check_extra` does for the extra `tfrecord`."""
-    check_extra(purpose, "tfrecord", "google_crc32c")
+def check_tfrecord(purpose: str, instead: str) -> None:
+    """Checks that the compiled part, which TFRecords need, is installed. Raises UsageError if it is not.
+
+    `purpose` is the subject of the message, `instead` what can be done without the compiled part.
+    """
+    if not COMPILED:
+        raise UsageError(f"{purpose} {NOT_COMPILED}, or {instead}")
 
 
 def _importable(module: str) -> bool:

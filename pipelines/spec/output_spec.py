@@ -36,7 +36,7 @@ def output_spec(fields: Fields, target: str, input: InputSpec) -> OutputSpec:
         )
     format = output_format(fields)
     if format == "tfrecord":
-        check_tfrecord("--output_format tfrecord")
+        check_tfrecord("--output_format tfrecord", "give --output_format parquet")
     columns = _partition_columns(fields, input)
     files = Counter(folder_of(path, columns) for path in input.paths)
     num_shards = fields.num_shards or max(files.values())

@@ -22,7 +22,7 @@ from labeldp.transforms.io import csv_blocks
 from labeldp.transforms.io.csv_dialect import Dialect
 from labeldp.transforms.io.input_format import FilePart
 from labeldp.transforms.readers.file_reader import FileReader
-from labeldp.transforms.tfrecord import framing, wire, wire_reference
+from labeldp.transforms.tfrecord import framing, wire
 from labeldp.transforms.tfrecord.encoded_batches import EncodedRecords
 from labeldp.transforms.tfrecord.example_columns import ExampleColumns
 from labeldp.transforms.tfrecord.example_decoder import ExampleDecoder
@@ -31,6 +31,8 @@ from mutations import lengths, mutated_bytes, varint
 from parquet_process import ParquetProcess
 from references import Features, canonical_features, libraries_differ, parsed_examples, records_of
 from seeds import CSV, CSV_TOKENS, examples, parquets, tfrecords, workspace
+
+from tests.transforms.tfrecord import wire_reference
 
 # TFRecord framing.
 

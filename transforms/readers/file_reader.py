@@ -376,7 +376,6 @@ def _with_features(records: EncodedRecords, partitions: Sequence[Partition], fol
     known = [each for each in partitions if each.value is not None and each.name not in folders]
     if not known:
         return records
-    # Imports the extra `tfrecord`, as reading TFRecords does.
     from ..tfrecord.example_encoder import encode_examples
 
     single = pa.RecordBatch.from_pydict({partition.name: partition.column(1) for partition in known})

@@ -18,7 +18,6 @@ from ..io.filesystems import GZIP_MAGIC, GZIP_WITHOUT_NAME, archive_problem, not
 from ..io.input_format import BATCH_ROWS, FilePart, bounds_of_part, split_by_rows
 from ..tfrecord.encoded_batches import EncodedRecords
 from ..tfrecord.framing import ALL_ROWS, Frames, batch_offsets, read_records, skip_records
-from ..tfrecord.wire import warn_if_slow
 
 _ZLIB_BYTES = 1 << 10
 SCHEMA_RECORDS = 1 << 10
@@ -62,7 +61,6 @@ class TFRecordReader:
         further. If `undecoded`, which needs columns, batches carry the records as well, but not for output: they may be
         encoded in any form.
         """
-        warn_if_slow()
         self._matches = matches
         self._where = where
         self._columns = columns
@@ -81,7 +79,7 @@ class TFRecordReader:
         Yields batches of `BATCH_ROWS` records in order, fewer at the end and where features are large. Raises
         InputError if the file cannot be opened, is corrupt or truncated, or holds other records than tf.Examples.
         """
-        # All import the extra `tfrecord`, which only TFRecord input needs.
+        # Imported late: only TFRecord input needs them.
         from ..tfrecord.example_columns import ExampleColumns, FeatureSizes
         from ..tfrecord.example_decoder import ExampleDecoder
 

@@ -58,7 +58,7 @@ def read_column(path: str, name: str | None) -> Iterator[ColumnBatch]:
     if path.endswith(".parquet"):
         yield from _parquet_column(path, name)
         return
-    # Needs the compiled part, as TFRecord does.
+    # Imported late: loads protobuf.
     from ..tfrecord.example_columns import ExampleColumns
 
     columns = None if name is None else ExampleColumns(path, [name])

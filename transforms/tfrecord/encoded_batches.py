@@ -83,7 +83,7 @@ class EncodedRecords:
 
         `values` has shape (n,), float64, rounded to float32. `example` is a canonical tf.Example of this feature alone
         with any float, whose four bytes are the last ones. The records have no feature of its name; they are in the
-        canonical form of `wire_reference` before and after.
+        canonical form of `wire` before and after.
         """
         return _appended(self, example, values.astype("<f4"))
 

@@ -1,6 +1,6 @@
 """Features of the tf.Examples of one source: columns of single values, and sizes without the labels.
 
-Decodes only records that are not in the canonical form of `wire_reference`, and encodes them again first. Content that
+Decodes only records that are not in the canonical form of `wire`, and encodes them again first. Content that
 a parser ignores is thereby removed from them, and their features come in the order of their names. Integer labels are
 widened to float32, the type of the labels that are released: only the label's map entry and the lengths around it
 change, and all other bytes are copied.

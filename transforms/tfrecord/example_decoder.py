@@ -1,6 +1,6 @@
 """Decodes all features of tf.Examples into Arrow.
 
-Records in the canonical form of `wire_reference` are decoded together; the others, and those with several texts in a
+Records in the canonical form of `wire` are decoded together; the others, and those with several texts in a
 feature, one by one, with the parser of the protocol buffer library, which Beam brings. It accepts every valid encoding.
 Its messages are declared here, in a descriptor pool of their own, so TensorFlow is not needed.
 

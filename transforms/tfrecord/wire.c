@@ -1,5 +1,5 @@
-/* Loops over the bytes of TFRecord files and tf.Examples. `wire_reference.py` has the same functions in Python and says
- * what each of them does; tests compare the two.
+/* Loops over the bytes of TFRecord files and tf.Examples. `_wire.pyi` says what each of the functions does; the tests
+ * compare them with functions in Python.
  *
  * No function reads or writes outside the buffers that it is given, whatever they hold: every length that is read is
  * compared with the bytes that are left before it is used. The interpreter's lock is released around every loop.
@@ -1157,18 +1157,18 @@ static PyObject *join_texts(PyObject *self, PyObject *arguments) {
 }
 
 static PyMethodDef METHODS[] = {
-    {"crc32c", checksum, METH_VARARGS, "See wire_reference.crc32c."},
-    {"crc32c_by_tables", checksum_by_tables, METH_VARARGS, "See wire_reference.crc32c."},
-    {"follow_frames", follow_frames, METH_VARARGS, "See wire_reference.follow_frames."},
-    {"skim_frames", skim_frames, METH_VARARGS, "See wire_reference.skim_frames."},
-    {"frame", frame, METH_O, "See wire_reference.frame."},
-    {"hash_texts", hash_texts, METH_VARARGS, "See wire_reference.hash_texts."},
-    {"write_footers", write_footers, METH_VARARGS, "See wire_reference.write_footers."},
-    {"shift_checksums", shift_checksums, METH_VARARGS, "See wire_reference.shift_checksums."},
-    {"walk_examples", walk_examples, METH_VARARGS, "See wire_reference.walk_examples."},
-    {"drop_entries", drop_entries, METH_VARARGS, "See wire_reference.drop_entries."},
-    {"read_varints", read_varints, METH_VARARGS, "See wire_reference.read_varints."},
-    {"join_texts", join_texts, METH_VARARGS, "See wire_reference.join_texts."},
+    {"crc32c", checksum, METH_VARARGS, "See _wire.pyi."},
+    {"crc32c_by_tables", checksum_by_tables, METH_VARARGS, "See _wire.pyi."},
+    {"follow_frames", follow_frames, METH_VARARGS, "See _wire.pyi."},
+    {"skim_frames", skim_frames, METH_VARARGS, "See _wire.pyi."},
+    {"frame", frame, METH_O, "See _wire.pyi."},
+    {"hash_texts", hash_texts, METH_VARARGS, "See _wire.pyi."},
+    {"write_footers", write_footers, METH_VARARGS, "See _wire.pyi."},
+    {"shift_checksums", shift_checksums, METH_VARARGS, "See _wire.pyi."},
+    {"walk_examples", walk_examples, METH_VARARGS, "See _wire.pyi."},
+    {"drop_entries", drop_entries, METH_VARARGS, "See _wire.pyi."},
+    {"read_varints", read_varints, METH_VARARGS, "See _wire.pyi."},
+    {"join_texts", join_texts, METH_VARARGS, "See _wire.pyi."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -42,7 +42,7 @@ BY_MONTH = {**MONTHS, "partition_output": "month"}
 UNIT = {"unit_column": "user", "max_records_per_unit": 3}
 GAUSSIAN = {"mechanism": "gaussian"}
 NEEDS = {
-    "tfrecord": "google_crc32c", "delta://": "deltalake", "sql": "sqlalchemy", "postgres": "sqlalchemy",
+    "delta://": "deltalake", "sql": "sqlalchemy", "postgres": "sqlalchemy",
     ".pbtxt": "tensorflow_data_validation",
 }  # fmt: skip
 """Modules of extras by a part of what needs them."""

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from labeldp.transforms.tfrecord import wire, wire_reference
+from labeldp.transforms.tfrecord import wire
 from labeldp.transforms.tfrecord.example_values import (
     FoundValues,
     decode_varints,
@@ -22,6 +22,8 @@ from labeldp.transforms.tfrecord.example_values import (
 )
 from labeldp.transforms.tfrecord.framing import PADDING
 from labeldp.transforms.tfrecord.wire import BYTES, FLOAT, INT64
+
+from tests.transforms.tfrecord import wire_reference
 
 tf: Any = pytest.importorskip("tensorflow")
 

@@ -1,12 +1,10 @@
 """The compiled loops over bytes give what the reference in Python gives; walks are compared in test_example_values."""
 
 import itertools
-import json
 import random
 import subprocess
 import sys
 import zlib
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,11 +12,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from labeldp.transforms.tfrecord import wire, wire_reference
+from labeldp.transforms.tfrecord import _wire, wire
 
-from tests.commands import write_key
-
-pytest.importorskip("google_crc32c")
+from tests.transforms.tfrecord import wire_reference
 
 TIMEOUT_SECONDS = 120
 RECORDS = st.lists(st.binary(max_size=40), max_size=8)
@@ -56,8 +52,7 @@ def followed(functions, content: bytes, position: int, stop: int, most: int) -> 
 def test_checksums(content):
     assert wire.crc32c(content) == wire_reference.crc32c(content)
     # As on a processor without instructions for it.
-    functions: Any = wire._functions
-    assert functions.crc32c_by_tables(content) == wire_reference.crc32c(content)
+    assert _wire.crc32c_by_tables(content) == wire_reference.crc32c(content)
 
 
 @settings(deadline=None)
@@ -306,49 +301,22 @@ def test_offsets_beyond_the_content_are_refused():
         wire.frame(["text"])  # type: ignore[list-item]
 
 
-FALLBACK = """
-import json, sys
+WITHOUT = """
+import sys
 sys.modules["labeldp.transforms.tfrecord._wire"] = None
+from labeldp.transforms import InputError
 from labeldp.transforms.tfrecord import wire
-assert not wire.COMPILED
-from labeldp.pipelines.cli.commands import main
-sys.exit(main(json.loads(sys.argv[1])))
+try:
+    wire.frame([])
+except InputError as error:
+    print(wire.COMPILED, wire.hash_texts.__module__, error)
 """
 
 
-def test_a_release_without_the_compiled_part_has_the_same_bytes_and_warns(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    import pyarrow as pa
-    from labeldp.pipelines.cli.commands import main
-    from labeldp.transforms.tfrecord.example_encoder import encode_examples
-
-    columns = {
-        "y": [float(row % 5) for row in range(300)],
-        "n": list(range(300)),
-        "t": [b"x" * row for row in range(300)],
-    }
-    log = tmp_path / "log.tfrecord"
-    log.write_bytes(wire.frame(encode_examples(pa.RecordBatch.from_pydict(columns))))
-    write_key(tmp_path / "key", bytes(32))
-
-    def arguments(output: str) -> list[str]:
-        (tmp_path / output).mkdir()
-        return [
-            "privatize", f"--input={log}", "--input_format=tfrecord", f"--output={tmp_path / output / 'release'}",
-            "--label=y", "--label_min=0", "--label_max=4", "--label_step=1", "--epsilon=2",
-            f"--noise_key_file={tmp_path / 'key'}", "--mechanism=rr_on_bins",
-        ]  # fmt: skip
-
+def test_pipelines_of_others_are_told_that_the_compiled_part_is_missing():
+    done = subprocess.run([sys.executable, "-c", WITHOUT], check=True, capture_output=True, text=True)
     assert wire.COMPILED
-    assert main(arguments("compiled")) == 0
-    assert "C compiler" not in capsys.readouterr().err
-    command = [sys.executable, "-c", FALLBACK, json.dumps(arguments("fallback"))]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr.count("C compiler") == 1
-    compiled, fallback = (
-        [path.read_bytes() for path in sorted((tmp_path / name / "release" / "data").iterdir())]
-        for name in ("compiled", "fallback")
+    assert wire.hash_texts is not wire.hash_texts_without_compiler
+    assert done.stdout.startswith(
+        "False labeldp.transforms.tfrecord.wire reading and writing TFRecords needs the compiled part of labeldp"
     )
-    assert compiled == fallback

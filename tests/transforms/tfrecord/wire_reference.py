@@ -1,43 +1,24 @@
-"""Loops over the bytes of TFRecord files and tf.Examples in plain Python, for installations without a C compiler.
-
-docs/install.md promises that labeldp runs there. The functions are those of `wire.c`, a hundred times slower, and the
-tests compare the two.
-
-A tf.Example in canonical form hides nothing from a reader:
-- Example holds one `features` field and nothing else;
-- each map entry holds its key, then its value, and nothing else; no key occurs twice; keys are UTF-8;
-- a Feature holds one list or none; a list of numbers holds at most one field, which is packed or has one unpacked
-  value; a list of texts holds a field for each text;
-- tags and lengths are minimal and add up exactly.
-
-In a canonical record the bytes of the value found are the only ones that any parser can take for the feature, and
-parsers see every field. The only freedom left is that an integer among other features may be encoded in more bytes than
-it needs. Every other record is reported as not canonical, whether a parser would accept it or not: it could hold a
-second entry under the same key, a list that a later one overwrites, or an unknown field, with a label in it that nobody
-sees.
-
-Source: tensorflow/core/lib/io/record_writer.h, tensorflow/core/example/example.proto and feature.proto, and the
-protocol buffer wire format; RFC 3720, appendix B.4, for the polynomial of checksums; Aumasson and Bernstein 2012,
-SipHash, for the hash of names.
-"""
+"""The functions of `wire.c` in Python, a hundred times slower, with which the tests compare them; see `_wire.pyi`."""
 
 from __future__ import annotations
 
 import functools
 import itertools
-import zlib
 from collections.abc import Sequence
 
+import google_crc32c
 import numpy as np
+from labeldp.transforms.tfrecord.wire import (
+    BYTES,
+    FEATURES_TAG,
+    FLOAT,
+    FOOTER_SIZE,
+    HEADER_SIZE,
+    INT64,
+    hash_texts_without_compiler,
+)
 
-BYTES, FLOAT, INT64 = 0x0A, 0x12, 0x1A
-"""Kinds of a Feature, by the tag of its list."""
-
-FEATURES_TAG = 0x0A
-"""Tag of the field of an Example that holds its map entries."""
-
-HEADER_SIZE, FOOTER_SIZE = 12, 4
-"""Bytes of a frame before and after its record."""
+hash_texts = hash_texts_without_compiler
 
 # Tags of the other fields.
 _ENTRY = _KEY = _ITEMS = 0x0A
@@ -52,36 +33,10 @@ _LONGEST_RECORD = 1 << 48
 
 
 def crc32c(content: bytes) -> int:
-    """Computes a CRC-32C, not masked."""
-    # Part of the extra `tfrecord`, which the core does not need.
-    import google_crc32c
-
     return google_crc32c.value(bytes(content))
 
 
-def hash_texts(content: bytes | memoryview, bounds: np.ndarray, hashes: np.ndarray) -> None:
-    """Computes the CRC-32 of texts, those of zlib, into `hashes`, shape (n,), int64.
-
-    `bounds`, shape (n + 1,), int64, ascending, are the ends of the texts in the content. Raises ValueError if they are
-    not, or lie outside.
-    """
-    view, ends = memoryview(content), bounds.tolist()
-    if (
-        len(hashes) != max(len(ends) - 1, 0)
-        or ends != sorted(ends)
-        or (ends and not 0 <= ends[0] <= ends[-1] <= len(view))
-    ):
-        raise ValueError("the bounds of texts do not ascend within the content")
-    hashes[:] = [zlib.crc32(view[start:end]) for start, end in itertools.pairwise(ends)]
-
-
 def follow_frames(content: bytes | memoryview, position: int, stop: int, ends: np.ndarray) -> tuple[int, bool]:
-    """Follows frames from header to header and verifies both checksums of each.
-
-    Other bytes may be before and after the frames: `position` is the offset of the first frame, `stop` that at which
-    the content ends. `ends` receives the offset after each frame, shape (m,), int64; at most m frames are followed.
-    Returns the number of frames that are complete and right, and whether a frame with a wrong checksum follows them.
-    """
     for count in range(len(ends)):
         if stop - position < HEADER_SIZE:
             return count, False
@@ -99,13 +54,6 @@ def follow_frames(content: bytes | memoryview, position: int, stop: int, ends: n
 
 
 def skim_frames(content: bytes, starts: np.ndarray) -> tuple[int, int, bool]:
-    """Follows frames by their headers alone, whose checksums are verified, and not their records.
-
-    `content` begins with a frame and may end anywhere. `starts` receives the offset of each frame, shape (m,), int64;
-    at most m frames are followed. Returns (count, position, corrupt): the number of frames whose headers are in the
-    content; the offset after the last one, which may lie beyond the content; and whether a header with a wrong
-    checksum, or of a record of 2^48 bytes or more, is there.
-    """
     position = 0
     for count in range(len(starts)):
         header = content[position : position + HEADER_SIZE]
@@ -120,7 +68,6 @@ def skim_frames(content: bytes, starts: np.ndarray) -> tuple[int, int, bool]:
 
 
 def frame(records: Sequence[bytes]) -> bytes:
-    """Frames of records, one after the other, as they stand in a TFRecord file."""
     parts = []
     for record in records:
         header = len(record).to_bytes(8, "little")
@@ -129,12 +76,6 @@ def frame(records: Sequence[bytes]) -> bytes:
 
 
 def write_footers(octets: np.ndarray, bounds: np.ndarray) -> None:
-    """Writes the footer of every frame in place.
-
-    `octets` are frames with complete headers and records, shape (m,), uint8; `bounds` are the offsets of the n frames,
-    then the end of the last one, shape (n + 1,), int64. Raises ValueError if a frame reaches beyond the octets or is
-    too short for a header and a footer.
-    """
     starts, stops = bounds[:-1] + HEADER_SIZE, bounds[1:] - FOOTER_SIZE
     if len(starts) and (bounds.min() < 0 or bounds.max() > len(octets) or (stops < starts).any()):
         raise ValueError("bounds beyond the content")
@@ -143,12 +84,6 @@ def write_footers(octets: np.ndarray, bounds: np.ndarray) -> None:
 
 
 def shift_checksums(checksums: np.ndarray, counts: np.ndarray) -> None:
-    """Multiplies checksums, as polynomials over GF(2), by x^8 to the power of counts, modulo the checksum's polynomial.
-
-    Bits are reflected, as in the Castagnoli CRC: the highest bit of a number is the coefficient of x^0. `checksums` is
-    changed in place, shape (n,), uint32; `counts` has shape (n,), int64, from 0 to 2^33 - 1. Raises ValueError if a
-    count is out of range, or there are not as many as checksums.
-    """
     if len(checksums) != len(counts):
         raise ValueError("as many counts as checksums are needed")
     if len(counts) and not 0 <= counts.min() <= counts.max() < 1 << 33:
@@ -187,16 +122,6 @@ def walk_examples(
     listing: bool,
     seed: bytes,
 ) -> bytes:
-    """Walks through n serialized tf.Examples and finds the values of the features `names`.
-
-    `starts` and `stops` are the offsets of each record's first byte and after its last byte in `content`, shape (n,),
-    int64; other bytes may surround the records. `canonical` receives whether each record is in canonical form, shape
-    (n,), bool. `found` is given as zeros and receives kind, start and stop of the values, as in
-    `example_values.Values`, shape (f, 3, n), int64; it stays zero for records that are not canonical. `seed` is the key
-    of the hashes of names, 16 bytes; where it is random, no file is slow because of the names in it. If `listing`,
-    returns all map entries of the canonical records, record by record in their order: rows of the eight numbers of
-    `example_values.Entries`, as int64.
-    """
     octets = bytes(content)
     entries: list[tuple[int, ...]] = []
     for row, (start, stop) in enumerate(zip(starts.tolist(), stops.tolist(), strict=True)):
@@ -219,12 +144,6 @@ def walk_examples(
 def drop_entries(
     content: bytes | memoryview | np.ndarray, bounds: np.ndarray, names: tuple[bytes, ...], ends: np.ndarray
 ) -> bytes:
-    """Copies n frames of canonical records without the map entries of some names; none has an entry of a name twice.
-
-    `bounds` are the offsets of the frames in `content`, then the end of the last one, shape (n + 1,), int64; `ends`
-    receives those of the copies. All other bytes of map entries stay, in their order. Raises ValueError if a frame is
-    not within the content, or its map entries are not well formed.
-    """
     octets, places = bytes(content), bounds.tolist()
     least = [place + HEADER_SIZE + FOOTER_SIZE for place in places[:-1]]
     if len(ends) != len(places) or not places:
@@ -261,11 +180,6 @@ def _without(octets: bytes, at: int, stop: int, names: tuple[bytes, ...]) -> byt
 def read_varints(
     content: bytes | memoryview | np.ndarray, starts: np.ndarray, stops: np.ndarray, numbers: np.ndarray
 ) -> None:
-    """Decodes varints at n places of the content into `numbers`, shape (n,), int64; 0 for one of no bytes.
-
-    `starts` and `stops` are the offsets of each one's first byte and after its last byte, shape (n,), int64. Raises
-    ValueError if one is not in the content, or has more than ten bytes.
-    """
     octets = bytes(content)
     for row, (start, stop) in enumerate(_places(octets, starts, stops, len(numbers))):
         if stop - start > _LONGEST_VARINT:
@@ -277,10 +191,6 @@ def read_varints(
 def join_texts(
     content: bytes | memoryview | np.ndarray, starts: np.ndarray, stops: np.ndarray, bounds: np.ndarray
 ) -> bytes:
-    """Joins texts at n places of the content; `bounds`, shape (n + 1,), int64, receive those of each in the result.
-
-    `starts` and `stops` are as for `read_varints`, in any order. Raises ValueError if a text is not in the content.
-    """
     octets = bytes(content)
     texts = [octets[start:stop] for start, stop in _places(octets, starts, stops, len(bounds) - 1)]
     bounds[:] = [0, *itertools.accumulate(map(len, texts))]
