@@ -14,7 +14,6 @@ a center, it learns what the center misses. Needs the extra `evaluation`.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -29,7 +28,6 @@ from scipy.special import ndtri
 
 from ...mechanisms.center.center_model import CenterModel
 from ...mechanisms.core.budget import check_epsilon
-from ...mechanisms.noise.discrete_laplace import ByteStream
 from ...transforms.io.filesystems import match, read_text
 from ...transforms.io.input_format import FilePart, Format
 from ...transforms.noise_key_file import NoiseKeyFile
@@ -85,6 +83,8 @@ def run(args: argparse.Namespace) -> int:
 def _check_flags(args: argparse.Namespace) -> None:
     if args.clicks < 1:
         raise UsageError(f"--clicks must be at least 1, not {args.clicks}")
+    if args.seed < 0:
+        raise UsageError(f"--seed must not be negative, not {args.seed}")
     if os.path.lexists(args.output):
         raise UsageError(f"--output {args.output} exists: name another folder, or delete it")
     try:
@@ -198,70 +198,54 @@ _UNEXPLAINED = 1.0 - _CLICKS_EFFECT - sum(category.effect for category in _CATEG
 def click_batches(clicks: int, seed: int, batch_rows: int) -> Iterator[pa.RecordBatch]:
     """Generates the log in batches of `batch_rows` records; the last batch may be smaller.
 
-    A batch depends on the seed, its number and its size, not on other batches. Its columns are the hashed categories
-    (text), nb_clicks_1week and hour (int64), Sale (int64, 0 or 1) and SalesAmountInEuro (float32 in [0, 400], null
-    unless Sale is 1).
+    A batch depends on the seed, its number and its size, not on other batches; another release of numpy may give
+    another log. Its columns are the hashed categories (text), nb_clicks_1week and hour (int64), Sale (int64, 0 or 1)
+    and SalesAmountInEuro (float32 in [0, 400], null unless Sale is 1).
     """
-    key, tables = _world(seed)
+    world = _World(seed)
     for number, start in enumerate(range(0, clicks, batch_rows)):
-        yield _batch(tables, ByteStream(key, b"batch %d" % number), min(batch_rows, clicks - start))
+        yield world.clicks(number + 1, min(batch_rows, clicks - start))
 
 
 def new_clicks(clicks: int, seed: int) -> pa.RecordBatch:
     """Generates clicks that are not in the log of this seed, from the same distribution, as `click_batches` does."""
-    key, tables = _world(seed)
-    return _batch(tables, ByteStream(key, b"new clicks"), clicks)
+    return _World(seed).clicks(0, clicks)
 
 
-def _world(seed: int) -> tuple[bytes, list[_Table]]:
-    """Key of the random numbers of a log, and its categories."""
-    key = hashlib.blake2b(f"conversion log {seed}".encode(), digest_size=32).digest()
-    return key, [_Table(category, key) for category in _CATEGORIES]
+class _World:
+    """Names of the categories, their popularity, and their effects, of mean 0 and variance 1."""
 
+    def __init__(self, seed: int):
+        self.seed, generator = seed, np.random.default_rng(seed)
+        self.tables = []
+        for category in _CATEGORIES:
+            popularity = np.arange(1, category.levels + 1) ** -category.popularity
+            popularity /= popularity.sum()
+            effects = generator.standard_normal(category.levels)
+            effects -= effects @ popularity
+            effects /= np.sqrt(effects**2 @ popularity)
+            names = pa.array([generator.bytes(8).hex() for _ in range(category.levels)])
+            self.tables.append((category, names, popularity, effects))
 
-class _Table:
-    """Hashed names of a category, its cumulative popularity and its effects, of mean 0 and variance 1."""
-
-    def __init__(self, category: _Category, key: bytes):
-        stream = ByteStream(key, category.name.encode())
-        popularity = np.arange(1, category.levels + 1) ** -category.popularity
-        self.category = category
-        self.cumulative = np.cumsum(popularity) / popularity.sum()
-        effects = _normals(stream, category.levels)
-        mean = effects @ popularity / popularity.sum()
-        deviation = np.sqrt((effects - mean) ** 2 @ popularity / popularity.sum())
-        self.effects = (effects - mean) / deviation
-        names = stream.take(8 * category.levels).hex()
-        self.names = pa.array([names[start : start + 16] for start in range(0, len(names), 16)])
-
-
-def _uniforms(stream: ByteStream, count: int) -> np.ndarray:
-    """Draws numbers strictly between 0 and 1; shape (count,), float64."""
-    integers = np.frombuffer(stream.take(8 * count), "<u8")
-    return ((integers >> np.uint64(12)).astype(np.float64) + 0.5) / (1 << 52)
-
-
-def _normals(stream: ByteStream, count: int) -> np.ndarray:
-    return ndtri(_uniforms(stream, count))
-
-
-def _batch(tables: list[_Table], stream: ByteStream, rows: int) -> pa.RecordBatch:
-    columns: dict[str, pa.Array] = {}
-    log_value = np.sqrt(_UNEXPLAINED) * _normals(stream, rows)
-    for table in tables:
-        levels = np.searchsorted(table.cumulative, _uniforms(stream, rows))
-        columns[table.category.name] = table.names.take(pa.array(levels))
-        log_value += np.sqrt(table.category.effect) * table.effects[levels]
-    busy = _normals(stream, rows)
-    log_value += np.sqrt(_CLICKS_EFFECT) * busy
-    clicks = np.exp(_CLICKS_SPREAD * busy) * _MEAN_CLICKS_1WEEK / np.exp(_CLICKS_SPREAD**2 / 2)
-    columns["nb_clicks_1week"] = pa.array(clicks.astype(np.int64))
-    columns["hour"] = pa.array((_uniforms(stream, rows) * 24).astype(np.int64))
-    converted = _uniforms(stream, rows) < _CONVERSION_RATE
-    columns[CONVERTED] = pa.array(converted.astype(np.int64))
-    values = np.minimum(np.round(_MEDIAN_VALUE * np.exp(_SPREAD * log_value), 2), LABEL_MAX)
-    columns[LABEL] = pa.array(values.astype(np.float32), mask=~converted)
-    return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
+    def clicks(self, number: int, rows: int) -> pa.RecordBatch:
+        """Draws clicks that depend on the number, and not on those of other numbers."""
+        generator = np.random.default_rng((self.seed, 1, number))
+        columns: dict[str, pa.Array] = {}
+        log_value = np.sqrt(_UNEXPLAINED) * generator.standard_normal(rows)
+        for category, names, popularity, effects in self.tables:
+            levels = generator.choice(category.levels, rows, p=popularity)
+            columns[category.name] = names.take(pa.array(levels))
+            log_value += np.sqrt(category.effect) * effects[levels]
+        busy = generator.standard_normal(rows)
+        log_value += np.sqrt(_CLICKS_EFFECT) * busy
+        clicks = np.exp(_CLICKS_SPREAD * busy) * _MEAN_CLICKS_1WEEK / np.exp(_CLICKS_SPREAD**2 / 2)
+        columns["nb_clicks_1week"] = pa.array(clicks.astype(np.int64))
+        columns["hour"] = pa.array(generator.integers(24, size=rows))
+        converted = generator.random(rows) < _CONVERSION_RATE
+        columns[CONVERTED] = pa.array(converted.astype(np.int64))
+        values = np.minimum(np.round(_MEDIAN_VALUE * np.exp(_SPREAD * log_value), 2), LABEL_MAX)
+        columns[LABEL] = pa.array(values.astype(np.float32), mask=~converted)
+        return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
 
 
 @dataclass(frozen=True)

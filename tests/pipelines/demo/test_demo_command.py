@@ -90,6 +90,7 @@ def test_it_refuses_a_folder_that_exists(demo: tuple[Path, Any], invoke: Any, tr
         (["--clicks=0"], "--clicks"),
         (["--clicks=many"], "--clicks"),
         (["--seed=x"], "--seed"),
+        (["--seed=-1"], "--seed"),
         (["--epsilon=0"], "--epsilon"),
         (["--epsilon=nan"], "--epsilon"),
         (["--epsilon=many"], "--epsilon"),
