@@ -20,7 +20,7 @@ from labeldp.audit.documents import Members
 from labeldp.audit.release_files import shard_problems
 from labeldp.mechanisms.core.budget import BudgetSplit
 from labeldp.mechanisms.release.bound_noise import NoiseBinding
-from labeldp.pipelines.job.label_stages import write_job_result
+from labeldp.pipelines.job.job_graph import write_job_result
 from labeldp.pipelines.publish.sealed_result import unsealed
 from labeldp.transforms.io.filesystems import match, read_text
 from labeldp.transforms.io.hive_partitions import OutputPartitions

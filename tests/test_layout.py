@@ -19,7 +19,7 @@ ORDER = {
         "release",
     ),
     "transforms": (
-        "errors", "beam_internals", "progress_bar", "progress_log", "job_metrics", "arrow_values", "class_values",
+        "errors", "beam_internals", "progress_log", "job_metrics", "arrow_values", "class_values",
         "missing_labels", "stores", "io", "noise_key_file", "tfrecord", "batches", "csv_input", "shown_transform",
         "readers", "beam_rows", "label_summary", "noise_binding", "units", "center", "noisy_prior", "solve_randomizer",
         "privatize_labels", "shards", "validation",

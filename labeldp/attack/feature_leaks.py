@@ -27,7 +27,7 @@ from scipy.stats import rankdata
 
 from ..mechanisms.center.feature_rows import Categories, Columns
 from ..pipelines.spec.machine import one_thread_for_fits
-from ..transforms.progress_bar import advance
+from ..transforms.progress_log import advance
 from .label_beliefs import (
     FOLDS,
     Beliefs,

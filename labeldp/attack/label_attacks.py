@@ -23,8 +23,7 @@ from ..pipelines.spec.input_spec import input_spec
 from ..pipelines.spec.label_domain import GRID, label_classes, label_domain
 from ..pipelines.spec.machine import check_extra, check_tfrecord
 from ..transforms.errors import InputError
-from ..transforms.progress_bar import progress_bar
-from ..transforms.progress_log import LOGGER
+from ..transforms.progress_log import LOGGER, progress_bar
 from .feature_leaks import CERTAIN, MUCH, NEARLY_THE_LABEL, Leaks, Prediction, alone, find_leaks, label_quantiles
 from .label_beliefs import FOLDS, LEAST_RECORDS, GuessedLabels
 from .reconstruction import LEAST_GROUP, QUANTILES, GroupAdvantage, Reconstruction, most_affected, reconstruct

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import rankdata
 
-from ..transforms.progress_bar import advance
+from ..transforms.progress_log import advance
 from .record_features import FeatureMatrix
 
 FOLDS = 5

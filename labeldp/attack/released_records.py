@@ -26,7 +26,7 @@ from ..transforms.arrow_values import is_list
 from ..transforms.batches import LabelledBatch, center_values, label_values
 from ..transforms.errors import InputError
 from ..transforms.io.input_format import Format, file_parts
-from ..transforms.progress_bar import advance
+from ..transforms.progress_log import advance
 from ..transforms.readers.file_reader import FileReader
 from .claims import Claim, read_claim
 from .record_features import places_of, read_columns, read_features

@@ -19,7 +19,7 @@ from ..pipelines.spec.machine import check_extra, check_file
 from ..pipelines.spec.written_files import NEW, write_file
 from ..transforms.errors import InputError
 from ..transforms.io.filesystems import is_remote
-from ..transforms.progress_bar import advance, progress_bar
+from ..transforms.progress_log import advance, progress_bar
 from .report_input import read_report_input
 
 _CLAIM_FLAGS = ("claim", "claim_facts", "claim_template", "check_claim")

@@ -39,11 +39,16 @@ from ..pipelines.publish.signals import signals_as_interrupts
 from ..pipelines.spec.fields import Fields
 from ..pipelines.spec.input_spec import check_columns, input_spec, read_as, read_schema
 from ..pipelines.spec.label import Budget, unit_bound
-from ..pipelines.spec.limits import read_caps, read_unusable_fraction
 from ..pipelines.spec.mechanism_file import prior_release_name
 from ..pipelines.spec.release import InputSpec
 from ..pipelines.spec.store_access import open_stores
-from ..pipelines.spec.target_checks import check_target, resolve_ledger, resolve_noise_key
+from ..pipelines.spec.target_checks import (
+    check_target,
+    read_caps,
+    read_unusable_fraction,
+    resolve_ledger,
+    resolve_noise_key,
+)
 from ..transforms.errors import InputError
 from ..transforms.io.filesystems import read_text, write_text
 from ..transforms.noise_binding import Threshold

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ..mechanisms.analysis.planning import ModelPlan, SplitPlan, expected_loss, plan_model, plan_split
 from ..mechanisms.core.losses import loss_named
 from ..mechanisms.core.prior import Prior
-from ..mechanisms.core.randomizer import loss_without_labels
+from ..mechanisms.core.randomizer import label_variance
 from ..pipelines.cli.store_copies import run_with_copies
 from ..pipelines.cli.text_format import Row, table_lines
 from ..pipelines.errors import UsageError
@@ -193,7 +193,7 @@ def _text(rows: Sequence[Row], args: argparse.Namespace, source: PriorFile, reco
         *table_lines(rows, [*_SPLIT_COLUMNS, *reason]),
     ]
     if args.features is not None:
-        variance = loss_without_labels(source.prior)
+        variance = label_variance(source.prior)
         if args.explained is None:
             given, scale = "at most, whatever they explain", ""
         else:

@@ -17,7 +17,7 @@ from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOpt
 
 from ..mechanisms.center.residuals import MODEL_PARAMETERS
 from ..mechanisms.core.prior import Prior
-from ..mechanisms.core.randomizer import loss_without_labels
+from ..mechanisms.core.randomizer import label_variance
 from ..mechanisms.release.records_per_unit import BoundOption, best_bound, bound_options
 from ..pipelines.cli.exit_codes import SUCCESS, run_command
 from ..pipelines.cli.text_format import Row, table_lines
@@ -228,7 +228,7 @@ def _report(args: argparse.Namespace, request: _Request, units: dict[int, int]) 
         f"squared error of a model of {parameters} parameters on labels of --mechanism auto, expected over {about}; "
         "record_epsilon is for histogram and label of one record",
         *table_lines([{**row, "best": "*" if row["best"] else ""} for row in rows], [*_COLUMNS, *reasons]),
-        f"for scale: the labels' variance is {loss_without_labels(prior):.5g}. Larger max_records than listed are not "
+        f"for scale: the labels' variance is {label_variance(prior):.5g}. Larger max_records than listed are not "
         "better",
     ]
     print("\n".join(text))

@@ -1,7 +1,7 @@
 """Oblivious trees over codes, and boosting them on what is known of cells of records.
 
 Trees are boosted (Friedman 2001) on the records of a public sample, so that what they predict for the records of a cell
-comes close to what was released of it. `cell_trees` has the likelihood of noised means, `class_trees` that of noised
+comes close to what was released of it. `cell_center` has the likelihood of noised means, `class_trees` that of noised
 counts of classes. Both hold each fold of the cells out once, and the model is the mean of the folds' models.
 
 Sums have a fixed order, so that trees are the same on every CPU, and a replay computes them again.

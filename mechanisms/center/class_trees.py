@@ -1,10 +1,9 @@
 """Boosted trees of class counts: what the noised counts of a partition's cells say about each record.
 
-As in `cell_trees`, the target is not known for records, but for cells: the counts of the classes, with a noise of known
-variance. Trees start from logits that are given, and the sums of their probabilities over the cells come close to the
-noised counts. The distance is that of generalized least
-squares: with n records in a cell, of mean probabilities p, counts have the covariance of a multinomial plus that of
-noise of sum 0,
+As in `cell_center`, the target is not known for records, but for cells: the counts of the classes, with a noise of
+known variance. Trees start from logits that are given, and the sums of their probabilities over the cells come close to
+the noised counts. The distance is that of generalized least squares: with n records in a cell, of mean probabilities p,
+counts have the covariance of a multinomial plus that of noise of sum 0,
 
     n (diag p - p p^T)  +  tau (I - 1 1^T / K),    tau = K / (K - 1) times the variance of the noise of a count,
 

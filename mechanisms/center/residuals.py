@@ -313,19 +313,16 @@ class ResidualRange:
         return self.bias + share * self.noise
 
 
-def choose_range(
-    prior: Prior, mechanism: Mechanism, epsilon: float, records: int, parameters: int = MODEL_PARAMETERS
-) -> ResidualRange:
+def choose_range(prior: Prior, mechanism: Mechanism, epsilon: float, records: int) -> ResidualRange:
     """Chooses the range of the residuals for a mechanism of the clipped residuals and its budget.
 
-    The prior is the distribution of the residuals, evenly spaced; noised or public. `records` is n, >= 1, and
-    `parameters` the number p of parameters of the model, >= 1. If the mechanism supports no range, the result is the
-    widest one that is tried.
+    The prior is the distribution of the residuals, evenly spaced; noised or public. `records` is n, >= 1. If the
+    mechanism supports no range, the result is the widest one that is tried.
     """
     ranges = list(candidate_ranges(prior))
     squares = np.array([(prior.labels[last] - prior.labels[first]) ** 2 for first, last in ranges])
     clipping = np.array([clipping_error(prior, *prior.labels[list(ends)].tolist()).squared for ends in ranges])
-    share = noise_share(records, parameters)
+    share = noise_share(records, MODEL_PARAMETERS)
 
     def error(place: int, most: int) -> float:
         noise, bias = mechanism_error(clipped_prior(prior, *ranges[place]), mechanism, epsilon, most)

@@ -23,7 +23,7 @@ from .budget import check_epsilon, satisfies_epsilon
 from .certificate import Certificate, certify, check_row_sums, hockey_stick, likelihood_ratio
 from .integer_weights import BITS, MAX_CELLS, TOTAL, AliasTable
 from .label_grid import check_domain
-from .losses import ABSOLUTE, SQUARED, ZERO_ONE, Loss
+from .losses import ABSOLUTE, SQUARED, Loss
 from .prior import Prior
 from .reproducible import dot
 
@@ -381,16 +381,9 @@ def variances(randomizer: Randomizer) -> np.ndarray:
     return (randomizer.probabilities() * (randomizer.outputs - means[:, None]) ** 2).sum(axis=1)
 
 
-def loss_without_labels(prior: Prior, loss: Loss = SQUARED) -> float:
-    """Computes the smallest expected loss of a constant, a baseline that reveals nothing of the labels."""
-    if loss is ZERO_ONE:
-        best = prior.labels[np.argmax(prior.weights)]
-    elif loss.mean_optimal:
-        best = dot(prior.weights, prior.labels)
-    else:
-        best = prior.labels[np.searchsorted(np.cumsum(prior.weights), 0.5)]
-    likely = prior.weights > 0
-    return dot(prior.weights[likely], loss.value(np.full(likely.sum(), best), prior.labels[likely]))
+def label_variance(prior: Prior) -> float:
+    """Variance of the labels: the expected squared loss of the best constant, which reveals nothing of them."""
+    return dot(prior.weights, (prior.labels - dot(prior.weights, prior.labels)) ** 2)
 
 
 def _canonical(outputs: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -25,8 +25,8 @@ _SUFFICIENT = 1e-4
 _SMALLEST_SIMPLEX, _SMALLEST_DIFFERENCE = 1e-4, 1e-7
 # Largest number of floats that the evaluation of one chunk of points holds at once.
 _CHUNK = 1 << 20
-# Random steps of one refinement round.
-_RANDOM_STEPS = 300
+# Points of the first grid that are refined, rounds of refinement, and random steps of a round.
+_STARTS, _ROUNDS, _RANDOM_STEPS = 8, 40, 300
 
 
 def quasi_newton(
@@ -146,15 +146,13 @@ def minimize_over_box(
     high: Sequence[float],
     counts: Sequence[int],
     size: int,
-    rounds: int = 40,
-    starts: int = 8,
 ) -> np.ndarray | None:
     """Minimizes a function over a box by a grid search and refinement.
 
     `values` takes points (n, d) and limits (n,), and returns values (n,), infinite where infeasible; values that are
     not below their limit may be infinite, too. `counts` are the points of the first grid along each axis, `size` the
-    number of floats that the evaluation of one point holds. The `starts` best points, apart from each other, are
-    refined. The result is the best point found, shape (d,); None where no point of the grid is feasible.
+    number of floats that the evaluation of one point holds. The best points, apart from each other, are refined. The
+    result is the best point found, shape (d,); None where no point of the grid is feasible.
     """
     box = np.array([low, high], float)
     axes = [np.linspace(a, b, n) for a, b, n in zip(*box, counts, strict=True)]
@@ -163,13 +161,13 @@ def minimize_over_box(
     spacing = np.array([axis[1] - axis[0] if len(axis) > 1 else 0.0 for axis in axes])
     chosen: list[int] = []
     rest = found
-    for _ in range(starts):
+    for _ in range(_STARTS):
         place = int(rest.argmin())
         if not np.isfinite(rest[place]):
             break
         chosen.append(place)
         rest = np.where((np.abs(points - points[place]) <= 2.5 * spacing).all(axis=1), np.inf, rest)
-    return _refined(values, points[chosen], found[chosen], spacing, box, size, rounds) if chosen else None
+    return _refined(values, points[chosen], found[chosen], spacing, box, size) if chosen else None
 
 
 def _refined(
@@ -179,7 +177,6 @@ def _refined(
     spacing: np.ndarray,
     box: np.ndarray,
     size: int,
-    rounds: int,
 ) -> np.ndarray:
     """Tries steps of many directions and lengths: the best point is often on a curved edge of the feasible set.
 
@@ -191,7 +188,7 @@ def _refined(
     steps = directions * reproducible.exp(-7 * generator.random((_RANDOM_STEPS, 1)))
     spacing = np.tile(spacing, (len(points), 1))
     start = np.arange(len(points))
-    for _ in range(rounds):
+    for _ in range(_ROUNDS):
         moved = np.clip(points[:, None] + steps * spacing[:, None], *box)
         found = _evaluated(values, moved.reshape(-1, points.shape[1]), np.repeat(least, _RANDOM_STEPS), size)
         found = found.reshape(-1, _RANDOM_STEPS)

@@ -24,7 +24,7 @@ from ...mechanisms.core.randomizer import Randomizer
 from ...mechanisms.registry import AUTO
 from ...mechanisms.release.label_column import LabelColumn
 from ...transforms.errors import InputError
-from ...transforms.progress_bar import progress_bar
+from ...transforms.progress_log import progress_bar
 from ..errors import as_parameter, one_line
 from ..ledger.ledger import Ledger, without_password
 from ..publish.manifest import judged_facts, released_facts

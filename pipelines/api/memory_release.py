@@ -7,11 +7,13 @@ ValueError, or TypeError for a kind that is not known; no label is in a message.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from ...mechanisms.analysis.automatic import CANDIDATES, LABELS
 from ...mechanisms.analysis.explained import MOST_RECORDS, Measured
@@ -20,6 +22,7 @@ from ...mechanisms.center.class_model import drawn_classes
 from ...mechanisms.center.feature_rows import Columns, MappedColumns, RowMap
 from ...mechanisms.center.linear_center import LinearCenter
 from ...mechanisms.core.budget import remaining_epsilon
+from ...mechanisms.core.label_classes import LabelClasses
 from ...mechanisms.core.randomizer import Randomizer
 from ...mechanisms.noise.keyed_words import Identities, row_identities
 from ...mechanisms.registry import AUTO, mechanism_named
@@ -32,13 +35,24 @@ from ...mechanisms.release.label_records import LabelRecords, LabelSummary, add_
 from ...mechanisms.release.prior_release import PriorRelease, public_reason, release_prior, solved
 from ...mechanisms.release.unit_bound import UnitCounts, bounded
 from ...transforms.center.feature_columns import center_columns, chosen_features, feature_columns, is_feature
-from ...transforms.progress_bar import advance
+from ...transforms.class_values import class_column, class_places
+from ...transforms.errors import InputError
+from ...transforms.progress_log import advance
 from ..spec.label import Label
 from ..spec.measured_labels import measured
 from ..spec.mechanism_file import MechanismFile
-from .class_arrays import read_classes
 from .feature_frames import FeatureFrame
-from .label_arrays import LabelArray, column_name, read_identities, read_numbers, read_units
+from .label_arrays import (
+    LabelArray,
+    arrow_column,
+    chunked,
+    column_name,
+    is_of,
+    only_column,
+    read_identities,
+    read_numbers,
+    read_units,
+)
 from .memory_request import Given, MemoryRequest
 
 # Records whose rows of features are in memory at a time.
@@ -417,3 +431,67 @@ def draw_class_labels(
     kept, identities = probabilities[records.kept], records.released.identities
     values[records.kept] = drawn_classes(center, kept, binding.noise_key(secret), identities)
     return records.labels.restore(values)
+
+
+def read_classes(data: Any, classes: LabelClasses, name: str, missing: float | None = None) -> LabelArray:
+    """Reads a column of classes: the values are their places, NaN where there is none, and the way back takes places.
+
+    `name` is that of the argument, for messages. `missing` is the place that a missing class counts as; None for none.
+    Raises ValueError if it has another number of dimensions, or cannot
+    hold these classes; no value is in the message. Raises TypeError if it is of no known kind.
+    """
+    data, wrap = only_column(data, name)
+    column = arrow_column(data, name)
+    try:
+        places = class_places(column, classes, name, name, len(column))
+    except InputError as error:
+        problem = str(error)
+    else:
+        restored, nulls = _restorer(data, column.type, classes), np.asarray(column.is_null())
+        if missing is not None:
+            places, nulls = np.where(np.isnan(places), missing, places), np.zeros(len(column), bool)
+        return LabelArray(places, nulls, lambda values: wrap(restored(values)))
+    raise ValueError(problem)
+
+
+def _restorer(data: Any, kind: pa.DataType, classes: LabelClasses) -> Callable[[np.ndarray], Any]:
+    def arrow(values: np.ndarray) -> pa.Array:
+        missing = ~np.isfinite(values)
+        places = np.where(missing, 0, values).astype(np.int64)
+        drawn = class_column(places, kind, classes)
+        return drawn.take(pa.array(np.arange(len(values)), mask=missing)) if missing.any() else drawn
+
+    if isinstance(data, pa.ChunkedArray):
+        lengths = [len(chunk) for chunk in data.chunks]
+        return lambda values: chunked(arrow(values), lengths)
+    if isinstance(data, pa.Array):
+        return arrow
+    if isinstance(data, list | tuple):
+        return lambda values: type(data)(arrow(values).to_pylist())
+    if isinstance(data, np.ndarray):
+        return lambda values: _numpy(arrow(values), data.dtype)
+    if is_of(data, "polars", "Series"):
+        return lambda values: sys.modules["polars"].Series(data.name, arrow(values)).cast(data.dtype)
+    return lambda values: _pandas(arrow(values), data)
+
+
+def _numpy(drawn: pa.Array, dtype: np.dtype) -> np.ndarray:
+    """An array of the same type; of objects, with None for missing ones, if the type has no missing value."""
+    if dtype.kind == "f":
+        return drawn.to_numpy(zero_copy_only=False).astype(dtype)
+    values = np.fromiter(drawn.to_pylist(), object, len(drawn))
+    if drawn.null_count or dtype.kind == "O":
+        return values
+    # A fixed width may be too short for another class.
+    return values.astype(dtype.kind if dtype.kind in "US" else dtype)
+
+
+def _pandas(drawn: pa.Array, data: Any) -> Any:
+    pandas: Any = sys.modules["pandas"]
+    dtype, values = data.dtype, drawn.to_pylist()
+    if isinstance(dtype, pandas.CategoricalDtype):
+        known = [*dtype.categories, *(value for value in dict.fromkeys(values) if value is not None)]
+        dtype = pandas.CategoricalDtype(list(dict.fromkeys(known)), dtype.ordered)
+    elif isinstance(dtype, np.dtype):
+        return pandas.Series(_numpy(drawn, dtype), data.index, name=data.name)
+    return pandas.Series(values, data.index, dtype=dtype, name=data.name)

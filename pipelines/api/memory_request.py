@@ -22,8 +22,7 @@ from ..ledger.spent_budget import Caps
 from ..spec.feature_choice import FeatureTable, center_kind, check_center, is_asked_for, with_new_center
 from ..spec.fields import DEFAULT_LOSS, Fields
 from ..spec.label import Label, make_label
-from ..spec.limits import read_caps, read_unusable_fraction
-from ..spec.target_checks import check_scheme, create_key, noise_key_file, path_of
+from ..spec.target_checks import check_scheme, create_key, noise_key_file, path_of, read_caps, read_unusable_fraction
 from .feature_frames import FeatureFrame, labels_and_features, read_frame
 from .label_arrays import check_index, column_name, width
 

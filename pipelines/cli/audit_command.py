@@ -13,7 +13,7 @@ from labeldp.audit.audit_release import NoRecords, audit_path, audit_report
 from labeldp.audit.documents import printable
 from labeldp.audit.signature_audit import NoPublicKey, Signer
 
-from ...transforms.progress_bar import advance, progress_bar
+from ...transforms.progress_log import advance, progress_bar
 
 _SECONDS_BETWEEN_LINES = 10.0
 

@@ -11,8 +11,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import is_remote
-from ...transforms.progress_bar import progress_bar
-from ...transforms.progress_log import LOGGER
+from ...transforms.progress_log import LOGGER, progress_bar
 from ...transforms.stores.object_store import is_store
 from ..errors import FieldError, one_line
 from ..flags.arguments import log_to_stderr
@@ -38,7 +37,7 @@ from .announcement import announce_features, announce_readers, counted, warn_of_
 from .dry_run import known_records, print_dry_run
 from .existing_release import RunResult, check_result, is_released, verify_existing
 from .exit_codes import names_of_flags, run_command
-from .publication import publish_results
+from .finish_command import publish_results
 
 
 def run_privatize(args: argparse.Namespace, runner_flags: Sequence[str]) -> int:

@@ -1,36 +1,57 @@
-"""The main job as a Beam graph, and its run."""
+"""The main job as a Beam graph, and its run.
+
+`CenteredLabel.of` adds the passes of the linear center of a label, its `fit` returns a `FittedLabel`, whose `draw`
+draws labels.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
-from apache_beam.pvalue import PCollection
+from apache_beam.pvalue import AsList, AsSingleton, PCollection
 
-from ...mechanisms.release.prior_release import EarlierMechanism
-from ...transforms.batches import Carried
+from ...mechanisms.center.class_model import Mechanism
+from ...mechanisms.core.budget import remaining_epsilon
+from ...mechanisms.core.randomizer import Randomizer
+from ...mechanisms.release.bound_noise import NoiseBinding
+from ...mechanisms.release.center_passes import center_passes
+from ...mechanisms.release.prior_release import EarlierMechanism, PriorRelease
+from ...mechanisms.release.unit_bound import UnitCounts
+from ...transforms.batches import Carried, LabelledBatch
+from ...transforms.center.center_files import AppendWrittenCenters, CenterFiles, WriteCenters
+from ...transforms.center.feature_sample import SampleFeatures
+from ...transforms.center.fit_center import AppendCenter, DesignPass, ReleasePass
 from ...transforms.io.filesystems import make_directory, write_text
 from ...transforms.io.hive_partitions import without_values
-from ...transforms.privatize_labels import DeadLetter
+from ...transforms.noise_binding import BindNoise
+from ...transforms.noise_key_file import NoiseKeyFile
+from ...transforms.noisy_prior import NoisyPrior
+from ...transforms.privatize_labels import DeadLetter, PrivatizedLabels, PrivatizeLabels
 from ...transforms.shards.dead_letter_writer import LetterFile, WriteDeadLetters
+from ...transforms.shards.keyed_order import KeyedOrder
 from ...transforms.shards.shard_formats import WriteParquet, WriteTFRecords
 from ...transforms.shards.shard_ranges import CountRows, DivideRows
 from ...transforms.shards.shard_writer import ShardFile
+from ...transforms.solve_randomizer import SolveRandomizer
 from ..ledger.ledger import Ledger
+from ..publish.job_result import JobResult
 from ..publish.output_folder import DATA_NAME, SEGMENTS_NAME, Staging, job_result_path, released_path
 from ..publish.release_steps import earlier_of_release
 from ..publish.request import Run
+from ..publish.sealed_result import sealed
 from ..publish.staging_locks import SUBMITTED_NAME
+from ..spec.label import Label
 from ..spec.label_folders import MANIFEST_NAME
-from ..spec.mechanism_file import MECHANISM_NAME
+from ..spec.mechanism_file import MECHANISM_NAME, MechanismFile
 from ..spec.release import Release
 from .input_reads import InputReads
-from .label_stages import CenteredLabel, FittedLabel
 from .run_pipeline import run_pipeline
 
 
@@ -142,3 +163,241 @@ def run_job(
         write_text(path, json.dumps({"waits": wait, **facts}))
 
     run_pipeline(options, lambda pipeline: build(pipeline, release, staging, earlier, run.digest), submitted, wait)
+
+
+@dataclass(frozen=True)
+class _LabelStages:
+    """Stages of one label. Those of several labels differ in the ends of their names.
+
+    Attributes:
+      reads: Reads of the input of the release.
+      place: Place of the label among those of the release.
+    """
+
+    reads: InputReads
+    place: int
+
+    @property
+    def label(self) -> Label:
+        """The label."""
+        return self.reads.release.labels[self.place]
+
+    @property
+    def suffix(self) -> str:
+        """End of the names of stages, and of values that batches carry; empty for the only label."""
+        return "" if len(self.reads.release.labels) == 1 else f" {self.place + 1}"
+
+    @property
+    def given_columns(self) -> list[str]:
+        """Columns of the label that are in the input: all but a center that the job makes or applies."""
+        column, fitted = self.label.column, self.label.mechanism.fitted
+        made = self.label.features is not None or (fitted is not None and fitted.made_center is not None)
+        return [name for name in column.columns if name != column.center or not (made or column.classes)]
+
+    def fit_center(self, epsilon: float, released: Any = None) -> Any:
+        """Adds the passes of the center over the labels, with the sample that they are designed for.
+
+        Returns exactly one element, the center. `released` is one as well, what was released before.
+        """
+        reads, key, column, features = self.reads, self.reads.release.key, self.label.column, self.label.features
+        assert features is not None
+        ids = [features.id_column] if features.id_column else []
+        records: Any = reads.read(f"Features{self.suffix}", column, ids, undecoded=features.names)
+        sample: Any = records | f"SampleFeatures{self.suffix}" >> SampleFeatures(features, key)
+        for one in center_passes(features, column.classes is not None):
+            title = f"{one.name}{self.suffix}"
+            designed: Any = sample | f"Design {title}" >> DesignPass(one, epsilon, released)
+            design = Carried(f"design of {title}", designed)
+            before = None if released is None else Carried(f"before {title}", released)
+            carried = [design] if before is None else [design, before]
+            batches: Any = reads.read(f"For {title}", column, [*column.private, *features.columns], carried)
+            released = batches | f"Release {title}" >> ReleasePass(
+                one, column, design, key, before, reads.release.threshold, reads.release.input.id_groups
+            )
+        return released
+
+
+@dataclass(frozen=True)
+class CenteredLabel(_LabelStages):
+    """A label whose linear center is known, if it has one: the first of the stages of a label.
+
+    Attributes:
+      linear: The linear center: exactly one element if the job makes it, a value if it is fitted, or None.
+      columns: Columns of the input that `fit` needs: features for a linear center.
+      carried: Side inputs that batches carry to `fit`.
+    """
+
+    linear: Any
+    columns: list[str]
+    carried: list[Carried]
+
+    @classmethod
+    def of(cls, reads: InputReads, place: int) -> CenteredLabel:
+        """Adds the stages of the linear center, if the job makes one."""
+        stages = _LabelStages(reads, place)
+        label, columns = stages.label, stages.given_columns
+        fitted, features = label.mechanism.fitted, label.features
+        if label.column.classes is not None:
+            # Classes are drawn from a center, of which their fit is a part.
+            return cls(reads, place, None, columns, [])
+        if fitted is not None:
+            linear = fitted.made_center
+            return cls(reads, place, linear, columns + ([] if linear is None else linear.map.columns), [])
+        if features is None:
+            return cls(reads, place, None, columns, [])
+        budget = label.record_budget
+        linear = stages.fit_center(remaining_epsilon(budget.epsilon, budget.prior_epsilon or 0.0))
+        return cls(reads, place, linear, columns + features.columns, [Carried(f"center{stages.suffix}", linear)])
+
+    def fit(self, labels: PCollection[LabelledBatch], earlier: Sequence[EarlierMechanism], temp: str) -> FittedLabel:
+        """Adds the stages from labels to the mechanism that draws them.
+
+        `earlier` are the mechanisms of earlier releases of this request, and `temp` is a folder for temporary files.
+        """
+        release, column, suffix = self.reads.release, self.label.column, self.suffix
+        batches: Any = labels
+        centers: Carried[CenterFiles] | None = None
+        if self.linear is not None:
+            (center,) = self.carried or [self.linear]
+            batches |= f"Center{suffix}" >> AppendCenter(center, column, tuple(column.columns))
+            if release.command != "fit":
+                files: Any = batches | f"WriteCenters{suffix}" >> WriteCenters(temp, column)
+                centers = Carried(f"centers{suffix}", files)
+        fitted, groups = self.label.mechanism.fitted, release.input.id_groups
+        if fitted is None:
+            binding, mechanism, text = self._solve(batches, earlier)
+        else:
+            mechanism = fitted.drawing
+            binding = batches | "BindNoise" >> BindNoise(column, fitted.budget, release.key, release.threshold, groups)
+            text = batches.pipeline | "MechanismText" >> beam.Create([fitted.to_text()])
+        return FittedLabel(self.reads, self.place, binding, mechanism, text, centers)
+
+    def _solve(self, batches: Any, earlier: Sequence[EarlierMechanism]) -> tuple[Any, Carried[Mechanism], Any]:
+        """Releases the prior and solves for it; returns prior, mechanism and text of the mechanism file."""
+        release, choice, budget, suffix = (
+            self.reads.release,
+            self.label.mechanism,
+            self.label.record_budget,
+            self.suffix,
+        )
+        prior = batches | f"NoisyPrior{suffix}" >> NoisyPrior(
+            self.label.column, budget.epsilon, release.key, budget.prior_epsilon,
+            release.threshold, choice.name, self.linear, release.input.id_groups,
+        )  # fmt: skip
+        mechanism: Any = prior | f"SolveRandomizer{suffix}" >> SolveRandomizer(
+            choice.name, dict(choice.parameters), earlier
+        )
+        if self.label.column.classes is not None and self.label.features is not None:
+            # The histogram decides whether classes are drawn from a center.
+            center = self.fit_center(budget.epsilon, prior)
+            mechanism |= f"ChooseMechanism{suffix}" >> beam.Map(_chosen, AsSingleton(center))
+            mechanism |= f"ChosenMechanism{suffix}" >> beam.Reshuffle()
+        text = mechanism | f"MechanismText{suffix}" >> beam.Map(_mechanism_text, AsSingleton(prior)).with_output_types(
+            str
+        )
+        return prior, Carried(f"randomizer{suffix}", mechanism), text
+
+
+@dataclass(frozen=True)
+class FittedLabel(_LabelStages):
+    """A label whose mechanism is known: what `fit` leaves to the pass that draws the labels, and to publication.
+
+    Attributes:
+      binding: Exactly one binding of the noise.
+      mechanism: Randomizer, or center of classes, that draws the labels: carried by batches, or a value.
+      text: Exactly one text of the mechanism file.
+      centers: Files of the linear centers of all records, carried by batches; None without any.
+    """
+
+    binding: Any
+    mechanism: Carried[Mechanism] | Mechanism
+    text: Any
+    centers: Carried[CenterFiles] | None
+
+    @property
+    def _carried_binding(self) -> Carried:
+        return Carried(f"binding{self.suffix}", self.binding)
+
+    @property
+    def columns(self) -> list[str]:
+        """Columns of the input that `draw` needs."""
+        return self.given_columns
+
+    @property
+    def carried(self) -> list[Carried]:
+        """Side inputs that batches carry to `draw`."""
+        return [value for value in (self.centers, self.mechanism, self._carried_binding) if isinstance(value, Carried)]
+
+    @property
+    def order(self) -> KeyedOrder:
+        """Order of the records of the release, under the key of the noise of this label."""
+        return KeyedOrder(self._carried_binding, self.label.column.id_column, self.reads.release.key)
+
+    def draw(self, records: PCollection[LabelledBatch]) -> PrivatizedLabels:
+        """Adds the stage that draws the labels."""
+        batches: Any = records
+        if self.centers is not None:
+            batches |= f"CenterOfRecords{self.suffix}" >> AppendWrittenCenters(self.centers, self.label.column)
+        return batches | f"PrivatizeLabels{self.suffix}" >> PrivatizeLabels(
+            self.mechanism, self._carried_binding, self.label.column, self.reads.release.key
+        )
+
+    def write_mechanism(self, path: str, temp: str) -> PCollection[None]:
+        """Adds the stage that writes the mechanism file."""
+        return self.text | f"WriteMechanism{self.suffix}" >> beam.Map(_write, path, temp)
+
+    def write_result(
+        self, path: str, run: str, digest: Any = None, shards: Any = None, letters: Any = None
+    ) -> PCollection[None]:
+        """Adds the stage that seals the job result, after the shards and the dead letters.
+
+        `run` is the digest of the request. The digest of the labels, shards and letters are None if none is drawn.
+        """
+        units = self.reads.units
+        return self.binding | f"WriteJobResult{self.suffix}" >> beam.Map(
+            write_job_result,
+            path,
+            self.place,
+            run,
+            self.reads.release.key,
+            AsSingleton(self.text),
+            None if digest is None else AsSingleton(digest),
+            [] if shards is None else AsList(shards),
+            [] if letters is None else AsList(letters),
+            None if units is None else AsSingleton(units.counts),
+        )
+
+
+def _chosen(randomizer: Randomizer, center: Any) -> Mechanism:
+    """The center of classes, or the randomizer where nothing but the histogram was released."""
+    return randomizer if isinstance(center, PriorRelease) else center
+
+
+def _mechanism_text(mechanism: Mechanism, release: PriorRelease) -> str:
+    return MechanismFile.of_release(mechanism, release).to_text()
+
+
+def _write(text: str, path: str, temp: str) -> None:
+    write_text(path, text, temp)
+
+
+def write_job_result(
+    binding: NoiseBinding,
+    path: str,
+    place: int,
+    run: str,
+    key: NoiseKeyFile,
+    mechanism: str,
+    digest: int | None,
+    shards: Sequence[ShardFile],
+    letters: Sequence[LetterFile],
+    units: UnitCounts | None,
+) -> None:
+    """Seals the job result of a label and writes it to a file."""
+    records = {shard.name: shard.records for shard in sorted(shards, key=lambda s: s.path)}
+    # Of several columns, a batch has all mechanisms, in their order.
+    mechanisms = frozenset(
+        None if drawn is None else drawn.split(",")[place] for shard in shards for drawn in shard.mechanisms
+    )
+    result = JobResult(binding, digest, records, mechanisms, units, dict(sorted(letters)))
+    write_text(path, sealed(result, mechanism, run, key))

@@ -1,4 +1,4 @@
-"""Construction of a checked release of files from the fields of a request.
+"""Construction of a checked release of files from the fields of a request: its input, labels, centers and output.
 
 Functions raise FieldError if a field is wrong, and InputError, which names the file, if the first records of the input
 are read and cannot be.
@@ -7,6 +7,7 @@ are read and cannot be.
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,25 +16,32 @@ import pyarrow as pa
 from ...mechanisms.core.label_classes import LabelClasses
 from ...mechanisms.release.label_column import LabelColumn
 from ...transforms.arrow_values import value_type
+from ...transforms.center.feature_columns import is_feature
 from ...transforms.class_values import check_class_type
 from ...transforms.errors import InputError, listed
 from ...transforms.io.filesystems import absolute, read_text
+from ...transforms.io.hive_partitions import OutputPartitions, folder_of
 from ...transforms.noise_binding import Threshold
 from ...transforms.progress_log import LOGGER
 from ...transforms.validation.tensorflow_libraries import without_features
-from ..errors import field_errors, one_line
-from .center_fields import check_fitted_center, with_center
-from .feature_choice import check_center, is_asked_for
+from ..errors import FieldError, did_you_mean, field_errors, one_line
+from .feature_choice import FeatureTable, check_center, is_asked_for, makes_center, with_new_center
 from .fields import Fields, names_of, shown
-from .input_spec import check_columns, check_twins, input_spec, read_as, read_schema, unsure_columns
+from .input_spec import check_columns, check_twins, first_schema, input_spec, read_as, read_schema, unsure_columns
 from .label import Label, fitted_label, make_label
-from .limits import read_caps, read_unusable_fraction
-from .machine import check_extra
+from .machine import check_extra, check_tfrecord
 from .mechanism_file import read_mechanism_file
-from .output_spec import check_left_out, output_format, output_spec
-from .release import InputSpec, Release, ValidationSpec
+from .release import InputSpec, OutputSpec, Release, ValidationSpec
 from .several_labels import fields_of_labels
-from .target_checks import check_target, resolve_ledger, resolve_noise_key, resolve_signing_key
+from .table_input import output_table
+from .target_checks import (
+    check_target,
+    read_caps,
+    read_unusable_fraction,
+    resolve_ledger,
+    resolve_noise_key,
+    resolve_signing_key,
+)
 
 
 def make_release(command: str, fields: Fields, may_exist: bool = False, creates_key: bool = True) -> Release:
@@ -181,3 +189,133 @@ def _target(command: str, fields: Fields, may_exist: bool) -> str:
     target = getattr(fields, field) or ""
     check_target(field, target, may_exist)
     return target if command == "fit" else absolute(target)
+
+
+def with_center(fields: Fields, label: Label, input: InputSpec, schema: pa.Schema) -> Label:
+    """Adds a center of features to a label, if the job makes one; `schema` is that of the input, found without records.
+
+    The first records of the first input file are read for their features, which a TFRecord file does not tell
+    otherwise; but not in a dry run, which reads no label. The new column must not be in the input.
+    """
+    if label.mechanism.fitted is not None or not makes_center(fields, label):
+        return label
+    found = schema if fields.dry_run else first_schema(input, label.column)
+    where = None if input.where is None else input.where.column
+    table = FeatureTable(found, input.paths[0], "{input}", " in its first records", where)
+    label = with_new_center(fields, label, table)
+    if label.features is None or fields.center_features is not None:
+        return label
+    used = (*label.features.names, *label.column.columns)
+    unused = {
+        field.name: _reason(field.type) for field in schema if field.name not in used and not is_feature(field.type)
+    }
+    return dataclasses.replace(label, unused=unused)
+
+
+def _reason(kind: pa.DataType) -> str:
+    if pa.types.is_null(kind):
+        return "no value in the first records"
+    return f"{kind}, neither numbers nor text"
+
+
+def check_fitted_center(label: Label) -> None:
+    """Checks that the center of the mechanism file of `apply`, if it has one, is no function of the label."""
+    fitted = label.mechanism.fitted
+    made = None if fitted is None else fitted.made_center
+    if made is not None and label.name in made.map.columns:
+        # It would be released without noise.
+        raise FieldError(
+            "{label} {name} is a feature of the center of {mechanism_file}, which is released as it is: name the label "
+            "that the file was fitted for",
+            name=label.name,
+        )
+
+
+_MOST_SHARDS = 99_999
+"""Shard names have five digits."""
+
+
+def output_format(fields: Fields) -> str:
+    """Format of the shards: by default that of the input, and for CSV Parquet, which can hold its types."""
+    return fields.output_format or ("tfrecord" if fields.input_format == "tfrecord" else "parquet")
+
+
+def output_spec(fields: Fields, target: str, input: InputSpec) -> OutputSpec:
+    """Reads format, shards and folders of the output `target`."""
+    if fields.num_shards is not None and not 1 <= fields.num_shards <= _MOST_SHARDS:
+        raise FieldError(
+            "{num_shards} must be from 1 to {most:,}, not {given:,}", most=_MOST_SHARDS, given=fields.num_shards
+        )
+    format = output_format(fields)
+    if format == "tfrecord":
+        check_tfrecord("--output_format tfrecord", "give --output_format parquet")
+    columns = _partition_columns(fields, input)
+    files = Counter(folder_of(path, columns) for path in input.paths)
+    num_shards = fields.num_shards or max(files.values())
+    partitions = OutputPartitions(columns, tuple(sorted(files)))
+    table, left_out = output_table(fields, format), tuple(dict.fromkeys(names_of(fields.leave_out)))
+    return OutputSpec(target, format, num_shards, fields.compression, partitions, table, left_out, bool(fields.shuffle))
+
+
+def check_left_out(fields: Fields, labels: Sequence[Label], input: InputSpec, schema: pa.Schema) -> None:
+    """Checks the columns of `leave_out`: they are in the input, and the output can do without them.
+
+    A name that the input does not have may be misspelled, and the column meant would be released.
+    """
+    for name in names_of(fields.leave_out):
+        if any(name == label.name for label in labels):
+            raise FieldError("{leave_out} {name}: the label is what is released, privatized", name=name)
+        if any(name in _of_center(label) for label in labels):
+            raise FieldError(
+                "{leave_out} {name}: labels are released around a center that is this column, or made of it: leave it "
+                "out of the center as well, or keep it",
+                name=name,
+            )
+        if name in names_of(fields.partition_output):
+            raise FieldError("{leave_out} {name}: {partition_output} writes it into the names of folders", name=name)
+        if schema.names and name not in schema.names:
+            records = "the first records of " if input.format.name == "tfrecord" else ""
+            raise FieldError(
+                "{leave_out}: there is no column {name!r} in {records}{path}; it has: {names}{meant}",
+                name=name,
+                records=records,
+                path=input.paths[0],
+                names=listed(schema.names),
+                meant=did_you_mean(name, schema.names),
+            )
+
+
+def _of_center(label: Label) -> tuple[str, ...]:
+    """Columns of the input that recipients need to compute or to use the center of a label."""
+    column, fitted = label.column, label.mechanism.fitted
+    made = None if fitted is None else fitted.made_center
+    used = () if made is None else tuple(made.map.columns)
+    used += () if label.features is None else tuple(label.features.names)
+    return used if column.center is None else (*used, column.center)
+
+
+def _partition_columns(fields: Fields, input: InputSpec) -> tuple[tuple[str, bool], ...]:
+    """Reads `partition_output`: name of each column, and whether it is of int32."""
+    if fields.partition_output is None:
+        return ()
+    names = names_of(fields.partition_output)
+    known = {partition.name: partition.integer for partition in input.parts[0].partitions}
+    if not known:
+        given = shown(fields.partition_output)
+        problem = "{partition_output} {given}: the input has no partition columns, "
+        if input.table is not None:
+            raise FieldError(f"{problem}a table has none in the names of folders", given=given)
+        if input.format.partitions:
+            raise FieldError(f"{problem}no folder is named KEY=VALUE", given=given)
+        raise FieldError(f"{problem}{{partitions}} none ignores them", given=given)
+    for name in names:
+        if name not in known:
+            raise FieldError(
+                "{partition_output}: {name!r} is no partition column of the input; these are: {known}{meant}",
+                name=name,
+                known=listed([*known]),
+                meant=did_you_mean(name, [*known]),
+            )
+        if names.count(name) > 1:
+            raise FieldError("{partition_output} names {name!r} twice: give every column once", name=name)
+    return tuple((name, known[name]) for name in names)

@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 import pytest
-from labeldp.transforms import progress_bar as bar
+from labeldp.transforms import progress_log as bar
 from labeldp.transforms.progress_log import Progress
 
 

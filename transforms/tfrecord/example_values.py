@@ -1,6 +1,6 @@
 """Positions of values in serialized tf.Examples, found without decoding them, and varints, for many records at a time.
 
-Only records in the canonical form of `wire_reference` are located; all others are left to the caller, who decodes them.
+Only records in the canonical form of `wire` are located; all others are left to the caller, who decodes them.
 Integers and lengths are base-128 varints. Functions that read these take `octets` with at least `framing.PADDING` bytes
 after the last record, because varints are read as words of eight bytes, which may reach across its end.
 

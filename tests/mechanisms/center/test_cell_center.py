@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from labeldp.mechanisms.center import cell_center
 from labeldp.mechanisms.center.boosting import ObliviousTrees
 from labeldp.mechanisms.center.cell_center import (
+    LEAF_UNIT,
     MOST_EPSILON,
     CellCenter,
     CellTables,
@@ -23,7 +24,6 @@ from labeldp.mechanisms.center.cell_center import (
     noise_scale,
     noised_cells,
 )
-from labeldp.mechanisms.center.cell_trees import LEAF_UNIT
 from labeldp.mechanisms.center.feature_rows import Categories
 from labeldp.mechanisms.center.linear_center import COEFFICIENT_UNIT, ROW_UNIT, LinearCenter
 from labeldp.mechanisms.center.residuals import ResidualDomain

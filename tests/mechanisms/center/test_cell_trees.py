@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 from labeldp.mechanisms.center.boosting import FOLDS
+from labeldp.mechanisms.center.cell_center import _SIZES, LEAF_UNIT, CellMeans, boost
 from labeldp.mechanisms.center.cell_partition import CODES, LEAST_CELLS, split_cells
-from labeldp.mechanisms.center.cell_trees import _SIZES, LEAF_UNIT, CellMeans, boost
 
 
 def cells_of(seed: int, columns: int = 4, records: int = 6000, cells: int = 400) -> tuple[np.ndarray, np.ndarray]:

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from labeldp.mechanisms import Prior
 from labeldp.mechanisms.core.label_classes import BOOLEAN, INTEGER, MOST_CLASSES, TEXT, LabelClasses
 from labeldp.mechanisms.core.losses import LOSSES, ZERO_ONE, loss_named
-from labeldp.mechanisms.core.randomizer import loss_without_labels
 from labeldp.mechanisms.response.randomized_response import RandomizedResponse
 from labeldp.mechanisms.response.rr_top_k import RRTopK
 
@@ -68,7 +67,6 @@ def test_the_loss_of_classes_is_the_probability_of_another_class():
     randomizer = RandomizedResponse().solve(prior, 1.0)
     chances = randomizer.probabilities()
     assert randomizer.expected_loss(prior, ZERO_ONE) == pytest.approx(1 - prior.weights @ np.diag(chances))
-    assert loss_without_labels(prior, ZERO_ONE) == pytest.approx(0.5)
     assert loss_named("zero_one") is ZERO_ONE
     assert "zero_one" not in LOSSES
 

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from labeldp.mechanisms import SQUARED, Prior, solve
 from labeldp.mechanisms.core.certificate import certify
 from labeldp.mechanisms.core.integer_weights import BITS
-from labeldp.mechanisms.unbiased.feasibility import rebalance_outputs
-from labeldp.mechanisms.unbiased.optimal_unbiased import BiasLimited, Unbiased
+from labeldp.mechanisms.unbiased.optimal_unbiased import BiasLimited, Unbiased, rebalance_outputs
 from labeldp.mechanisms.unbiased.unbiased_grid import UnbiasedGrid
 from scipy.optimize import linprog
 

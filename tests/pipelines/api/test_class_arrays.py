@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from labeldp import LabelPrivatizer, privatize
 from labeldp.mechanisms.core.label_classes import LabelClasses
-from labeldp.pipelines.api.class_arrays import read_classes
+from labeldp.pipelines.api.memory_release import read_classes
 
 pytestmark = pytest.mark.filterwarnings("ignore::labeldp.ReleaseWarning")
 

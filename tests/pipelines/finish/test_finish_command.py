@@ -336,7 +336,7 @@ def test_a_signature_that_a_failed_attempt_has_left(
     submit: Any, run_job: Any, finish: Any, unchanged: Any, outputs: Path, tree: Any, signing_key: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    from labeldp.pipelines.cli import publication
+    from labeldp.pipelines.cli import finish_command
 
     expected = unchanged()
     submit().ok()
@@ -346,7 +346,7 @@ def test_a_signature_that_a_failed_attempt_has_left(
         raise OSError(5, "a fault")
 
     with monkeypatch.context() as patched:
-        patched.setattr(publication, "charge_of", broken)
+        patched.setattr(finish_command, "charge_of", broken)
         assert finish(f"--sign={signing_key}").code == 1
     assert list(outputs.glob(".*/release/signature.json"))
     finish().ok()

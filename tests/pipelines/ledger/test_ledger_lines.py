@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from labeldp.pipelines.ledger.ledger import Caps, Ledger, LedgerEntry
-from labeldp.pipelines.ledger.ledger_lines import append_line, read_ledger
+from labeldp.pipelines.ledger.ledger import Caps, Ledger, LedgerEntry, append_line, read_ledger
 from labeldp.transforms import InputError, StageError
 
 FIRST, SECOND, THIRD = (

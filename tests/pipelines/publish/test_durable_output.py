@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from labeldp.pipelines.ledger.ledger_lines import append_line
+from labeldp.pipelines.ledger.ledger import append_line
 from labeldp.pipelines.publish.output_folder import Staging, publish_file
 from labeldp.transforms.errors import StageError
 from labeldp.transforms.io.filesystems import make_folders

@@ -30,19 +30,19 @@ def computed_again(randomizer: Any) -> Any:
 @pytest.fixture
 def drawn_by_another(monkeypatch: pytest.MonkeyPatch) -> None:
     """Simulates a solve stage that is computed once for each consumer, on two kinds of CPU."""
-    from labeldp.pipelines.job import label_stages
+    from labeldp.pipelines.job import job_graph
     from labeldp.transforms import PrivatizeLabels
 
     def computed_twice(randomizer: Any, *others: Any) -> PrivatizeLabels:
         return PrivatizeLabels(computed_again(randomizer), *others)
 
-    monkeypatch.setattr(label_stages, "PrivatizeLabels", computed_twice)
+    monkeypatch.setattr(job_graph, "PrivatizeLabels", computed_twice)
 
 
 @pytest.fixture
 def drawn_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """Simulates a runner that computes the privatizing stage once for each consumer: shards, and digest."""
-    from labeldp.pipelines.job import label_stages
+    from labeldp.pipelines.job import job_graph
     from labeldp.transforms import PrivatizeLabels
 
     class Twice(beam.PTransform):
@@ -56,7 +56,7 @@ def drawn_twice(monkeypatch: pytest.MonkeyPatch) -> None:
             shards: Any = batches | "Shards" >> PrivatizeLabels(computed_again(randomizer), *others)
             return digests._replace(batches=shards.batches)
 
-    monkeypatch.setattr(label_stages, "PrivatizeLabels", Twice)
+    monkeypatch.setattr(job_graph, "PrivatizeLabels", Twice)
 
 
 @pytest.mark.parametrize("command", ["privatize", "apply"])

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import load_der_public_key
-from labeldp.pipelines.cli import publication
+from labeldp.pipelines.cli import finish_command
 from labeldp.pipelines.publish import signature
 from labeldp.transforms.errors import StageError
 
@@ -109,13 +109,13 @@ def test_a_key_that_is_gone_when_the_job_ends(
     job: Any, invoke: Any, outputs: Path, key: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was read at the beginning, so the release does not fail."""
-    charge = publication.read_results
+    charge = finish_command.read_results
 
     def without_key(*arguments: Any) -> Any:
         key.unlink()
         return charge(*arguments)
 
-    monkeypatch.setattr(publication, "read_results", without_key)
+    monkeypatch.setattr(finish_command, "read_results", without_key)
     invoke(job(sign=key)).ok()
     assert (outputs / "released" / NAME).exists()
 
@@ -125,13 +125,13 @@ def test_the_key_is_nowhere(
 ) -> None:
     """Neither its bytes nor its path: not in the request, the release, the ledger or what a run says."""
     seen: dict[str, bytes] = {}
-    sign = publication.sign_release
+    sign = finish_command.sign_release
 
     def looking(staging: Any, *rest: Any) -> Any:
         seen.update(tree(Path(staging.work)))
         return sign(staging, *rest)
 
-    monkeypatch.setattr(publication, "sign_release", looking)
+    monkeypatch.setattr(finish_command, "sign_release", looking)
     outcome = invoke(job(sign=key)).ok()
     assert json.loads(seen["request.json"])["signed"] is True
     written = [*seen.values(), *tree(outputs).values(), outcome.out.encode(), outcome.err.encode()]

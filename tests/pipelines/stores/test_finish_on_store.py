@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from labeldp.pipelines.cli import publication
+from labeldp.pipelines.cli import finish_command
 from labeldp.pipelines.publish import output_folder
 from labeldp.transforms.stores import lease as lease_module
 
@@ -105,7 +105,7 @@ def test_an_error_leaves_the_run_to_the_next_one(
         raise OSError(5, "a fault")
 
     with monkeypatch.context() as patched:
-        patched.setattr(publication, step, broken)
+        patched.setattr(finish_command, step, broken)
         assert finish().code == 1
     refused = invoke(own)
     assert refused.code in (1, 2)

@@ -30,10 +30,10 @@ runpy.run_path(kept_between_jobs)["keep_results"]()
 os.dup2(stderr.fileno(), 2)
 os.environ.update(environment)
 from labeldp.pipelines.cli.commands import main
-from labeldp.pipelines.cli import privatize_command, publication
+from labeldp.pipelines.cli import finish_command, privatize_command
 from labeldp.pipelines.publish.protocol import Charge
 
-module = publication if hasattr(publication, step) else privatize_command
+module = finish_command if hasattr(finish_command, step) else privatize_command
 setattr(Charge if step == "write" else module, step, lambda *_: os.kill(os.getpid(), number))
 os._exit(main(argv))
 """

@@ -249,7 +249,7 @@ def test_every_file_of_a_release_but_the_manifests_is_written_under_the_lease(
     emulator: Any, on_store: Any, invoke: Any, stop: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever a job writes: here also the files of several labels, a linear center and the validation."""
-    from labeldp.pipelines.cli import publication
+    from labeldp.pipelines.cli import finish_command
     from labeldp.pipelines.job import validation_passes
     from labeldp.transforms.validation.validate_examples import Validation
 
@@ -260,7 +260,7 @@ def test_every_file_of_a_release_but_the_manifests_is_written_under_the_lease(
     folders: list[str] = []
     monkeypatch.setattr(validation_passes, "run_single_threaded", passed)
     monkeypatch.setattr(validation_passes, "_check_anomalies", lambda *_: None)
-    check = publication.remove_segments
+    check = finish_command.remove_segments
 
     def with_validation(staging: Any) -> None:
         folders.append(f"{staging.work}/validation")
@@ -269,11 +269,11 @@ def test_every_file_of_a_release_but_the_manifests_is_written_under_the_lease(
         validation_passes.check_output(request, {}, PipelineOptions([]), staging)
         check(staging)
 
-    monkeypatch.setattr(publication, "remove_segments", with_validation)
+    monkeypatch.setattr(finish_command, "remove_segments", with_validation)
     # The request asks for no validation.
-    stated = publication.release_files
+    stated = finish_command.release_files
     monkeypatch.setattr(
-        publication,
+        finish_command,
         "release_files",
         lambda *given: stated(*given) | {f"validation/{name}" for name in VALIDATION_FILES},
     )
