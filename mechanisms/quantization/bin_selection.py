@@ -166,18 +166,9 @@ def expected_loss(selection: Selection, inputs: Inputs, loss: Loss) -> np.ndarra
     return np.ascontiguousarray(np.moveaxis(terms, (0, 1), (-2, -1))).sum(axis=(-1, -2))
 
 
-def private_losses(selections: Selection, epsilon: float, inputs: Inputs, loss: Loss, limits: np.ndarray) -> np.ndarray:
-    """Computes the expected losses of the selections that satisfy epsilon and whose loss is below their limit.
-
-    The result is infinite for the other selections; shape (n,). The privacy loss, which takes longer to compute, is
-    computed only for losses below `limits`, shape (n,).
-    """
-    found = expected_loss(selections, inputs, loss)
-    below = np.flatnonzero(found < limits)
-    private = below[privacy_loss(selections[below]) <= epsilon]
-    losses = np.full(len(found), np.inf)
-    losses[private] = found[private]
-    return losses
+def private_losses(selections: Selection, epsilon: float, inputs: Inputs, loss: Loss) -> np.ndarray:
+    """Computes the expected losses of the selections that satisfy epsilon, infinite for the others; shape (n,)."""
+    return np.where(privacy_loss(selections) <= epsilon, expected_loss(selections, inputs, loss), np.inf)
 
 
 @dataclass(frozen=True, eq=False)

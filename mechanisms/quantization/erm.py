@@ -98,13 +98,13 @@ class ERM:
             gamma = reproducible.exp(points[:, 2]) if self.gamma is None else np.full(many, self.gamma)
             return outer, inner, gamma
 
-        def losses(points: np.ndarray, limits: np.ndarray) -> np.ndarray:
+        def losses(points: np.ndarray) -> np.ndarray:
             outer, inner, gamma = unpacked(points)
             possible = inner < outer if m > 2 else outer > 0
             if m > 3:
                 possible &= inner > 0
             made = exponential_selection(two_scale_bins(outer, np.where(possible, inner, outer / 2), m), gamma)
-            found = private_losses(made, epsilon - EPSILON_MARGIN, inputs, self.loss, limits)
+            found = private_losses(made, epsilon - EPSILON_MARGIN, inputs, self.loss)
             return np.where(possible, found, np.inf)
 
         fine = max(1.0, m / 6)

@@ -1,7 +1,6 @@
 """Local searches for a minimum, with the same steps on every CPU.
 
-A quasi-Newton method and Nelder and Mead's start from a point, and a search over a box from a grid: it then takes ever
-smaller steps around the best points.
+A quasi-Newton method and Nelder and Mead's start from a point, and a search over a box from the best points of a grid.
 
 Sources: Bertsekas 1982, "Projected Newton methods for optimization problems with simple constraints"; Nelder and Mead
 1965, "A simplex method for function minimization". scipy's L-BFGS-B takes inner products from BLAS, and its Nelder-Mead
@@ -25,8 +24,8 @@ _SUFFICIENT = 1e-4
 _SMALLEST_SIMPLEX, _SMALLEST_DIFFERENCE = 1e-4, 1e-7
 # Largest number of floats that the evaluation of one chunk of points holds at once.
 _CHUNK = 1 << 20
-# Points of the first grid that are refined, rounds of refinement, and random steps of a round.
-_STARTS, _ROUNDS, _RANDOM_STEPS = 8, 40, 300
+# Points of a grid that are starts of Nelder and Mead's search, and evaluations of each.
+_STARTS, _EVALUATIONS = 4, 200
 
 
 def quasi_newton(
@@ -141,69 +140,46 @@ def nelder_mead(
 
 
 def minimize_over_box(
-    values: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    values: Callable[[np.ndarray], np.ndarray],
     low: Sequence[float],
     high: Sequence[float],
     counts: Sequence[int],
     size: int,
 ) -> np.ndarray | None:
-    """Minimizes a function over a box by a grid search and refinement.
+    """Minimizes a function over a box: on a grid, then by Nelder and Mead's method from its best points.
 
-    `values` takes points (n, d) and limits (n,), and returns values (n,), infinite where infeasible; values that are
-    not below their limit may be infinite, too. `counts` are the points of the first grid along each axis, `size` the
-    number of floats that the evaluation of one point holds. The best points, apart from each other, are refined. The
-    result is the best point found, shape (d,); None where no point of the grid is feasible.
+    `values` takes points (n, d) and returns values (n,), infinite where infeasible. `counts` are the points of the grid
+    along each axis, one of an axis that is not searched; `size` is the number of floats that the evaluation of one
+    point holds. The result is the best point found, shape (d,); None where no point of the grid is feasible.
     """
-    box = np.array([low, high], float)
-    axes = [np.linspace(a, b, n) for a, b, n in zip(*box, counts, strict=True)]
+    axes = [np.linspace(a, b, n) for a, b, n in zip(low, high, counts, strict=True)]
     points = np.array(list(product(*axes)))
-    found = _evaluated(values, points, np.full(len(points), np.inf), size)
+    parts = np.array_split(points, max(1, -(-len(points) * size // _CHUNK)))
+    rest = np.concatenate([values(part) for part in parts])
     spacing = np.array([axis[1] - axis[0] if len(axis) > 1 else 0.0 for axis in axes])
-    chosen: list[int] = []
-    rest = found
+    free = spacing > 0
+    bounds = np.array([low, high], float).T[free]
+    least, best = np.inf, None
     for _ in range(_STARTS):
-        place = int(rest.argmin())
-        if not np.isfinite(rest[place]):
+        start = points[int(rest.argmin())]
+        if not np.isfinite(rest.min()):
             break
-        chosen.append(place)
-        rest = np.where((np.abs(points - points[place]) <= 2.5 * spacing).all(axis=1), np.inf, rest)
-    return _refined(values, points[chosen], found[chosen], spacing, box, size) if chosen else None
+        near = (np.abs(points - start) <= 2.5 * spacing).all(axis=1)
 
+        def whole(part: np.ndarray, start: np.ndarray = start) -> np.ndarray:
+            point = start.copy()
+            point[free] = part
+            return point
 
-def _refined(
-    values: Callable[[np.ndarray, np.ndarray], np.ndarray],
-    points: np.ndarray,
-    least: np.ndarray,
-    spacing: np.ndarray,
-    box: np.ndarray,
-    size: int,
-) -> np.ndarray:
-    """Tries steps of many directions and lengths: the best point is often on a curved edge of the feasible set.
+        def value(part: np.ndarray) -> float:
+            # The search subtracts values: infinite ones would make it compare with NaN.
+            return min(float(values(whole(part)[None])[0]), 1e30)
 
-    Every start is refined by itself. They are evaluated together, because few long operations take less time.
-    """
-    generator = np.random.default_rng(0)
-    # Sums of uniform numbers are nearly normal and, unlike the generator's normal ones, need no C library's logarithm.
-    directions = generator.random((12, _RANDOM_STEPS, points.shape[1])).sum(axis=0) - 6
-    steps = directions * reproducible.exp(-7 * generator.random((_RANDOM_STEPS, 1)))
-    spacing = np.tile(spacing, (len(points), 1))
-    start = np.arange(len(points))
-    for _ in range(_ROUNDS):
-        moved = np.clip(points[:, None] + steps * spacing[:, None], *box)
-        found = _evaluated(values, moved.reshape(-1, points.shape[1]), np.repeat(least, _RANDOM_STEPS), size)
-        found = found.reshape(-1, _RANDOM_STEPS)
-        place = found.argmin(axis=1)
-        better = found[start, place] < least
-        least = np.where(better, found[start, place], least)
-        points = np.where(better[:, None], moved[start, place], points)
-        spacing = np.where(better[:, None], spacing, spacing / 2)
-    return points[least.argmin()]
-
-
-def _evaluated(
-    values: Callable[[np.ndarray, np.ndarray], np.ndarray], points: np.ndarray, limits: np.ndarray, size: int
-) -> np.ndarray:
-    """Evaluates points in chunks of bounded memory."""
-    parts = max(1, -(-len(points) * size // _CHUNK))
-    pairs = zip(np.array_split(points, parts), np.array_split(limits, parts), strict=True)
-    return np.concatenate([values(part, limit) for part, limit in pairs])
+        point = start
+        if free.any():
+            simplex = start[free] + np.vstack([np.zeros(free.sum()), np.diag(spacing[free])])
+            point = whole(nelder_mead(value, simplex, _EVALUATIONS, bounds))
+        if (loss := float(values(point[None])[0])) < least:
+            least, best = loss, point
+        rest = np.where(near, np.inf, rest)
+    return best

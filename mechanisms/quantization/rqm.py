@@ -94,8 +94,8 @@ class RQM:
             q = 1 / (1 + reproducible.exp(-points[:, 1])) if self.q is None else np.full(many, self.q)
             return geometric_selection(uniform_bins(outer, m), q)
 
-        def losses(points: np.ndarray, limits: np.ndarray) -> np.ndarray:
-            return private_losses(selections(points), epsilon - EPSILON_MARGIN, inputs, self.loss, limits)
+        def losses(points: np.ndarray) -> np.ndarray:
+            return private_losses(selections(points), epsilon - EPSILON_MARGIN, inputs, self.loss)
 
         fine = max(1.0, m / 8)
         counts = (1 if self.distance is not None else int(240 / fine), 1 if self.q is not None else int(120 / fine))
