@@ -146,7 +146,7 @@ def test_features_without_a_center(privatizer):
 @pytest.mark.parametrize(
     ("labels", "classes", "problem"),
     [
-        (CLICKS.astype(int), ["a", "b"], "labels: label column 'labels' holds int64, and the classes of label_classes"),
+        (CLICKS.astype(int), ["a", "b"], "label column 'labels' holds int64, and the classes of `label_classes`"),
         (TEXTS[:, None].repeat(2, axis=1), ["a", "b"], "labels must be one column, not 2 columns"),
         (TEXTS, ["a"], "label_classes: there must be 2 to 1,000 classes"),
         (TEXTS, [1.5, 2.5], "label_classes must be a file, or a list of texts, integers or booleans"),
