@@ -82,6 +82,14 @@ def test_the_folder_is_that_of_the_command(
 
 
 @S3
+def test_workers_elsewhere_make_no_key(emulator: Any, files: Any, elsewhere: Any, tmp_path: Path) -> None:
+    key = tmp_path / "new.key"
+    with pytest.raises(ValueError, match=r"^noise_key_file .*/new.key does not exist: create it where all workers"):
+        elsewhere(files(noise_key_file=key))
+    assert (key.exists(), emulator.objects("out/")) == (False, {})
+
+
+@S3
 @pytest.mark.parametrize("place", ["here", "elsewhere"])
 def test_a_run_that_can_never_be_released_leaves_nothing(
     place: str, emulator: Any, files: Any, elsewhere: Any, monkeypatch: pytest.MonkeyPatch
