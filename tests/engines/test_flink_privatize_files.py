@@ -15,9 +15,9 @@ __all__ = ["emulator", "s3_server"]
 
 @pytest.mark.parametrize("emulator", ["s3"], indirect=True)
 def test_a_charged_release_on_a_store(
-    emulator: Any, flink: Any, secret: bytes, small_log: Any, root: Any, arguments: Any, tmp_path: Any
+    emulator: Any, flink: Any, secret: bytes, small_log: Any, arguments: Any, tmp_path: Any
 ) -> None:
-    """It waits for a stage that writes the last input file, and its folder and charge are those of the command."""
+    """It waits for a PCollection, and its folder and charges are those of the command."""
     from labeldp.pipelines.cli.commands import main
 
     emulator.put("key/noise.key", secret)
