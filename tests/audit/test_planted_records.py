@@ -338,6 +338,55 @@ DRAWN: list[Row] = [
 ]  # fmt: skip
 
 
-@planted([*NUMBERS, *COLUMNS, *CLASSES, *DRAWN])
+# Dead letters.
+
+UNUSABLE = 120
+LINE = b'{"source": "~.csv", "row": 9, "stage": "privatize", "error": "unusable label"}\n'
+
+
+def in_second(before: str, after: str) -> Callable[[bytes], bytes]:
+    """Changes the second line."""
+
+    def change(content: bytes) -> bytes:
+        first, second, rest = content.split(b"\n", 2)
+        return b"\n".join([first, re.sub(before.encode(), after.encode(), second), rest])
+
+    return change
+
+
+LINES: list[tuple[Callable[[bytes], bytes], str]] = [
+    (lambda content: content[content.index(b"\n") + 1 :], "does not have as many lines"),
+    (lambda content: content + LINE, "does not have as many lines"),
+    (in_second(r'"row": \d+,', '"row": 0,'), "lists records twice or in another order: line 2"),
+    (in_second(r'"row": ', '"row": -'), "not a dead letter: line 2"),
+    (in_second(r'("row": \d+),', r"\1.0,"), "not a dead letter: line 2"),
+    (in_second(r'"row": ', '"row": 17, "row": '), "not a dead letter: line 2"),
+    (in_second(r'"row": ', '"row":  '), "not a dead letter: line 2"),
+    (in_second(r'("row": \d+),', r'\1, "label": 3,'), "not a dead letter: line 2"),
+    (lambda content: content.replace(b"unusable label", b"0110", 1), "not a dead letter: line 1"),
+    (lambda content: content.replace(b"privatize", b"0110", 1), "not a dead letter: line 1"),
+    (lambda content: content[:-1], f"not a dead letter: line {UNUSABLE}"),
+    (lambda content: content + b"[" * 100_000, f"not a dead letter: line {UNUSABLE + 1}"),
+    (lambda content: content + b"\xff\n", f"not a dead letter: line {UNUSABLE + 1}"),
+    (lambda content: b"", "does not have as many lines"),
+]
+FILES: list[tuple[Any, str]] = [
+    ({"dead_letters.jsonl": UNUSABLE - 1}, "do not add up to release.records_without_label"),
+    ({"dead_letters.jsonl": float(UNUSABLE)}, "is not an object of names"),
+    ({"../dead_letters.jsonl": UNUSABLE}, "is not an object of names"),
+    ({"dead_letters.jsonl": UNUSABLE - 1, "dead_letters-00000-of-00001.jsonl": 1}, "is not an object of names"),
+    ({"dead_letters-00001-of-00001.jsonl": UNUSABLE}, "is not an object of names"),
+    ({"dead_letters-00000-of-00002.jsonl": UNUSABLE}, "dead_letters.jsonl is not one of release.dead_letters"),
+    ({"dead_letters-00000-of-00002.jsonl": UNUSABLE}, "dead_letters-00000-of-00002.jsonl is missing"),
+    ({}, "is not an object of names"),
+    ([], "is not an object of names"),
+]
+LETTERS: list[Row] = [
+    *(("records without a label", "dead_letters.jsonl", change, words) for change, words in LINES),
+    *(("records without a label", "release", {"dead_letters": stated}, words) for stated, words in FILES),
+]
+
+
+@planted([*NUMBERS, *COLUMNS, *CLASSES, *DRAWN, *LETTERS])
 def test_the_audit_names_what_was_planted(name: str, file: str, change: Any, words: str, copied: Any) -> None:
     law(copied(name), file, change, words, data=True)

@@ -10,8 +10,6 @@ from labeldp.audit.audit_release import audit_path
 from labeldp.pipelines.cli.commands import main
 from labeldp.transforms.shards import dead_letter_writer
 
-from tests.audit.written_files import write_document
-
 RECORDS, UNUSABLE = 2_000, 40
 
 
@@ -46,12 +44,6 @@ def manifest_of(folder: Path) -> dict[str, Any]:
     return json.loads((folder / "release.json").read_text())
 
 
-def restate(folder: Path, **members: Any) -> None:
-    stated = {**manifest_of(folder), **members}
-    kept = {name: value for name, value in stated.items() if value is not ...}
-    write_document(folder / "release.json", kept)
-
-
 def test_dead_letters_of_a_job_pass(released: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = sorted(path.name for path in (released / "several").glob("dead_letters*"))
     assert len(files) > 1
@@ -63,52 +55,6 @@ def test_dead_letters_of_a_job_pass(released: Path, capsys: pytest.CaptureFixtur
 
 
 LINE = '{"source": "/log.csv", "row": 9, "stage": "privatize", "error": "unusable label"}\n'
-
-
-@pytest.mark.parametrize(
-    ("change", "problem"),
-    [
-        (lambda text: text[text.index("\n") + 1 :], "does not have as many lines"),
-        (lambda text: text + LINE.replace("/log", "~"), "does not have as many lines"),
-        (lambda text: text.replace('"row": 50,', '"row": 0,'), "lists records twice or in another order: line 2"),
-        (lambda text: text.replace('"row": 50,', '"row": -50,'), "not a dead letter: line 2"),
-        (lambda text: text.replace('"row": 50,', '"row": 50.0,'), "not a dead letter: line 2"),
-        (lambda text: text.replace('"row": 50,', '"row": 17, "row": 50,'), "not a dead letter: line 2"),
-        (lambda text: text.replace('"row": 50,', '"row":  50,'), "not a dead letter: line 2"),
-        (lambda text: text.replace('"row": 50,', '"row": 50, "label": 3,'), "not a dead letter: line 2"),
-        (lambda text: text.replace("unusable label", "0110", 1), "not a dead letter: line 1"),
-        (lambda text: text.replace("privatize", "0110", 1), "not a dead letter: line 1"),
-        (lambda text: text[:-1], f"not a dead letter: line {UNUSABLE}"),
-        (lambda text: text + "[" * 100_000, f"not a dead letter: line {UNUSABLE + 1}"),
-        (lambda text: text + "\xff\n", f"not a dead letter: line {UNUSABLE + 1}"),
-        (lambda text: "", "does not have as many lines"),
-    ],
-)
-def test_changed_lines_are_found(copied: Any, change: Any, problem: str) -> None:
-    folder = copied("one")
-    path = folder / "dead_letters.jsonl"
-    path.write_bytes(change(path.read_text()).encode("latin-1"))
-    assert problem in problems(folder)
-
-
-@pytest.mark.parametrize(
-    ("stated", "problem"),
-    [
-        ({"dead_letters.jsonl": UNUSABLE - 1}, "do not add up to release.records_without_label"),
-        ({"dead_letters.jsonl": float(UNUSABLE)}, "is not an object of names"),
-        ({"../dead_letters.jsonl": UNUSABLE}, "is not an object of names"),
-        ({"dead_letters.jsonl": UNUSABLE - 1, "dead_letters-00000-of-00001.jsonl": 1}, "is not an object of names"),
-        ({"dead_letters-00001-of-00001.jsonl": UNUSABLE}, "is not an object of names"),
-        ({"dead_letters-00000-of-00002.jsonl": UNUSABLE}, "dead_letters.jsonl is not one of release.dead_letters"),
-        ({"dead_letters-00000-of-00002.jsonl": UNUSABLE}, "dead_letters-00000-of-00002.jsonl is missing"),
-        ({}, "is not an object of names"),
-        ([], "is not an object of names"),
-    ],
-)
-def test_changed_manifests_are_found(copied: Any, stated: Any, problem: str) -> None:
-    folder = copied("one")
-    restate(folder, dead_letters=stated)
-    assert problem in problems(folder)
 
 
 def test_missing_and_foreign_files_are_found(copied: Any) -> None:
