@@ -163,7 +163,7 @@ COLUMNS: list[Row] = [
     *((f"{label} to parquet", "table", {label: third(value)}, f"= {SHARD[f'{label} to parquet']} {THIRD}")
       for label, value in (("level", 0), ("level", 4), ("visits", -0.0), ("visits", np.nan), ("visits", 1.5))),
     # The mechanism never releases it.
-    ("visits to parquet", "table", {"visits": third(2.0)}, f"= {SHARD['visits to parquet']} {THIRD}"),
+    ("visits, top", "table", {"visits": third(2.0)}, f"= {SHARD['visits to parquet']} {THIRD}"),
     ("ill to parquet", "table", {"ill": third(None)}, MISSING),
     ("ill to parquet", "table", {"ill": lambda values: pa.array([[value] for value in values])}, SEVERAL),
     ("ill to parquet", "table", {"ill": cast(pa.large_string())}, f"{SEVERAL}: large_string, string"),

@@ -1,7 +1,6 @@
 """Releases of classes as the kit reads them, from files of a job and privatizers, in each type of a column."""
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,68 +11,33 @@ import pytest
 from labeldp import InputError, LabelPrivatizer
 from labeldp.training import Release
 
+from tests.release_cases import ILL, over
+
 pytestmark = pytest.mark.filterwarnings("ignore::labeldp.ReleaseWarning")
-ROWS = 3000
-
-
-@pytest.fixture(scope="module")
-def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three classes as text, integers and floats, and two as booleans; some texts are not listed."""
-    rng = np.random.default_rng(2)
-    places = rng.choice(3, ROWS, p=[0.5, 0.3, 0.2])
-    names = np.array(["low", "mid", "high"])[places]
-    names[::500] = "other"
-    columns = {"text": names, "number": 10 - places, "float": (10 - places) * 1.0, "flag": places > 0}
-    path = tmp_path_factory.mktemp("log") / "log.parquet"
-    pq.write_table(pa.table(columns), path)
-    return path
-
-
-CLASSES = {"text": "low,mid,high", "number": "10,9,8", "float": "10,9,8", "flag": "false,true"}
 VALUES: dict[str, list[Any]] = {
-    "text": ["low", "mid", "high"], "number": [10, 9, 8], "float": [10.0, 9.0, 8.0], "flag": [False, True],
+    "ill": [*ILL], "level": [1, 2, -3], "visits": [0.0, 1.0, 2.0], "bought": [False, True],
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def released(log: Path, key_file: Path, invoke: Any, command: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Function (column, flag=value, ...) -> the folder of a release of one column of `log`; kept."""
-    kept: dict[Any, Path] = {}
-
-    def run(column: str, **flags: Any) -> Path:
-        key = column, *sorted(flags.items())
-        if key not in kept:
-            kept[key] = tmp_path_factory.mktemp("release") / "released"
-            asked: dict[str, Any] = {
-                "input": log, "input_format": "parquet", "label": column, "label_classes": CLASSES[column],
-                "epsilon": 1, "mechanism": "rr", "noise_key_file": key_file, "output": kept[key],
-            }  # fmt: skip
-            invoke(command("privatize", asked | flags)).ok()
-        return kept[key]
-
-    return run
+def test_classes_of_a_center_need_no_correction(release: Any) -> None:
+    with pytest.raises(ValueError, match="train on the column 'grade_probabilities'"):
+        Release.open(release("center of classes"))
 
 
-def test_classes_of_a_center_need_no_correction(released: Any, log: Path) -> None:
-    folder = released("flag", mechanism=None, center_features="number")
-    with pytest.raises(ValueError, match="train on the column 'flag_probabilities'"):
-        Release.open(folder)
-
-
-@pytest.mark.parametrize("column", CLASSES)
-def test_released_classes_of_each_type(released: Any, mechanism_of: Any, column: str) -> None:
+@over(f"{column} to parquet" for column in VALUES)
+def test_released_classes_of_each_type(base: Any, mechanism_of: Any, name: str) -> None:
     """Likelihoods are the columns of the mechanism's probabilities, and targets those of their inverse."""
-    folder = released(column)
+    folder, (column,) = base(name).folder, base(name).case.labels
     release = Release.open(folder)
     shards = sorted((folder / "data").iterdir())
     drawn = pa.concat_tables([pq.read_table(path) for path in shards])[column]
-    _, _, probabilities = mechanism_of(folder)
-    assert release.classes == tuple(CLASSES[column].split(","))
-    assert (release.label, release.center, release.records) == (column, None, ROWS)
+    values, (_, _, probabilities) = VALUES[column], mechanism_of(folder)
+    assert release.classes == tuple(str(value).lower().removesuffix(".0") for value in values)
+    assert (release.label, release.center, release.records) == (column, None, len(drawn))
     assert (release.mechanism, release.line, release.unbiased, release.clipped) == ("rr", None, False, 0)
-    expected = [VALUES[column].index(value) for value in drawn.to_pylist()]
+    expected = [values.index(value) for value in drawn.to_pylist()]
     forms: list[Any] = [drawn, drawn.to_numpy(), drawn.to_pylist(), drawn.to_pandas()]
-    if column == "text":
+    if column == "ill":
         forms += [
             drawn.to_pandas().astype("category"),
             np.array(drawn.to_pylist()),
@@ -92,16 +56,16 @@ def test_released_classes_of_each_type(released: Any, mechanism_of: Any, column:
     assert release.noise_variance(drawn) == pytest.approx((release.channel.posterior @ variances)[expected])
 
 
-def test_tfrecords_have_bytes(released: Any) -> None:
+def test_tfrecords_have_bytes(base: Any) -> None:
     tensorflow: Any = pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
-    folder = released("text", output_format="tfrecord", epsilon=2)
+    folder = base("ill to tfrecord").folder
     release = Release.open(folder)
-    layout = {"text": tensorflow.io.FixedLenFeature([], tensorflow.string)}
+    layout = {"ill": tensorflow.io.FixedLenFeature([], tensorflow.string)}
     shards = sorted(str(path) for path in (folder / "data").iterdir())
-    (batch,) = tensorflow.data.TFRecordDataset(shards).batch(ROWS)
-    z = tensorflow.io.parse_example(batch, layout)["text"].numpy()
+    (batch,) = tensorflow.data.TFRecordDataset(shards, "GZIP").batch(10_000)
+    z = tensorflow.io.parse_example(batch, layout)["ill"].numpy()
     values = [value.decode() for value in z]
-    assert release.class_places(z).tolist() == [VALUES["text"].index(value) for value in values]
+    assert release.class_places(z).tolist() == [VALUES["ill"].index(value) for value in values]
 
 
 @pytest.mark.parametrize("kind", [str, int, float, bool])
@@ -122,13 +86,13 @@ def test_a_release_in_memory(tmp_path: Path, kind: type) -> None:
     assert release.class_places(z).tolist() == [classes.index(value) for value in z.tolist()]
 
 
-def test_files_that_do_not_belong_together(released: Any, tmp_path: Path) -> None:
+def test_files_that_do_not_belong_together(copied: Any) -> None:
     """The order of the classes is that of the columns, and must be the same in both files."""
-    folder = shutil.copytree(released("text"), tmp_path / "released")
+    folder = copied("ill to parquet")
     manifest = json.loads((folder / "release.json").read_text())
     for classes in (
-        {"values": ["mid", "low", "high"], "other": 0},
-        {"values": ["low", "mid", "high"], "other": 1},
+        {"values": [*reversed(ILL)], "other": 0},
+        {"values": [*ILL], "other": 1},
         None,
     ):
         (folder / "release.json").write_text(json.dumps(manifest | {"classes": classes}))
@@ -136,19 +100,19 @@ def test_files_that_do_not_belong_together(released: Any, tmp_path: Path) -> Non
             Release.open(folder)
 
 
-def test_errors_name_the_row(released: Any, made: Any) -> None:
-    text, number = Release.open(released("text")), Release.open(released("number"))
+def test_errors_name_the_row(release: Any, made: Any) -> None:
+    text, number = (Release.open(release(f"{label} to parquet")) for label in ("ill", "level"))
     plain = made("unbiased", 1)[1]
     for call, message in (
-        (lambda: text.likelihood(["low", "lowest"]), "row 1 of z is missing, or none of the classes of the release"),
-        (lambda: text.likelihood(["low", None]), "row 1 of z is missing, or none of the classes"),
+        (lambda: text.likelihood(["flu", "fluu"]), "row 1 of z is missing, or none of the classes of the release"),
+        (lambda: text.likelihood(["flu", None]), "row 1 of z is missing, or none of the classes"),
         (lambda: text.likelihood([0, 1]), "row 0 of z is missing, or none"),
-        (lambda: text.likelihood([["low"], ["mid"]]), r"z must have shape \(n,\)"),
+        (lambda: text.likelihood([["flu"], ["cold"]]), r"z must have shape \(n,\)"),
         (lambda: text.likelihood([]), r"z must have shape \(n,\)"),
-        (lambda: text.likelihood(pa.array([["low"], ["mid"]]).to_pandas()), "and not lists of them"),
-        (lambda: text.likelihood(["low"], center=[1.0]), "have no center: leave out center"),
-        (lambda: number.debiased([10, 9.5]), "row 1 of z is missing, or none"),
-        (lambda: number.debiased([10, np.nan]), "row 1 of z is missing, or none"),
+        (lambda: text.likelihood(pa.array([["flu"], ["cold"]]).to_pandas()), "and not lists of them"),
+        (lambda: text.likelihood(["flu"], center=[1.0]), "have no center: leave out center"),
+        (lambda: number.debiased([1, 1.5]), "row 1 of z is missing, or none"),
+        (lambda: number.debiased([1, np.nan]), "row 1 of z is missing, or none"),
         (lambda: plain.class_places([1.0]), "are numbers, without classes"),
         (lambda: plain.inverse, "are numbers, without classes"),
     ):  # fmt: skip
