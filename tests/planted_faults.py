@@ -261,7 +261,7 @@ FAULTS = {
         "labeldp/attack/reconstruction.py",
         "added = Advantage.of(self.known, self.learned)",
         "added = Advantage.of(self.features, self.learned)",
-        "tests/attack/test_truth_attack.py",
+        "tests/attack/test_label_beliefs.py",
     ),
     "hidden copy": Fault(
         "labeldp/attack/feature_leaks.py",

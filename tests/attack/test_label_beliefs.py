@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from labeldp.attack.label_beliefs import FOLDS, GuessedLabels, Neighbors, cross_fitted
+from labeldp.attack.reconstruction import Guesses, Reconstruction
 from labeldp.attack.record_features import FeatureMatrix
 
 
@@ -100,3 +101,12 @@ def test_what_features_tell_is_believed(classes: bool) -> None:
         near[rows] = guessed.near(own, truth[rows])
     # 0.85 of the labels are the most likely one: 0.85^2 + 0.15^2 / 3 is the mean belief of who knows all.
     assert 0.66 < near.mean() < 0.85**2 + 0.15**2 / 3 + 6 * 0.36 / 2000**0.5
+
+
+def test_what_a_center_tells_contradicts_no_epsilon() -> None:
+    """Only what released labels add to features and centers is held against epsilon."""
+    few, most = (Guesses(np.arange(10_000) % 10 < share, np.full(10_000, 0.5)) for share in (1, 9))
+    assert Reconstruction(few, None, most, most, 0.1).contradiction is None
+    added = Reconstruction(few, None, most, few, 0.1).contradiction
+    assert added is not None
+    assert added.value == pytest.approx(0.8)
