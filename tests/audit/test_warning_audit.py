@@ -24,7 +24,8 @@ def documents(facts: ReleasedFacts) -> tuple[Members, dict[str, Any]]:
     mechanism = json.loads(facts.randomizer.to_json(prior=prior))
     release = {
         "records": facts.records, "prior_epsilon": facts.prior_epsilon, "loss": facts.loss,
-        "features": facts.features, "warnings": [warning.name for warning in release_warnings(facts)],
+        "features": facts.features, "expected_loss": {"squared": facts.utility.squared_error},
+        "warnings": [warning.name for warning in release_warnings(facts)],
     }  # fmt: skip
     return Members(release, "release"), mechanism
 
