@@ -38,14 +38,12 @@ from ...transforms.tfrecord.framing import frame
 from ..errors import UsageError
 from ..flags.arguments import log_to_stderr
 from ..publish.manifest import read_manifest
-from ..publish.measured_release import measured_shards
-from ..publish.output_folder import DATA_NAME
+from ..publish.release_steps import ReleasedLabel
 from ..spec.label_folders import CENTER_NAME, MANIFEST_NAME
 from ..spec.machine import check_can_create, check_extra, check_tfrecord, one_thread_for_fits
-from ..spec.mechanism_file import MECHANISM_NAME, read_mechanism_file
 from .commands import parse
 from .exit_codes import SUCCESS, run_command
-from .privatize_command import run_privatize
+from .privatize_command import privatized
 
 _FILES = 8
 """Number of files of the generated log."""
@@ -115,16 +113,16 @@ def _demo(args: argparse.Namespace) -> int:
             f"--output={os.path.join(args.output, 'released')}",
         ]
     )
-    code = run_privatize(job, [])
+    code, released = privatized(job, [])
     if code == SUCCESS:
-        privatized = time.perf_counter() - generated
-        LOGGER.info("%.1f s to privatize, after %.1f s to generate the log", privatized, generated - started)
-        for title, line in zip(("Trained", ""), _trained(conversions, args), strict=False):
+        seconds = time.perf_counter() - generated
+        LOGGER.info("%.1f s to privatize, after %.1f s to generate the log", seconds, generated - started)
+        for title, line in zip(("Trained", ""), _trained(conversions, released, args), strict=False):
             print(f"{title:<10}{line}")
     return code
 
 
-def _trained(conversions: pa.Table, args: argparse.Namespace) -> Sequence[str]:
+def _trained(conversions: pa.Table, released: Sequence[ReleasedLabel], args: argparse.Namespace) -> Sequence[str]:
     """Test errors of models trained on the released and on the true labels, and what was stated before; two lines."""
     release = os.path.join(args.output, "released")
     if args.clicks > _MOST_TO_TRAIN_ON:
@@ -136,10 +134,7 @@ def _trained(conversions: pa.Table, args: argparse.Namespace) -> Sequence[str]:
     errors = _compare_models(conversions, release, new_clicks(-(-args.clicks // _FILES), args.seed))
     if errors is None:
         return ["No model: there are too few conversions."]
-    mechanism = read_mechanism_file(os.path.join(release, MECHANISM_NAME))
-    shards = read_manifest(os.path.join(release, MANIFEST_NAME)).shards
-    stated = measured_shards(os.path.join(release, DATA_NAME), shards, {LABEL: mechanism}, ())[LABEL]
-    share = 100 * (1 - errors.released / errors.mean)
+    stated, share = released[0].measured, 100 * (1 - errors.released / errors.mean)
     said = (
         ""
         if stated is None
@@ -148,7 +143,7 @@ def _trained(conversions: pa.Table, args: argparse.Namespace) -> Sequence[str]:
     return [
         f"Squared error on {errors.records:,} new conversions: {errors.released:,.0f} with the released labels, "
         f"{errors.true:,.0f} with the true ones, {errors.mean:,.0f} without a model.",
-        f"A ridge on all categories of the released labels explains {share:.2g} %{said} of a ridge on few of them.",
+        f"A ridge on all categories of the released labels explains {share:.2g} %{said} of the frequent ones.",
     ]
 
 

@@ -42,21 +42,27 @@ from .finish_command import publish_results
 
 def run_privatize(args: argparse.Namespace, runner_flags: Sequence[str]) -> int:
     """Runs `labeldp privatize`; returns the exit code."""
+    return privatized(args, runner_flags)[0]
+
+
+def privatized(args: argparse.Namespace, runner_flags: Sequence[str]) -> tuple[int, list[ReleasedLabel]]:
+    """Runs `labeldp privatize`; returns the exit code and the labels that it released, none after a failure."""
     return _run("privatize", args, runner_flags)
 
 
 def run_fit(args: argparse.Namespace, runner_flags: Sequence[str]) -> int:
     """Runs `labeldp fit`; returns the exit code."""
-    return _run("fit", args, runner_flags)
+    return _run("fit", args, runner_flags)[0]
 
 
 def run_apply(args: argparse.Namespace, runner_flags: Sequence[str]) -> int:
     """Runs `labeldp apply`; returns the exit code."""
-    return _run("apply", args, runner_flags)
+    return _run("apply", args, runner_flags)[0]
 
 
-def _run(command: str, args: argparse.Namespace, runner_flags: Sequence[str]) -> int:
+def _run(command: str, args: argparse.Namespace, runner_flags: Sequence[str]) -> tuple[int, list[ReleasedLabel]]:
     log_to_stderr()
+    labels: list[ReleasedLabel] = []
 
     def work() -> None:
         open_stores(vars(args), runner_flags)
@@ -96,12 +102,13 @@ def _run(command: str, args: argparse.Namespace, runner_flags: Sequence[str]) ->
             run, released = _release(release, options, wait, args.verbose)
             if wait:
                 _add_to_table(release)
+        labels.extend(released)
         if result is not None:
             RunResult.of_run(run, released, time.monotonic() - started).write(result)
 
     # The text of an unforeseen exception could quote a label; its class and line cannot.
     prog, names = f"labeldp {command}", names_of_flags(args)
-    return run_command(prog, work, (InputError,), "nothing is released", describe_failure, names)
+    return run_command(prog, work, (InputError,), "nothing is released", describe_failure, names), labels
 
 
 def _records_of_pass(release: Release) -> int | None:
