@@ -31,7 +31,7 @@ from ..mechanisms.core.randomizer import Randomizer
 from ..mechanisms.release.unit_bound import spent
 from ..pipelines.cli.text_format import all_digits, clipped, exact, label_range, number, percent, upper_bound
 from ..pipelines.publish.manifest import losses_of, manifest_facts
-from ..pipelines.publish.release_blocks import privacy_lines, use_lines
+from ..pipelines.publish.release_blocks import certainty, privacy_lines, use_lines
 from ..pipelines.spec.mechanism_file import MechanismFile, center_release_name
 from .center_summary import CenterSummary
 from .class_summary import ClassSummary
@@ -286,7 +286,7 @@ def _environment(tiny: float) -> jinja2.Environment:
         "percent": percent,
         "upper_bound": upper_bound,
         "all_digits": all_digits,
-        "certainty": lambda epsilon: f"{upper_bound(100 / (1 + math.exp(-epsilon)))}%",
+        "certainty": certainty,
         "odds_factor": lambda epsilon: upper_bound(math.exp(epsilon)),
         "short": lambda value: clipped(str(value), _MAX_TEXT),
         "label_range": lambda ends: label_range(*ends),
