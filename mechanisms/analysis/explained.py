@@ -14,7 +14,7 @@ labels and from their noised histogram, weighted by the standard errors.
 Of classes, y is the vector of the indicators, and squares and products are those of vectors: the share is that of the
 Brier score of the shares of the classes which predictions take off.
 
-The model that is measured is a ridge on principal components of the features, around the center if there is one. Each
+The model that is measured is a ridge on numbers and frequent categories, around the center if there is one. Each
 fifth of the records is predicted by a ridge that is trained on the others, with the penalty that is best on them. A
 center has seen the labels it is measured on, through noise: with p parameters its share is p / n too large at most.
 
@@ -30,23 +30,29 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from scipy.sparse import csr_array
 
-from ..center.feature_rows import MOST_NORM, ROW_UNIT, Categories, Columns, RowMap
-from ..center.linear_center import MOST_SAMPLE, PLACES, feature_components
+from ..center.feature_rows import FEATURE_UNIT, Categories, Category, Columns, encoders_of, indicators
 from ..center.residuals import Moment, ResidualDomain
 from ..core.reproducible import one_blas_thread
 from ..noise.noisy_histogram import HISTOGRAM_SENSITIVITY
 from .channel import Channel
 
-MOST_RECORDS = 1 << 16
+MOST_RECORDS = 1 << 17
 """Records of a release that are looked at."""
 
 MOST_INVERTED = 1 << 10
 """Channels of more labels are not inverted: it would take seconds."""
 
 FOLDS = 5
-# Penalties of a ridge of features of variance 1, as parts of the number of records; the last leaves the center alone.
-_PENALTIES = (0.001, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, math.inf)
+# Share of the variance of residuals that features are taken to explain where clipping is corrected.
+_OF_RESIDUALS = 0.03
+# Share of the error of a histogram of residuals that the correction of squares for clipping has as well.
+_OF_TAILS = 0.5
+# Encoded features. Values of a category have one of their own if they are as frequent as this, and this share.
+_MOST_WIDTH, _FEWEST, _LEAST_SHARE = 1 << 9, 50, 0.002
+# Penalties of a ridge, as parts of the number of records; the last leaves the center alone.
+_PENALTIES = (0.0001, 0.001, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, math.inf)
 # Standard errors to each side of an interval.
 _REACH = 2
 # The histogram is of other labels if it is further from the released ones than this many standard errors.
@@ -113,6 +119,28 @@ def label_bias(channel: Channel, weights: np.ndarray) -> float:
     return math.sqrt(float(channel.prior @ bias**2))
 
 
+def steady_weights(channel: Channel, weights: np.ndarray, records: int) -> np.ndarray:
+    """Computes estimates of residuals with less noise than `label_weights`, for features that move all of them alike.
+
+    Such features move clipped residuals by the share of those that are within the range, so estimates of clipped ones
+    are divided by it. As features need not do so, they are mixed with `weights`, which add the mean of what clipping
+    took off to the ends, as if features explained 3 % of the variance of the residuals.
+    """
+    shares = channel.beyond[2]
+    if not len(shares) or channel.whole is None or channel.line is None:
+        return weights
+    residuals, chances = channel.whole
+    middle, mean = float(channel.prior @ channel.labels), float(chances @ residuals)
+    within, (intercept, slope) = 1 - float(shares.sum()), channel.line
+    steady = mean + ((channel.outputs - intercept) / slope - middle) / within
+    outputs, change = channel.prior @ channel.probabilities, weights - steady
+    if outputs @ (weights - mean) ** 2 <= outputs @ (steady - mean) ** 2:
+        return weights
+    bias = (1 / within - 1) ** 2 * _OF_RESIDUALS * float(chances @ (residuals - mean) ** 2)
+    noise = float(outputs @ change**2) / records
+    return steady + bias / (bias + noise) * change
+
+
 def class_weights(channel: Channel, records: int) -> np.ndarray:
     """Computes estimates of the indicators of the K classes for each output, shape (m, K); arguments as above."""
     identity = np.eye(len(channel.labels))
@@ -158,7 +186,7 @@ def square_weights(channel: Channel, weights: np.ndarray, around: float, records
 
 
 def label_variance(
-    labels: np.ndarray, center: np.ndarray | float, squares: np.ndarray, histogram: Moment | None
+    labels: np.ndarray, center: np.ndarray | float, squares: np.ndarray, histogram: Moment | None, clipped: bool = False
 ) -> Moment:
     """Estimates the variance of the true labels.
 
@@ -167,6 +195,7 @@ def label_variance(
       center: Center of each record, shape (n,), or a constant.
       squares: Estimates of the squared difference of label and center, without bias, shape (n,).
       histogram: Mean square of that difference by the noised histogram, with its error; None without one.
+      clipped: Whether labels are clipped around the center, which the squares are corrected for by the histogram.
 
     Returns:
       The variance and its standard error, in squared units of the label.
@@ -175,7 +204,7 @@ def label_variance(
     own = Moment(float(squares.mean()), math.sqrt(float(squares.var()) / max(size - 1, 1)))
     parts = [own]
     if histogram is not None and abs(histogram.value - own.value) <= _FAR * math.hypot(histogram.error, own.error):
-        parts.append(histogram)
+        parts = [own._replace(error=math.hypot(own.error, _OF_TAILS * histogram.error * clipped)), histogram]
     weights = [1 / max(part.error, 1e-9 * abs(part.value), 1e-300) ** 2 for part in parts]
     square = sum(weight * part.value for weight, part in zip(weights, parts, strict=True)) / sum(weights)
     residuals, spread = labels - center, center - np.mean(center)
@@ -198,6 +227,16 @@ class NoisedHistogram(NamedTuple):
     counts: np.ndarray
     epsilon: float
 
+    def possible(self, center: np.ndarray | None) -> NoisedHistogram:
+        """Without the noise in cells of residuals that no label has around these centers."""
+        if center is None:
+            return self
+        bounds = ResidualDomain(self.domain).bounds
+        step = float(self.domain[1] - self.domain[0])
+        above, below = (self.domain[[-1, 0]] - [center.min(), center.max()]) / step
+        possible = (bounds[1:] - 1 >= np.rint(below)) & (bounds[:-1] <= np.rint(above))
+        return self._replace(counts=np.where(possible, self.counts, 0))
+
     def square(self, around: float | None) -> Moment:
         """Mean square of the labels around a constant; None for that of the residuals."""
         if around is None:
@@ -217,12 +256,14 @@ class EstimatedLabels(NamedTuple):
       center: Center of each record, shape (n,), or the constant, or shares, that take its place.
       variance: Variance of the true labels, with its standard error.
       bias: Root mean square, under the prior, of what the mean of the estimate differs from the true label by.
+      steady: Estimates with less noise around a center that clips residuals, see `steady_weights`; None elsewhere.
     """
 
     labels: np.ndarray
     center: np.ndarray | float
     variance: Moment
     bias: float = 0.0
+    steady: np.ndarray | None = None
 
 
 def estimated_labels(
@@ -248,11 +289,14 @@ def estimated_labels(
     if center is None:
         around = float(channel.prior @ channel.labels)
     squares = square_weights(channel, weights, around or 0.0, len(places))[places]
-    moment = None if histogram is None else histogram.square(around)
+    moment = None if histogram is None else histogram.possible(center).square(around)
     labels, given = weights[places], around if center is None else center
     assert given is not None
     labels = labels if center is None else labels + center
-    return EstimatedLabels(labels, given, label_variance(labels, given, squares, moment), label_bias(channel, weights))
+    bias, clipped = label_bias(channel, weights), len(channel.beyond[0]) > 0
+    steady = steady_weights(channel, weights, len(places))[places] + given if clipped else None
+    variance = label_variance(labels if steady is None else steady, given, squares, moment, clipped)
+    return EstimatedLabels(labels, given, variance, bias, steady)
 
 
 def estimated_classes(channel: Channel, places: np.ndarray) -> EstimatedLabels:
@@ -305,21 +349,22 @@ def measure(estimates: EstimatedLabels, columns: Columns, positions: Sequence[np
     Returns:
       What it explains; None for fewer than ten records, or labels without variance.
     """
-    labels, center, variance, _ = estimates
+    labels, center, variance, _, steady = estimates
+    labels = labels if steady is None else steady
     size = len(labels)
     if size < 2 * FOLDS or not variance.value > 0:
         return None
     h = labels.reshape(size, -1)
     around = np.asarray(center, np.float64)
     around = np.broadcast_to(around[:, None] if around.shape == (size,) else around, h.shape)
-    rows, variances, seen = ridge_rows(columns, size)
+    rows = _ridge_rows(columns, size)
     with one_blas_thread():
-        predictions, parameters = _cross_validated(rows, variances, h - around)
+        predictions, parameters = _cross_validated(rows, h - around)
     predictions += around
     spread = h - h.mean(axis=0)
     noise = max(float(np.einsum("ij,ij->", spread, spread)) / size - variance.value, 0.0) / size / variance.value
     share, by_position = explained_share(h, predictions, variance), share_by_position(estimates, positions)
-    return Measured(share, parameters, noise, size, seen, by_position)
+    return Measured(share, parameters, noise, size, rows.seen, by_position)
 
 
 def share_by_position(estimates: EstimatedLabels, positions: Sequence[np.ndarray]) -> float | None:
@@ -352,18 +397,49 @@ def share_by_position(estimates: EstimatedLabels, positions: Sequence[np.ndarray
     return largest if largest > MOST_BY_POSITION else None
 
 
-def ridge_rows(columns: Columns, records: int) -> tuple[np.ndarray, np.ndarray, int]:
-    """Maps features to a constant and principal components of variance 1, shape (n, m + 1).
+class _Rows(NamedTuple):
+    """Encoded features of n records: a constant and numbers, shape (n, p), and indicators of categories, (n, w)."""
 
-    Returns the variances of the components as well, shape (m,), in units of that of a feature, and the number of
-    features. The components are those of evenly spaced records.
+    numbers: np.ndarray
+    indicators: csr_array
+    seen: int
+
+    def of_fold(self, fold: int) -> _Rows:
+        """Every fifth record."""
+        return self._replace(numbers=self.numbers[fold::FOLDS], indicators=self.indicators[fold::FOLDS])
+
+    def transposed_product(self, targets: np.ndarray) -> np.ndarray:
+        """Sums of rows times targets, shape (n, r), over the records."""
+        return np.concatenate([self.numbers.T @ targets, self.indicators.T @ targets])
+
+    def gram(self) -> np.ndarray:
+        """Sums of the products of the encoded features, in exact multiples of 2^-20."""
+        mixed = self.indicators.T @ self.numbers
+        own = (self.indicators.T @ self.indicators).toarray()
+        return np.block([[self.numbers.T @ self.numbers, mixed.T], [mixed, own]])
+
+
+def _ridge_rows(columns: Columns, records: int) -> _Rows:
+    """Encodes features: numbers standardized and clipped, and an indicator for each frequent value of a category.
+
+    All other values of a category are one, with those that are missing. Of too many values the most frequent are taken.
     """
-    step = -(-records // MOST_SAMPLE)
-    found = feature_components(records_of(columns, slice(None, None, step)), PLACES)
-    if found is None or not len(found.variances):
-        return np.ones((records, 1)), np.empty(0), 0
-    rows = RowMap(found.encoders, found.weights, MOST_NORM).rows(columns) / ROW_UNIT
-    return rows, found.variances * len(found.encoders) / found.square, len(found.encoders)
+    numbers = encoders_of({name: part for name, part in columns.items() if not isinstance(part, Categories)}, 1)
+    numbers = numbers[: _MOST_WIDTH // 2]
+    levels = []
+    for name, column in columns.items():
+        if isinstance(column, Categories):
+            counts = np.bincount(column.codes[column.codes >= 0], minlength=len(column.values))
+            often = np.flatnonzero((counts >= max(_FEWEST, records * _LEAST_SHARE)) & (counts < records))
+            levels += [(-int(counts[place]), name, column.values[place]) for place in often]
+    kept = sorted(levels)[: _MOST_WIDTH - len(numbers)]
+    values = {name: tuple(sorted(value for _, of, value in kept if of == name)) for _, name, _ in kept}
+    categories = [Category(name, own, (0.0,) * len(own), 1.0) for name, own in sorted(values.items())]
+    encoded = np.ones((records, len(numbers) + 1))
+    for place, encoder in enumerate(numbers, 1):
+        encoded[:, place] = encoder.encode(np.array(columns[encoder.name], np.float64)) / FEATURE_UNIT
+    found = indicators(categories, columns) if categories else csr_array((records, 0))
+    return _Rows(encoded, found, len(numbers) + len(categories))
 
 
 def records_of(columns: Columns, rows: slice) -> Columns:
@@ -374,32 +450,33 @@ def records_of(columns: Columns, rows: slice) -> Columns:
     }
 
 
-def _cross_validated(rows: np.ndarray, variances: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, float]:
+def _cross_validated(rows: _Rows, targets: np.ndarray) -> tuple[np.ndarray, float]:
     """Held-out predictions of ridges of targets, shape (n, r), and the effective number of their parameters."""
-    folds = [np.s_[fold::FOLDS] for fold in range(FOLDS)]
-    grams = [rows[fold].T @ rows[fold] for fold in folds]
-    moments = [rows[fold].T @ targets[fold] for fold in folds]
+    folds = [rows.of_fold(fold) for fold in range(FOLDS)]
+    grams = [fold.gram() for fold in folds]
+    moments = [fold.transposed_product(targets[place::FOLDS]) for place, fold in enumerate(folds)]
     gram, moment = np.sum(grams, axis=0), np.sum(moments, axis=0)
     gains = np.empty((FOLDS, len(_PENALTIES)))
     fits = []
     for place in range(FOLDS):
-        left = _Ridge(gram - grams[place], moment - moments[place], variances)
+        left = _Ridge(gram - grams[place], moment - moments[place])
         fits.append([left.coefficients(penalty) for penalty in _PENALTIES])
         # What a fit takes off the squared error of the fold, up to noise.
         gains[place] = [np.sum(fit * (2 * moments[place] - grams[place] @ fit)) for fit in fits[-1]]
     found = np.empty_like(targets)
     for place, fold in enumerate(folds):
         # Chosen by the other folds: the largest of several estimates is too large.
-        found[fold] = rows[fold] @ fits[place][int(np.argmax(gains.sum(axis=0) - gains[place]))]
+        fit, size = fits[place][int(np.argmax(gains.sum(axis=0) - gains[place]))], fold.numbers.shape[1]
+        found[place::FOLDS] = fold.numbers @ fit[:size] + fold.indicators @ fit[size:]
     best = _PENALTIES[int(np.argmax(gains.sum(axis=0)))]
-    return found, _Ridge(gram, moment, variances).freedom(best)
+    return found, _Ridge(gram, moment).freedom(best)
 
 
 class _Ridge:
     """Ridges of all penalties from the sums of rows and targets."""
 
-    def __init__(self, gram: np.ndarray, moment: np.ndarray, variances: np.ndarray):
-        self._gram, self._moment, self._variances = gram, moment, variances
+    def __init__(self, gram: np.ndarray, moment: np.ndarray):
+        self._gram, self._moment = gram, moment
 
     def coefficients(self, penalty: float) -> np.ndarray:
         """Coefficients of the rows, shape (m + 1, r)."""
@@ -414,5 +491,5 @@ class _Ridge:
     def _penalized(self, penalty: float) -> np.ndarray:
         found = self._gram.copy()
         places = np.arange(1, len(found))
-        found[places, places] += penalty * self._gram[0, 0] / self._variances
+        found[places, places] += penalty * self._gram[0, 0]
         return found

@@ -23,6 +23,8 @@ from ..spec.mechanism_file import MechanismFile
 
 # Features, shards, and parts of a shard that are looked at.
 _MOST_FEATURES, _MOST_SHARDS, _MOST_PARTS = 256, 64, 8
+# Values of features in memory.
+_MOST_VALUES = 1 << 24
 
 
 def measured_shards(
@@ -93,9 +95,10 @@ def _sample(
     features = [field.name for field in schema if field.name not in {*others, *private} and is_feature(field.type)]
     features = features[:_MOST_FEATURES]
     reader = FileReader(format, [*private, *features])
-    whole = sum(shards.values()) <= MOST_RECORDS
+    records = min(MOST_RECORDS, _MOST_VALUES // max(len(features), 1))
+    whole = sum(shards.values()) <= records
     parts = files if whole else [part for file in _spread(files, _MOST_SHARDS) for part in _parts(reader, file)]
-    most = MOST_RECORDS if whole else -(-MOST_RECORDS // len(parts))
+    most = records if whole else -(-records // len(parts))
     return [batch for part in parts for batch in _first(reader.read(part), most)], features
 
 

@@ -15,8 +15,10 @@ from labeldp.mechanisms.analysis.explained import (
     label_weights,
     measure,
     share_by_position,
+    steady_weights,
 )
 from labeldp.mechanisms.analysis.utility import clipped_utility, utility
+from labeldp.mechanisms.center.feature_rows import Categories
 
 RECORDS, DRAWS = 2000, 200
 
@@ -88,6 +90,29 @@ def test_ridge_is_measured_on_records_that_it_has_not_seen() -> None:
         assert abs(found.share.value - true) <= 3 * found.share.error
 
 
+def test_frequent_values_of_a_category_are_seen() -> None:
+    """Whatever their order, and beside any number of rare ones; values that nearly all differ are no feature."""
+    rng, size = np.random.default_rng(3), 20_000
+    values = tuple(f"v{i}" for i in range(400))
+    codes = np.where(rng.random(size) < 0.1, rng.integers(0, 400, size), rng.geometric(0.05, size) - 1)
+    effects = rng.normal(size=400)
+    of_labels = np.clip(np.rint(5 + 1.5 * effects[codes] + 1.5 * rng.normal(size=size)), 0, 10).astype(int)
+    estimates, shares = numbers("unbiased", of_labels, rng), []
+    ids = Categories(np.arange(size), tuple(map(str, range(size))))
+    for order in (np.arange(400), rng.permutation(400)):
+        inverse = np.argsort(order)
+        column = Categories(inverse[codes], tuple(values[place] for place in order))
+        found = measure(estimates, {"id": ids, "category": column, "same": Categories(np.zeros(size, int), ("a",))})
+        assert found is not None
+        assert found.seen == 1
+        shares.append(found.share)
+    assert shares[0] == shares[1]
+    of_levels = np.bincount(codes, of_labels) / np.maximum(np.bincount(codes), 1)
+    # A tenth of the records have mostly rare values, whose effects are not seen.
+    true = of_levels[codes].var() / of_labels.var()
+    assert abs(shares[0].value - 0.95 * true) <= 2 * shares[0].error + 0.05 * true
+
+
 @pytest.mark.parametrize("mechanism", ["unbiased", "bias_limited", "rr_on_bins"])
 @pytest.mark.parametrize("records", [30, 30_000])
 def test_what_clipping_takes_off_is_corrected_once(mechanism: str, records: int) -> None:
@@ -115,6 +140,18 @@ def test_what_clipping_takes_off_is_corrected_once(mechanism: str, records: int)
     apart = without + channel.weights(channel.excess(*channel.beyond[:2]), records)
     # Weights are the best ones under a prior of which a twentieth is spread.
     assert risk(weights) < 1.03 * min(risk(without), risk(apart))
+
+    # A feature that moves all residuals by a step moves those with less noise by a step, or as the others.
+    steady = steady_weights(channel, weights, records)
+    noise = [channel.prior @ channel.covariance(each, each) for each in (steady, weights)]
+    assert noise[0] <= noise[1]
+    after = np.clip(whole.labels + 1, -4, 4)
+
+    def moved(weights: np.ndarray) -> float:
+        means = channel.probabilities @ weights
+        return whole.weights @ (means[(after + 4).astype(int)] - means[(ends + 4).astype(int)])
+
+    assert abs(moved(steady) - 1) <= max(0.1, abs(moved(weights) - 1))
 
 
 @pytest.mark.parametrize(("kind", "mechanism"), [(numbers, "unbiased"), (numbers, "rr_on_bins"), (classes, "rr")])
