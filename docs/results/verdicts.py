@@ -23,7 +23,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 from expect import simulate
-from labeldp.mechanisms.analysis.verdict import LEAST_LEAF, TREES, carried_parameters, noise_cost
+from labeldp.mechanisms.analysis.utility import ReleasedFacts
+from labeldp.mechanisms.analysis.verdict import carried_parameters
 from labeldp.pipelines.cli.demo_command import click_batches
 from labeldp.pipelines.publish.manifest import released_facts
 from prepare import as_texts, census, communities, housing, of_package, prepare_further
@@ -41,6 +42,8 @@ PENALTIES = (3.0, 30.0, 300.0, 3000.0)
 FEWEST, MOST_INDICATORS = 20, 200
 """Rarer values of a category have no indicator, nor have those after so many."""
 CLICKS = 600_000
+TREES, LEAST_LEAF = 0.7, 20
+"""Trees fit noise as a linear model of rate * rounds * leaves / TREES parameters; records in a leaf of libraries."""
 DEFAULT_TREES = round(0.1 * 100 * 31 / TREES)
 """Parameters that default trees of both libraries count as: rate 0.1, 100 rounds, 31 leaves."""
 
@@ -53,6 +56,22 @@ class Log(NamedTuple):
     low: float
     high: float
     step: float
+
+
+def noise_cost(facts: ReleasedFacts, parameters: float) -> float:
+    """Predicts the share of the label variance that noise and bias add to the error of a model.
+
+    Args:
+      facts: The release.
+      parameters: Parameters of the model.
+
+    Returns:
+      The share.
+    """
+    known = facts.explainable
+    errors = facts.whole_utility.noise_errors(1.0 if known is None else known)
+    records = facts.records or 1
+    return min(part.bias + part.variance * parameters / records for part in errors) / facts.label_variance
 
 
 def further(name: str) -> pd.DataFrame:

@@ -103,14 +103,10 @@ class ClassUtility:
         own = np.array([chances[place, self.randomizer.outputs == label].sum() for place, label in enumerate(labels)])
         return dot(self.prior.weights, own)
 
-    def records_per_parameter(self, share: float) -> float:
-        """Records for each parameter of a logit at which a model loses this share of the entropy; may be infinite."""
-        left = 2 * share * self.entropy * self.worth
-        return (self.classes - 1) / left if left > 0 else math.inf
-
     def loss(self, records_per_parameter: float) -> float:
-        """Share of the entropy that a model loses with so many records for each parameter of a logit."""
-        return self.records_per_parameter(1.0) / records_per_parameter
+        """Share of the entropy that a model loses with so many records for each parameter of a logit; may be inf."""
+        kept = 2 * self.entropy * self.worth * records_per_parameter
+        return (self.classes - 1) / kept if kept > 0 else math.inf
 
     @property
     def lost(self) -> tuple[int, ...]:

@@ -13,9 +13,6 @@ LOSS = 0.1
 """The same as a share of the label variance where nothing is known of features: they are taken to explain half of it.
 Of classes, a share of the entropy."""
 
-SMALL_MODEL = 10
-"""Least number of parameters of a model; below that, labels serve averages over groups of records."""
-
 NOTHING_ELSE = "recipients learn what the log's features say, and nothing else"
 """Said of releases whose center took most of epsilon."""
 
@@ -82,9 +79,3 @@ def rounded_up(value: float) -> float:
     grain = 10.0 ** (math.floor(math.log10(value)) - 1)
     rounded = math.ceil(value / grain - 1e-9) * grain
     return int(rounded) if rounded >= 10 else round(rounded, 12)
-
-
-def rounded_down(value: int) -> int:
-    """Rounds down to two significant digits."""
-    grain = 10 ** max(len(str(value)) - 2, 0)
-    return value // grain * grain

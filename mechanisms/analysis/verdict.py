@@ -32,14 +32,7 @@ from .findings import (
     percent,
     rounded_up,
 )
-from .model_error import ModelError
 from .utility import ReleasedFacts
-
-TREES = 0.7
-"""Boosted trees fit noise as a linear model of rate * rounds * leaves / TREES parameters does (docs/expect.md)."""
-
-LEAST_LEAF = 20
-"""Least number of records in a leaf that is advised, the default of libraries."""
 
 NARROW = 0.8
 """Lower end of the interval as a part of the share from which on labels are called good for training."""
@@ -73,24 +66,28 @@ def verdict(facts: ReleasedFacts, measured: Measured | None = None, naming: Nami
         off = percent(math.sqrt(measured.noise * of_all))
         text = f"no features are here; noise moves the mean of all records by {off} of a label's deviation"
         return Verdict("averages", f"for averages: {text}")
-    alone = facts.center is not None and measured.parameters < 1
-    biased = facts.classes is None and not facts.utility.unbiased
-    ridge = "a ridge of debiased labels" if biased else "a ridge on these features alone"
-    model = "the center" if alone else ridge
-    if share.least <= 0 and share.value + 2 * share.error <= LITTLE:
-        most = _percent(share.value + 2 * share.error)
-        return Verdict("averages", f"for averages: {model} explains at most {most} of the variance")
-    explains = f"{model} explains {_signed(share.value)} +- {_percent(share.error)} of the variance"
-    advice = tuple(_advice(facts.randomizer.epsilon, facts.records, share, naming))
-    if share.least <= 0:
-        return Verdict("unknown", f"cannot be told from these records: {explains}", advice)
-    cost = _percent(measured.parameters * measured.noise * of_all)
-    costs = "" if alone else f"; noise costs its {max(round(measured.parameters), 1)} parameters {cost}"
-    text = explains + costs
+    model, costs = "a ridge on these features alone", ""
+    if facts.classes is None and not facts.utility.unbiased:
+        model = "a ridge of debiased labels"
+    if facts.center is not None and measured.parameters < 1:
+        model = "the center"
+    else:
+        cost = _percent(measured.parameters * measured.noise * of_all)
+        costs = f"; noise costs its {max(round(measured.parameters), 1)} parameters {cost}"
+    most = share.value + 2 * share.error
+    explains = f"{model} explains {_signed(share.value)} +- {_percent(share.error)}"
     # A sample of the records has a wider interval than all of them.
-    if (share.value - share.least) * math.sqrt(of_all) <= (1 - NARROW) * share.value:
-        return Verdict("good", f"good for training: {text}")
-    return Verdict("small", f"for small models: {text}", advice)
+    narrow = (share.value - share.least) * math.sqrt(of_all) <= (1 - NARROW) * share.value
+    words = (
+        (share.least <= 0 and most <= LITTLE, "averages", "for averages", f"{model} explains at most {_percent(most)}"),
+        (share.least <= 0, "unknown", "cannot be told from these records", explains),
+        (narrow, "good", "good for training", explains),
+        (True, "small", "for small models", explains),
+    )
+    level, word, found = next(row for holds, *row in words if holds)
+    advised = _advice(facts.randomizer.epsilon, facts.records, share, naming) if level in ("unknown", "small") else ()
+    text = f"{word}: {found} of the variance{costs if share.least > 0 else ''}"
+    return Verdict(level, text, tuple(advised))
 
 
 def _percent(share: float) -> str:
@@ -127,13 +124,6 @@ def is_model(facts: ReleasedFacts) -> bool:
     return most is not None and most < parameters_of(facts)
 
 
-def model_note(facts: ReleasedFacts, naming: Naming = AS_FLAGS) -> str | None:
-    """Line for the top of a release whose center took most of epsilon; None for one of labels."""
-    if not is_model(facts):
-        return None
-    return f"the release is a model: {NOTHING_ELSE}; if theirs say more, {naming('center')} {_no_model(facts, naming)}"
-
-
 def _no_model(facts: ReleasedFacts, naming: Naming) -> str:
     return "none" if facts.classes is not None else f"linear, without {naming('for')} log_features"
 
@@ -146,37 +136,16 @@ def parameters_of(facts: ReleasedFacts) -> int:
     return max(MODEL_PARAMETERS, (facts.features or 0) + 1)
 
 
-def noise_cost(facts: ReleasedFacts, parameters: int) -> float:
-    """Share of the label variance that noise and bias add to the error of a model; the records are known."""
-    assert facts.records is not None
-    errors = _errors(facts)
-    return min(part.bias + part.variance * parameters / facts.records for part in errors) / facts.label_variance
-
-
 def carried_parameters(facts: ReleasedFacts) -> int | None:
     """Largest number of parameters of a model that released numbers serve; None if it is unknown, or for classes."""
     if facts.classes is not None or facts.records is None or not facts.label_variance > 0:
         return None
-    return int(facts.records / _records_per_parameter(facts))
-
-
-def _errors(facts: ReleasedFacts) -> list[ModelError]:
     known = facts.explainable
-    return facts.whole_utility.noise_errors(1.0 if known is None else known)
-
-
-def _allowed(facts: ReleasedFacts) -> float:
-    """Share of the variance that noise and bias may cost."""
-    return LOSS if facts.explainable is None else PART * facts.explainable
-
-
-def _records_per_parameter(facts: ReleasedFacts) -> float:
-    """Least number of records for each parameter of a model, >= 1; infinite if the bias that remains is too large."""
-    return _least_ratio(_errors(facts), _allowed(facts) * facts.label_variance)
-
-
-def _least_ratio(errors: list[ModelError], most: float) -> float:
-    return min(max(part.variance / (most - part.bias), 1.0) if part.bias < most else math.inf for part in errors)
+    # What noise and bias may cost.
+    most = (LOSS if known is None else PART * known) * facts.label_variance
+    errors = facts.whole_utility.noise_errors(1.0 if known is None else known)
+    ratios = [max(part.variance / (most - part.bias), 1.0) if part.bias < most else math.inf for part in errors]
+    return int(facts.records / min(ratios))
 
 
 def debiasing(facts: ReleasedFacts) -> Debiasing:

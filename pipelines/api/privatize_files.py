@@ -68,7 +68,7 @@ class PrivatizeFiles(beam.PTransform):
     Takes a pipeline, or a bounded PCollection whose end it waits for, and returns a PCollection of one text, the
     output folder, once it is published. The folder and its charges are those of the command with the same flags, byte
     for byte, so a repeated run costs nothing. Flags are keyword arguments of the same names, `for_` for `--for`;
-    `--validate` and `--sign` are left to the command.
+    `--validate` and `--sign` are left to the command, and the verdict to `labeldp report`.
 
     The output folder appears in one step at the end, after the ledger was charged. A pipeline that fails releases
     nothing, and one that never runs leaves nothing, not even a key. When it is applied, it looks at the names of the

@@ -93,7 +93,7 @@ def test_the_budget_is_that_of_the_release(page: Any, released: Path) -> None:
     assert labels[:2] == ["labels", f"{mechanism['certificate']['epsilon']:.4g}"]
     assert together[:2] == ["total", f"{release['certified_epsilon']:.4g}"]
     assert "Privacy budget \u03b5 \u2264 1an observer" in page.text
-    assert "at most 73.11% certain" in page.text  # e / (1 + e), rounded up
+    assert "at most 73.2 % certain" in page.text  # e / (1 + e), rounded up
     assert "a factor of at most e\u03b5 = 2.719" in page.text
 
 
