@@ -7,7 +7,7 @@ DEMO_OUTPUT ?= demo_output
 unexport PYTHONDONTWRITEBYTECODE
 PRISM := github.com/apache/beam/sdks/v2/go/cmd/prism@v2.77.0
 
-.PHONY: setup browser postgres demo test test-all privacy-test fuzz docs flink prism flink-test spark spark-test bench results lock sbom wheel test-python workflows clean
+.PHONY: setup browser postgres demo test test-all privacy-test fuzz docs flink prism flink-test spark spark-test bench results lock sbom wheel test-python test-lowest-beam workflows clean
 
 setup: .venv/ready
 
@@ -170,6 +170,10 @@ wheel: setup
 test-python:
 	$(MAKE) setup PYTHON=python3.11
 	.ci/other_python $(if $(filter command line,$(origin PYTHON)),$(PYTHON))
+
+# The demo and pipelines of others with the lowest Beam that setup.py allows.
+test-lowest-beam: setup
+	.ci/other_python lowest_beam
 
 # The workflows and the citation of a public home.
 workflows: setup

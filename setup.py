@@ -20,6 +20,8 @@ PACKAGES = {".".join(["labeldp", *path.parts]).replace("labeldp.labeldp", "label
 # From Python 3.11 on, buffers are in the stable interface, so that one wheel serves all; interpreters without a global
 # lock have none.
 STABLE = sys.version_info >= (3, 11) and not sysconfig.get_config_var("Py_GIL_DISABLED")
+# From the lowest version (`make test-lowest-beam`) to that of the lock, with which all tests run.
+BEAM = ">=2.69,<2.78"
 
 
 setup(
@@ -63,7 +65,7 @@ setup(
         "labeldp.templates": ["yaml/*.yaml", "dataflow/*", "kubernetes/*.yaml", "flink/**/*", "spark/*"],
     },
     install_requires=[
-        "apache-beam>=2.69",
+        f"apache-beam{BEAM}",
         "cryptography>=39",
         "filelock>=3.12; sys_platform == 'win32'",
         "numpy>=1.26",
@@ -85,14 +87,14 @@ setup(
             "tqdm>=4.66",
         ],
         "completion": ["shtab>=1.6"],
-        "aws": ["apache-beam[aws]>=2.69"],
-        "gcp": ["apache-beam[gcp]>=2.69"],
+        "aws": [f"apache-beam[aws]{BEAM}"],
+        "gcp": [f"apache-beam[gcp]{BEAM}"],
         "ledger": [
             "dp-accounting>=0.6",
             "psycopg[binary]>=3.1",
             "sqlalchemy>=2.0",
         ],
-        "yaml": ["apache-beam[yaml]>=2.69"],
+        "yaml": [f"apache-beam[yaml]{BEAM}"],
         "iceberg": ["pyiceberg>=0.12"],
         "delta": ["deltalake>=1.6"],
         "dev": [

@@ -11,8 +11,8 @@ import functools
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from graphlib import TopologicalSorter
-from types import FunctionType, MethodType
-from typing import Any
+from types import FunctionType, MethodType, UnionType
+from typing import Any, Union, cast, get_args
 from weakref import WeakKeyDictionary
 
 import apache_beam as beam
@@ -45,10 +45,13 @@ def typed_outputs(outputs: DoOutputsTuple, kinds: Mapping[str, Any]) -> dict[str
 def schema_fields(kind: Any) -> dict[str, Any] | None:
     """Types of the fields of rows by name, given the type of the rows; None for elements without a schema.
 
-    Beam has no other way to list them with their Python types, which a schema of its own loses.
+    Beam has no other way to list them with their Python types, which a schema of its own loses. It does not know unions
+    as Python writes them.
     """
-    rows = RowTypeConstraint.from_user_type(kind) or kind
-    return dict(rows._fields) if isinstance(rows, RowTypeConstraint) else None
+    rows, union = RowTypeConstraint.from_user_type(kind) or kind, cast(Any, Union)
+    if not isinstance(rows, RowTypeConstraint):
+        return None
+    return {name: union[get_args(kind)] if isinstance(kind, UnionType) else kind for name, kind in rows._fields}
 
 
 class LocalRunner(FnApiRunner):

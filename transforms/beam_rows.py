@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections.abc
 import dataclasses
-import types
 import typing
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -74,9 +73,6 @@ def check_used(fields: Mapping[str, Any], names: Iterable[str]) -> None:
 
 def _arrow_type(kind: Any) -> pa.DataType | None:
     """Type of the column of a field; None if its values would come back as others, or Arrow has none."""
-    # Beam does not know unions as Python writes them.
-    union: Any = typing.Union
-    kind = union[typing.get_args(kind)] if isinstance(kind, types.UnionType) else kind
     try:
         row = RowTypeConstraint.from_fields([("field", kind)])
         found = arrow_schema_from_beam_schema(named_tuple_to_schema(row.user_type)).field(0).type

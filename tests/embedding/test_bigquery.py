@@ -10,6 +10,7 @@ import apache_beam as beam
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
+pytest.importorskip("google.cloud.bigquery_storage", reason="no extra gcp")
 bigquery: Any = pytest.importorskip("apache_beam.io.gcp.bigquery", reason="no extra gcp")
 tools: Any = pytest.importorskip("apache_beam.io.gcp.bigquery_tools", reason="no extra gcp")
 loads: Any = pytest.importorskip("apache_beam.io.gcp.bigquery_file_loads", reason="no extra gcp")

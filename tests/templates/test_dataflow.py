@@ -167,6 +167,9 @@ def test_the_image_has_what_the_locks_have(image: list[list[str]], templates: Pa
     whole, part = (dict(re.findall(r"^([a-z0-9._-]+)(?:\[\S+\])?==(\S+)", lock.read_text(), re.M)) for lock in locks)
     assert part.items() <= whole.items()
     assert part["apache-beam"] == version
+    # No later Beam was tested.
+    major, minor = map(int, version.split(".")[:2])
+    assert f',<{major}.{minor + 1}"' in (templates.parent / "setup.py").read_text()
     # Neither tests nor TensorFlow.
     assert not {"tensorflow", "pytest", "mkdocs-material", "matplotlib"} & part.keys()
 
