@@ -31,9 +31,8 @@ from ..pipelines.publish.manifest import make_manifest
 from ..pipelines.publish.protocol import Charge, charged, check_caps, release_entries
 from ..pipelines.spec.fields import CELL_CENTER, CENTERS, NO_CENTER, Fields, keywords_of, names_of
 from ..pipelines.spec.label import Budget, Label, make_label, request_in_memory
-from ..pipelines.spec.limits import read_caps, read_unusable_fraction
 from ..pipelines.spec.mechanism_file import MechanismFile
-from ..pipelines.spec.target_checks import noise_key_file
+from ..pipelines.spec.target_checks import noise_key_file, read_caps, read_unusable_fraction
 from ..transforms import (
     BatchesToRows,
     InputError,
