@@ -32,7 +32,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.sparse import csr_array
 
-from ..center.feature_rows import FEATURE_UNIT, Categories, Category, Columns, encoders_of, indicators
+from ..center.feature_rows import FEATURE_UNIT, Categories, Category, Columns, Number, encoders_of, indicators
 from ..center.residuals import Moment, ResidualDomain
 from ..core.reproducible import one_blas_thread
 from ..noise.noisy_histogram import HISTOGRAM_SENSITIVITY
@@ -406,7 +406,7 @@ class _Rows(NamedTuple):
 
     def of_fold(self, fold: int) -> _Rows:
         """Every fifth record."""
-        return self._replace(numbers=self.numbers[fold::FOLDS], indicators=self.indicators[fold::FOLDS])
+        return self._replace(numbers=self.numbers[fold::FOLDS], indicators=csr_array(self.indicators[fold::FOLDS]))
 
     def transposed_product(self, targets: np.ndarray) -> np.ndarray:
         """Sums of rows times targets, shape (n, r), over the records."""
@@ -424,8 +424,8 @@ def _ridge_rows(columns: Columns, records: int) -> _Rows:
 
     All other values of a category are one, with those that are missing. Of too many values the most frequent are taken.
     """
-    numbers = encoders_of({name: part for name, part in columns.items() if not isinstance(part, Categories)}, 1)
-    numbers = numbers[: _MOST_WIDTH // 2]
+    found = encoders_of({name: part for name, part in columns.items() if not isinstance(part, Categories)}, 1)
+    numbers = [encoder for encoder in found if isinstance(encoder, Number)][: _MOST_WIDTH // 2]
     levels = []
     for name, column in columns.items():
         if isinstance(column, Categories):
@@ -438,8 +438,8 @@ def _ridge_rows(columns: Columns, records: int) -> _Rows:
     encoded = np.ones((records, len(numbers) + 1))
     for place, encoder in enumerate(numbers, 1):
         encoded[:, place] = encoder.encode(np.array(columns[encoder.name], np.float64)) / FEATURE_UNIT
-    found = indicators(categories, columns) if categories else csr_array((records, 0))
-    return _Rows(encoded, found, len(numbers) + len(categories))
+    places = indicators(categories, columns) if categories else csr_array((records, 0))
+    return _Rows(encoded, places, len(numbers) + len(categories))
 
 
 def records_of(columns: Columns, rows: slice) -> Columns:
