@@ -46,5 +46,5 @@ def test_the_mean_is_tested_on_clicks_that_are_not_in_the_log(precise: tuple[Pat
 
 
 def test_few_conversions_train_no_model(tmp_path: Path, invoke: Any) -> None:
-    outcome = invoke(["demo", f"--output={tmp_path / 'output'}", "--clicks=150"]).ok()
+    outcome = invoke(["demo", f"--output={tmp_path / 'output'}", "--clicks=400"]).ok()
     assert "Trained   No model: there are too few conversions." in outcome.out.splitlines()
