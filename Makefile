@@ -131,7 +131,7 @@ results: setup
 	OMP_NUM_THREADS=1 $(BIN)/python docs/results/run.py $${LABELDP_DATA:-../shared/data} build/results
 	OMP_NUM_THREADS=1 $(BIN)/python docs/results/expect.py
 
-EXTRAS := validation network evaluation ledger completion aws gcp yaml iceberg delta dev
+EXTRAS := validation evaluation ledger completion aws gcp yaml iceberg delta dev
 
 # Those of an image for jobs, which has no tests and no TensorFlow.
 JOB_EXTRAS := ledger gcp aws iceberg delta

@@ -80,7 +80,6 @@ setup(
             "tensorflow-data-validation>=1.16.1",
             "dill>=0.3.8",
         ],
-        "network": ["tensorflow>=2.16"],
         "evaluation": [
             "jinja2>=3.1",
             "scikit-learn>=1.4",

@@ -26,12 +26,11 @@ MECHANISMS = (
 )  # fmt: skip
 CENSUS_MECHANISMS = MECHANISMS[:6]
 """The first six, up to clipped Laplace noise, because the census has many records."""
-MODELS = ("linear", "trees", "network")
-TWO_MODELS = ("linear", "trees")
+MODELS = ("linear", "trees")
 BIASES = ("unbiased", *(f"bias_limited:bias={bias:g}" for bias in (0.1, 0.2, 0.4, 0.6, 0.8)), "rr_on_bins")
 CENTERED = ("rr_on_bins", "unbiased", "auto")
 CENTERS = ("none", "linear")
-CELLS = {"center": ("linear", "cells"), "mechanism": ("auto",), "model": TWO_MODELS, "seeds": 5}
+CELLS = {"center": ("linear", "cells"), "mechanism": ("auto",), "seeds": 5}
 """Flags by name: the default release, and that for models of the features of the log alone."""
 SMALL = {"center": ("none", "linear", "cells"), "mechanism": ("auto",), "model": ("trees",), "seeds": 3}
 """Flags by name: these and labels without a center."""
@@ -39,8 +38,6 @@ LOCATION, QUALITY = ("Latitude", "Longitude"), ("clarity", "color")
 """Features of housing and of diamonds that recipients have and the log lacks."""
 PICTURES = ("housing_center-trees.svg", "housing-trees.svg")
 """Pictures of the page."""
-EVALUATED = "evaluation"
-"""Output folder of all evaluations: keys of cells are hashes of all that determines their scores."""
 PUBLISHED_EPSILONS = (0.05, 0.1, 0.3, 0.5, 0.8, 1, 1.5, 2, 3, 4, 6, 8)
 SMALL_EPSILONS = (0.05, 0.1, 0.3, 0.5, 0.8, 1)
 CENSUS_EPSILONS = (0.5, 1, 2, 4)
@@ -81,17 +78,17 @@ RUNS = {
     "housing": flags("housing", "California housing", HOUSING,
         epsilon=PUBLISHED_EPSILONS, seeds=3, published="housing"),
     "communities_bias": flags("communities", "Communities and Crime, by bias", COMMUNITIES,
-        label_step="0.1", epsilon=SMALL_EPSILONS, seeds=3, mechanism=BIASES, model=TWO_MODELS),
+        label_step="0.1", epsilon=SMALL_EPSILONS, seeds=3, mechanism=BIASES),
     "housing_bias": flags("housing", "California housing, by bias", HOUSING,
-        epsilon=SMALL_EPSILONS, seeds=3, mechanism=BIASES, model=TWO_MODELS),
+        epsilon=SMALL_EPSILONS, seeds=3, mechanism=BIASES),
     "census_1_52": flags("census_1_52", "Weeks worked, 1 to 52", CENSUS,
-        label_min=1, epsilon=CENSUS_EPSILONS, seeds=3, mechanism=CENSUS_MECHANISMS, model=TWO_MODELS),
+        label_min=1, epsilon=CENSUS_EPSILONS, seeds=3, mechanism=CENSUS_MECHANISMS),
     "census_0_52": flags("census_0_52", "Weeks worked, 0 to 52", CENSUS,
-        label_min=0, epsilon=CENSUS_EPSILONS, seeds=3, mechanism=CENSUS_MECHANISMS, model=TWO_MODELS),
+        label_min=0, epsilon=CENSUS_EPSILONS, seeds=3, mechanism=CENSUS_MECHANISMS),
     "housing_center": flags("housing", "California housing, around a center", HOUSING, center=CENTERS,
-        epsilon=CENTER_EPSILONS, seeds=5, mechanism=CENTERED, model=TWO_MODELS),
+        epsilon=CENTER_EPSILONS, seeds=5, mechanism=CENTERED),
     "communities_center": flags("communities", "Communities and Crime, around a center", COMMUNITIES, center=CENTERS,
-        label_step="0.01", epsilon=CENTER_EPSILONS, seeds=5, mechanism=CENTERED, model=TWO_MODELS),
+        label_step="0.01", epsilon=CENTER_EPSILONS, seeds=5, mechanism=CENTERED),
     "census_center": flags("census_0_52", "Weeks worked, 0 to 52, around a center", CENSUS, center=CENTERS,
         label_min=0, epsilon=CENTER_EPSILONS, seeds=5, mechanism=CENTERED, model=("linear",)),
     "census_center_trees": flags("census_0_52", "Weeks worked, 0 to 52, trees around a center", CENSUS, center=CENTERS,
@@ -125,7 +122,7 @@ def command(name: str, work: Path) -> list[str]:
     given = dict(RUNS[name])
     data, published = given.pop("data"), given.pop("published", None)
     parts = ["evaluate", f"--input={work / 'data' / f'{data}.csv'}", "--input_format=csv"]
-    parts.append(f"--output={work / EVALUATED}")
+    parts.append(f"--output={work / name}")
     if published:
         parts.append(f"--published={HERE / f'{published}_published.csv'}")
     for flag, value in given.items():
@@ -185,7 +182,7 @@ def main(data: str, work: str, names: Sequence[str]) -> None:
 
     Args:
       data: Folder of the original files.
-      work: Folder of prepared files and finished cells.
+      work: Folder of prepared files and of the output folder of each run, which must be new.
       names: Names in `RUNS`; all if empty.
     """
     folder = Path(work)
@@ -193,10 +190,8 @@ def main(data: str, work: str, names: Sequence[str]) -> None:
     for name in names or RUNS:
         if RUNS[name]["data"] in FURTHER:
             prepare_further(str(RUNS[name]["data"]), str(folder / "data"))
-        for path in (folder / EVALUATED).glob("results*"):
-            path.unlink()
         run(command(name, folder))
-        for path in sorted((folder / EVALUATED).glob("results*")):
+        for path in sorted((folder / name).glob("results*")):
             copy = HERE / path.name.replace("results", name, 1)
             if path.suffix == ".csv" or copy.name in PICTURES:
                 shutil.copyfile(path, copy)

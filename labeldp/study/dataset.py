@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -34,7 +32,6 @@ class Dataset:
       names: Names of the d feature columns; a category is NAME=VALUE.
       features: Features, shape (n, d), float64, NaN where missing.
       labels: True, private labels, shape (n,), float64, finite.
-      digest: Hash of names, features and labels; identifies the dataset. It is unkeyed and must not be released.
       columns: The features of the log before they were encoded, by name, for a center.
       center: Values of the center column, shape (n,), float64, NaN where missing; None without one.
     """
@@ -42,7 +39,6 @@ class Dataset:
     names: tuple[str, ...]
     features: np.ndarray
     labels: np.ndarray
-    digest: str
     columns: Columns
     center: np.ndarray | None = None
 
@@ -70,28 +66,7 @@ class Dataset:
             raise InputError(
                 f"--input has {len(labels)} records with a usable label; at least {2 * _TEST_SHARE} are needed"
             )
-        state = hashlib.sha256("\n".join(names).encode())
-        state.update(features.tobytes())
-        state.update(labels.tobytes())
-        return cls(tuple(names), features, labels, state.hexdigest(), columns, center)
-
-    @property
-    def whole_digest(self) -> str:
-        """Hash of all that the dataset holds."""
-        return hashlib.sha256(f"{self.digest} {self.center_digest}".encode()).hexdigest()
-
-    @cached_property
-    def center_digest(self) -> str:
-        """Hash of what centers are made of: columns, which the matrix does not determine, and the center column."""
-        state = hashlib.sha256()
-        for name, column in self.columns.items():
-            values, numbers = (column.values, column.codes) if isinstance(column, Categories) else ((), column)
-            state.update(repr((name, type(column).__name__, values)).encode(errors="surrogatepass"))
-            state.update(np.ascontiguousarray(numbers).tobytes())
-        if self.center is not None:
-            state.update(b"center")
-            state.update(self.center.tobytes())
-        return state.hexdigest()
+        return cls(tuple(names), features, labels, columns, center)
 
     def split(self, seed: int) -> tuple[np.ndarray, np.ndarray]:
         """Splits the records into training and test records, 80 to 20; ascending indices of both.

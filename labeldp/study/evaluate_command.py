@@ -1,4 +1,4 @@
-"""`labeldp evaluate`: scores models trained on privatized labels, over a grid of cells that runs on Beam.
+"""`labeldp evaluate`: scores models trained on privatized labels, over a grid of cells.
 
 For research, on data that the user may look at: scores are measured on true labels and are not private.
 """
@@ -6,151 +6,89 @@ For research, on data that the user may look at: scores are measured on true lab
 from __future__ import annotations
 
 import argparse
-import functools
+import itertools
 import os
-import re
 import sys
-import threading
-import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
+from functools import partial
+from pathlib import Path
 from typing import Any
-
-import apache_beam as beam
-from apache_beam.options.pipeline_options import PipelineOptions
-from apache_beam.pvalue import PCollection
 
 from ..mechanisms.center.residuals import check_even
 from ..mechanisms.core.losses import loss_named
 from ..mechanisms.release.label_column import LabelColumn
 from ..pipelines.cli.exit_codes import run_command
-from ..pipelines.cli.text_format import csv_text, json_text, table_lines
+from ..pipelines.cli.text_format import csv_text, table_lines
 from ..pipelines.errors import UsageError, one_line
 from ..pipelines.flags.arguments import check_unique, log_to_stderr
-from ..pipelines.job.run_pipeline import beam_of_a_job, describe_failure, make_pipeline
-from ..pipelines.publish.manifest import versions
-from ..pipelines.publish.signals import signals_as_interrupts
+from ..pipelines.job.run_pipeline import describe_failure
 from ..pipelines.spec.fields import NO_CENTER, Fields
 from ..pipelines.spec.input_spec import input_format, where_filter
 from ..pipelines.spec.label import check_split
 from ..pipelines.spec.label_domain import label_domain
 from ..pipelines.spec.machine import check_extra
 from ..pipelines.spec.mechanism_spec import parse_mechanism_spec
-from ..pipelines.spec.store_access import open_stores
 from ..pipelines.spec.target_checks import check_target
-from ..transforms.errors import InputError, redact_errors
-from ..transforms.io.filesystems import absolute, is_remote, match
-from .dataset import Dataset, read_dataset
-from .evaluation_cell import MADE_CENTERS, Cell, CellStore, Score, Task, cell_key, is_evaluation, score_cell
-from .evaluation_grid import DatasetSource, EvaluationRequest, cell_grid
-from .evaluation_results import (
-    WARNING,
-    draw_evaluation,
-    markdown_page,
-    read_published,
-    scenario_text,
-    summarize_cells,
-)
-from .study_commands import progress
-
-_LIBRARIES = ("labeldp", "numpy", "scipy", "scikit-learn", "keras", "tensorflow")
-_POLL_SECONDS = 0.5
+from ..pipelines.spec.written_files import write_file
+from ..transforms.errors import InputError
+from ..transforms.io.filesystems import absolute, match
+from .dataset import read_dataset
+from .evaluation_cell import CLEAN, MADE_CENTERS, MEAN_PREDICTOR, Cell, Task, score_cell
+from .evaluation_results import WARNING, draw_evaluation, read_published, scenario_text, summarize_cells
+from .study_commands import map_with_progress
 
 
-@functools.lru_cache(maxsize=1)
-def _dataset(source: DatasetSource) -> Dataset:
-    """Reads the dataset once per process, for all of its cells."""
-    return read_dataset(
-        source.pattern,
-        source.format,
-        source.label,
-        source.features,
-        source.where,
-        source.center,
-        source.recipient_features,
-    )
-
-
-@dataclass
-class EvaluateCells(beam.PTransform):
-    """Computes and stores cells: takes a PCollection of (key, Cell), gives the keys of stored cells.
-
-    Each cell is one element after a Reshuffle, so that cells spread over all workers. Each worker process reads the
-    records once.
-
-    Attributes:
-      source: The records.
-      task: Facts that all cells share.
-      store: Where finished cells go.
-      digest: `Dataset.whole_digest` of the records that the keys are for; any other fails the job.
-    """
-
-    source: DatasetSource
-    task: Task
-    store: CellStore
-    digest: str
-
-    def __post_init__(self) -> None:
-        super().__init__()
-
-    def expand(self, cells: PCollection[tuple[str, Cell]]) -> PCollection[str]:
-        return (
-            cells
-            | "Spread" >> beam.Reshuffle()
-            | "Evaluate"
-            >> beam.ParDo(_Evaluate(self.source, self.task, self.store, self.digest)).with_output_types(str)
-        )
-
-
-class _Evaluate(beam.DoFn):
-    def __init__(self, source: DatasetSource, task: Task, store: CellStore, digest: str):
-        self._source = source
-        self._task = task
-        self._store = store
-        self._digest = digest
-
-    @redact_errors("evaluating")
-    def process(self, element: tuple[str, Cell]) -> Iterator[str]:
-        key, cell = element
-        dataset = _dataset(self._source)
-        if dataset.whole_digest != self._digest:
-            raise InputError("the records of --input changed while they were evaluated: run again")
-        started = time.perf_counter()
-        result = score_cell(cell, self._task, dataset)
-        self._store.add(key, cell, result, time.perf_counter() - started)
-        yield key
-
-
-def run(args: argparse.Namespace, runner_flags: Sequence[str]) -> int:
-    """Computes the missing cells of the grid, writes the results and prints the table; returns the exit code."""
+def run(args: argparse.Namespace) -> int:
+    """Computes the cells of the grid, writes the results and prints the table; returns the exit code."""
     log_to_stderr()
-
-    def work() -> None:
-        open_stores(vars(args), runner_flags)
-        request = parse_evaluation(args)
-        with signals_as_interrupts():
-            _evaluate(request, PipelineOptions(runner_flags))
-
-    kept = "finished cells are kept: run again to continue"
-    return run_command("labeldp evaluate", work, (InputError, OSError), kept, describe_failure)
+    return run_command("labeldp evaluate", partial(_evaluate, args), (InputError, OSError, MemoryError),
+                       "nothing is written", describe_failure)  # fmt: skip
 
 
-def parse_evaluation(args: argparse.Namespace) -> EvaluationRequest:
-    """Checks the flags. Raises UsageError, which names the flag."""
-    _check_extras(args)
+def _evaluate(args: argparse.Namespace) -> None:
+    check_extra("evaluate", "evaluation", "sklearn", "tqdm")
+    task, cells = parse_evaluation(args)
+    format, where = input_format(_fields(args)), where_filter(args.where, args.label)
+    try:
+        match(absolute(args.input))
+        published = read_published(args.published) if args.published else []
+    except InputError as error:
+        raise UsageError(str(error)) from None
+    folder = Path(absolute(args.output))
+    check_target("output", str(folder))
+    title = args.title or f"{args.label} of {os.path.basename(args.input)}"
+    print("labeldp: reading the records, then evaluating: the first cell loads libraries", file=sys.stderr, flush=True)
+    features, recipients = args.feature or None, args.recipient_feature or []
+    dataset = read_dataset(absolute(args.input), format, args.label, features, where, args.center_column, recipients)
+    scores = map_with_progress(partial(score_cell, task=task, dataset=dataset), cells, args.processes, "evaluated")
+    summaries = summarize_cells(dict(zip(cells, scores, strict=True)))
+    rows = [{**each.row(), "recipient_features": " ".join(recipients) or None} for each in summaries]
+    folder.mkdir(exist_ok=True)
+    for model in args.model:
+        picture = draw_evaluation(summaries, model, args.loss, f"{title}, {model}", published)
+        write_file(str(folder / f"results-{model}.svg"), picture)
+    write_file(str(folder / "results.csv"), csv_text(rows))
+    print("\n".join(_text(rows, title, recipients)))
+    print(f"\nresults    {one_line(str(folder))}")
+
+
+def _fields(args: argparse.Namespace) -> Fields:
     # Several values of a flag are several cells.
-    fields = Fields.of({name: value for name, value in vars(args).items() if not isinstance(value, list)})
-    column = LabelColumn(args.label, tuple(label_domain(fields).tolist()))
-    format = input_format(fields)
+    return Fields.of({name: value for name, value in vars(args).items() if not isinstance(value, list)})
+
+
+def parse_evaluation(args: argparse.Namespace) -> tuple[Task, list[Cell]]:
+    """Checks the flags, without reading the input. Raises UsageError, which names the flag."""
+    column = LabelColumn(args.label, tuple(label_domain(_fields(args)).tolist()))
     for epsilon in args.epsilon:
         check_split(epsilon, args.prior_epsilon)
     try:
         loss_named(args.loss).check(column.labels)
     except ValueError as error:
         raise UsageError(f"--loss: {error}") from None
-    if args.seeds < 1:
-        raise UsageError(f"--seeds must be at least 1, not {args.seeds}")
+    for flag in ("seeds", "processes"):
+        if getattr(args, flag) < 1:
+            raise UsageError(f"--{flag} must be at least 1, not {getattr(args, flag)}")
     for flag in ("mechanism", "epsilon", "model", "feature", "recipient_feature", "center"):
         check_unique(flag, getattr(args, flag) or [])
     for flag in ("feature", "recipient_feature"):
@@ -160,32 +98,10 @@ def parse_evaluation(args: argparse.Namespace) -> EvaluationRequest:
         raise UsageError(
             f"--recipient_feature names the center column {args.center_column!r}, which the log has: leave it out"
         )
-    centers = _centers(args, column)
     for text in args.mechanism:
         parse_mechanism_spec(text, args.loss, args.delta, auto=True)
-    try:
-        match(absolute(args.input))
-        published = read_published(args.published) if args.published else []
-    except InputError as error:
-        raise UsageError(str(error)) from None
-    where = where_filter(args.where, args.label)
-    features = tuple(args.feature) if args.feature else None
-    return EvaluationRequest(
-        source=DatasetSource(
-            absolute(args.input),
-            format,
-            args.label,
-            features,
-            where,
-            args.center_column,
-            tuple(args.recipient_feature or []),
-        ),
-        task=Task(args.label, column.domain, args.loss, args.rounding, args.prior_epsilon, args.delta),
-        cells=tuple(cell_grid(args.mechanism, args.epsilon, args.seeds, args.model, centers)),
-        store=CellStore(_output(args.output)),
-        published=tuple(published),
-        title=args.title or f"{args.label} of {os.path.basename(args.input)}",
-    )
+    task = Task(args.label, column.domain, args.loss, args.rounding, args.prior_epsilon, args.delta)
+    return task, list(_grid(args, _centers(args, column)))
 
 
 def _centers(args: argparse.Namespace, column: LabelColumn) -> list[str | None]:
@@ -208,124 +124,20 @@ def _centers(args: argparse.Namespace, column: LabelColumn) -> list[str | None]:
     return found
 
 
-def _check_extras(args: argparse.Namespace) -> None:
-    check_extra("evaluate", "evaluation", "sklearn", "tqdm")
-    if "network" in args.model:
-        check_extra("--model network", "network", "tensorflow")
+def _grid(args: argparse.Namespace, centers: Sequence[str | None]) -> Iterator[Cell]:
+    """Lists all cells: for each seed also those of true labels and of the mean predictor."""
+    for seed in range(args.seeds):
+        yield Cell(MEAN_PREDICTOR, None, seed, MEAN_PREDICTOR)
+        for model in args.model:
+            yield Cell(CLEAN, None, seed, model)
+        for epsilon, mechanism, center, model in itertools.product(args.epsilon, args.mechanism, centers, args.model):
+            yield Cell(mechanism, epsilon, seed, model, center)
 
 
-def _output(path: str) -> str:
-    """Absolute path of the folder; it must be new, empty, or the output of an evaluation."""
-    folder = absolute(path)
-    if is_remote(folder):
-        return folder
-    if os.path.lexists(folder) and not os.path.isdir(folder):
-        raise UsageError(f"--output {path} exists and is not a folder: name another")
-    if os.path.isdir(folder) and os.listdir(folder) and not is_evaluation(folder):
-        raise UsageError(f"--output {path} is neither empty nor the output of an evaluation: name another folder")
-    if not os.path.isdir(folder):
-        check_target("output", folder)
-    return folder
-
-
-def _evaluate(request: EvaluationRequest, options: PipelineOptions) -> None:
-    print("labeldp: reading the records, then evaluating: the first cell loads libraries", file=sys.stderr, flush=True)
-    # Files may have changed since a previous run in this process.
-    _dataset.cache_clear()
-    dataset = _dataset(request.source)
-    made_with = _versions()
-    keys = {cell: cell_key(cell, request.task, dataset, made_with) for cell in request.cells}
-    missing = set(keys.values()) - request.store.finished(keys.values())
-    todo = [(key, cell) for cell, key in keys.items() if key in missing]
-    if len(todo) < len(keys):
-        print(f"labeldp: {len(keys) - len(todo)} of {len(keys)} cells were computed before", file=sys.stderr)
-    if todo:
-        stage = EvaluateCells(request.source, request.task, request.store, dataset.whole_digest)
-        pipeline = make_pipeline(options)
-        _ = pipeline | "Cells" >> beam.Create(todo) | "EvaluateCells" >> stage
-        with beam_of_a_job():
-            for _ in progress(_done(pipeline, request.store, [key for key, _ in todo]), len(todo), "evaluated"):
-                pass
-    scores = {cell: request.store.score(key) for cell, key in keys.items()}
-    _write(request, scores, dataset, made_with)
-
-
-def _versions() -> dict[str, str]:
-    """Versions of the installed libraries that compute the scores."""
-    found = versions()
-    for library in _LIBRARIES:
-        try:
-            found[library] = version(library)
-        except PackageNotFoundError:
-            continue
-    return {name: found[name] for name in _LIBRARIES if name in found}
-
-
-def _done(pipeline: beam.Pipeline, store: CellStore, keys: Sequence[str]) -> Iterator[str]:
-    """Runs the pipeline in another thread; gives each key when its cell is stored; raises the error of the job."""
-    failed: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            pipeline.run().wait_until_finish()
-        except BaseException as error:
-            failed.append(error)
-
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    seen: set[str] = set()
-    while True:
-        # Checked before the store, so that the cells of a finished thread are all seen.
-        alive = thread.is_alive()
-        new = store.finished(keys) - seen
-        seen |= new
-        yield from new
-        if not alive:
-            break
-        thread.join(_POLL_SECONDS)
-    if failed:
-        error = failed[0]
-        text = f"InputError: {error}" if isinstance(error, InputError) else str(error)
-        found = re.search(r"\bInputError: (.*?)(?: \[while running |\n|$)", text)
-        if found:
-            raise InputError(found[1]) from None
-        raise error
-
-
-def _write(request: EvaluationRequest, scores: dict[Cell, Score], dataset: Dataset, made_with: dict[str, str]) -> None:
-    summaries, recipients = summarize_cells(scores), request.source.recipient_features
-    rows = [{**each.row(), "recipient_features": " ".join(recipients) or None} for each in summaries]
-    models = list(dict.fromkeys(cell.model for cell in request.cells if cell.private))
-    facts: dict[str, Any] = {
-        "warning": WARNING,
-        "title": request.title,
-        "label": request.task.label,
-        "domain": {"min": request.task.domain[0], "max": request.task.domain[-1], "labels": len(request.task.domain)},
-        "loss": request.task.loss,
-        "records": len(dataset.labels),
-        "features": dataset.features.shape[1],
-        "recipient_features": list(recipients),
-        "versions": made_with,
-    }
-    text = "\n".join(_text(rows, request))
-    request.store.write("results.csv", csv_text(rows))
-    request.store.write("results.json", json_text(rows, **facts))
-    page = markdown_page(request.title, summaries, request.task.loss, request.published, recipients)
-    request.store.write("results.md", page)
-    request.store.write("results.txt", text + "\n")
-    for model in models:
-        title = f"{request.title}, {model}"
-        picture = draw_evaluation(summaries, model, request.task.loss, title, request.published)
-        request.store.write(f"results-{model}.svg", picture)
-    print(text)
-    print(f"\nresults    {one_line(str(request.store.folder))}")
-
-
-def _text(rows: Sequence[Any], request: EvaluationRequest) -> list[str]:
+def _text(rows: Sequence[Any], title: str, recipients: Sequence[str]) -> list[str]:
     # Columns that no row has: reasons, and what is only known of labels around a center.
     hidden = {name for name in rows[0] if all(row[name] is None for row in rows)} | {"recipient_features"}
     columns = [name for name in rows[0] if name not in hidden]
     ordered = sorted(rows, key=lambda row: (row["model"], row["epsilon"] is not None, row["epsilon"] or 0.0))
-    recipients = request.source.recipient_features
     scenario = [scenario_text(recipients), ""] if recipients else []
-    return [request.title, "", *scenario, *table_lines(ordered, columns), "", WARNING]
+    return [title, "", *scenario, *table_lines(ordered, columns), "", WARNING]

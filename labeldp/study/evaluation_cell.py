@@ -1,25 +1,15 @@
-"""One cell of an evaluation: privatizes labels as `labeldp privatize` does, trains a model, measures its test loss.
-
-`CellStore` keeps finished cells: one file for each, written atomically, on any filesystem.
-"""
+"""One cell of an evaluation: privatizes labels as `labeldp privatize` does, trains a model, measures its test loss."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 import math
-import os
-import re
-import uuid
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from apache_beam.io.filesystem import CompressionTypes
-from apache_beam.io.filesystems import FileSystems
 
 from ..mechanisms.analysis.utility import utility
 from ..mechanisms.center.linear_center import LinearCenter
@@ -39,8 +29,6 @@ from ..mechanisms.release.prior_release import release_prior, restricted_prior, 
 from ..pipelines.spec.machine import one_thread_for_fits
 from ..pipelines.spec.mechanism_spec import parse_mechanism_spec
 from ..transforms.batches import LabelledBatch
-from ..transforms.errors import InputError
-from ..transforms.io.filesystems import read_text
 from ..transforms.label_summary import usable_records
 from .dataset import Dataset, select_records
 from .models import MODELS, TrainingLabels
@@ -51,13 +39,7 @@ MEAN_PREDICTOR = "mean_predictor"
 """In place of a mechanism and of its model: the mean of the true training labels for every record."""
 LINEAR_CENTER, CELL_CENTER = "linear", "cells"
 MADE_CENTERS = (LINEAR_CENTER, CELL_CENTER)
-"""Centers that a release makes of features."""
-"""Center that the release makes itself; any other one is the name of a column."""
-
-_CELLS = "cells"
-_CELL = re.compile(r"[0-9a-f]+\.json(\.[0-9a-f]{32})?")
-_CELL_HEAD = b'{"cell": {'
-_RESULT = re.compile(rf"{_CELLS}|results(-[a-z]+)?\.(csv|json|md|txt|svg)(\.[0-9a-f]{{32}})?")
+"""Centers that a release makes of features; any other one is the name of a column."""
 
 
 @dataclass(frozen=True)
@@ -180,15 +162,6 @@ class Center:
     def part(self, records: np.ndarray) -> Center:
         """Center of the records with these indices."""
         return Center(self.column[records], self.offset[records], self.made)
-
-
-def cell_key(cell: Cell, task: Task, dataset: Dataset, versions: Mapping[str, str]) -> str:
-    """Hashes everything that determines the score of a cell: equal keys have equal scores; 32 hexadecimal digits."""
-    cells = {name: value for name, value in asdict(cell).items() if name != "center"}
-    facts = [cells, asdict(task), dataset.digest, dict(versions)]
-    if cell.center is not None:
-        facts += [cell.center, dataset.center_digest]
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
 
 
 @one_thread_for_fits()
@@ -348,66 +321,3 @@ def _test_loss(predictions: np.ndarray, truth: np.ndarray, task: Task) -> float:
     if not math.isfinite(value):
         raise ValueError(f"the {task.loss} loss of the test labels is not finite")
     return value
-
-
-def is_evaluation(folder: str) -> bool:
-    """Tells whether a local folder holds cells that an evaluation has stored, and besides these its results alone."""
-    cells = os.path.join(folder, _CELLS)
-    if os.path.islink(cells) or not os.path.isdir(cells) or not all(map(_RESULT.fullmatch, os.listdir(folder))):
-        return False
-    names = os.listdir(cells)
-    if not names or not all(map(_CELL.fullmatch, names)):
-        # Without a cell, there is nothing but the empty folder.
-        return not names and os.listdir(folder) == [_CELLS]
-    for name in names:
-        with open(os.path.join(cells, name), "rb") as file:
-            if file.read(len(_CELL_HEAD)) == _CELL_HEAD:
-                return True
-    return False
-
-
-@dataclass(frozen=True)
-class CellStore:
-    """Output folder of an evaluation, a path or URL. Cached cells found there are reused."""
-
-    folder: str
-
-    def write(self, name: str, content: str | bytes) -> None:
-        """Writes a file under a temporary name, then renames it; text is encoded as UTF-8."""
-        path = FileSystems.join(self.folder, name)
-        parent = FileSystems.split(path)[0]
-        if not FileSystems.exists(parent):
-            _make_folder(parent)
-        partial = f"{path}.{uuid.uuid4().hex}"
-        with FileSystems.create(partial, compression_type=CompressionTypes.UNCOMPRESSED) as file:
-            file.write(content.encode() if isinstance(content, str) else content)
-        FileSystems.rename([partial], [path])
-
-    def add(self, key: str, cell: Cell, score: Score, seconds: float) -> None:
-        """Stores a finished cell with its key, by `cell_key`, and the seconds that it took."""
-        document = {"cell": asdict(cell), "score": asdict(score), "seconds": round(seconds, 3)}
-        self.write(FileSystems.join(_CELLS, f"{key}.json"), json.dumps(document) + "\n")
-
-    def finished(self, keys: Iterable[str]) -> set[str]:
-        """Selects those of the keys that are in the store."""
-        pattern = FileSystems.join(self.folder, _CELLS, "*.json")
-        found = FileSystems.match([pattern])[0].metadata_list
-        names = {FileSystems.split(each.path)[1].removesuffix(".json") for each in found}
-        return names & set(keys)
-
-    def score(self, key: str) -> Score:
-        """Reads the score of a finished cell. Raises InputError, which names the file, if it is corrupt."""
-        path = FileSystems.join(self.folder, _CELLS, f"{key}.json")
-        try:
-            return Score(**json.loads(read_text(path))["score"])
-        except (ValueError, KeyError, TypeError):
-            raise InputError(f"{path} is corrupt: delete it and run again to recompute the cell") from None
-
-
-def _make_folder(folder: str) -> None:
-    try:
-        FileSystems.mkdirs(folder)
-    except Exception:
-        # Another worker may have made the folder in the meantime.
-        if not FileSystems.exists(folder):
-            raise

@@ -1,4 +1,4 @@
-"""Results of an evaluation: summaries over its seeds, as table, page and chart, beside published baselines."""
+"""Results of an evaluation: summaries over its seeds, and their chart, beside published baselines."""
 
 from __future__ import annotations
 
@@ -17,9 +17,6 @@ WARNING = (
     "These losses were measured on true labels, with noise that anyone can make from the seed. They are not private, "
     "whatever epsilon a row names: publish them only of data that you may show."
 )
-# Smaller numbers are rounding errors and shown as 0.
-_NEGLIGIBLE = 1e-9
-
 _PUBLISHED = "best published"
 
 _COLUMNS = ["mechanism", "epsilon", "mean", "std"]
@@ -136,86 +133,6 @@ def scenario_text(recipient_features: Sequence[str]) -> str:
     """States which of the features to train on the log lacks."""
     names = ", ".join(recipient_features)
     return f"Recipients have features that the log lacks: {names}. Models are trained on them, centers made without."
-
-
-def markdown_page(
-    title: str,
-    summaries: Sequence[Summary],
-    loss: str,
-    published: Sequence[PublishedResult],
-    recipient_features: Sequence[str] = (),
-) -> str:
-    """Markdown page of results: a table of test losses for each model, then a table of the errors of the labels."""
-    private = [each for each in summaries if each.epsilon is not None]
-    mechanisms = list(dict.fromkeys(each.mechanism for each in private))
-    epsilons = sorted({each.epsilon for each in private if each.epsilon is not None})
-    found = {(each.mechanism, each.model, each.epsilon): each for each in summaries}
-    models = list(dict.fromkeys(each.model for each in private))
-    seeds = max(each.seeds for each in summaries)
-    scenario = [scenario_text(recipient_features), ""] if recipient_features else []
-    about = f"Mean ± standard deviation over {seeds} seeds; the best of a row is bold."
-    lines = [f"# {title}", "", WARNING, "", *scenario, about]
-    mean = found.get((MEAN_PREDICTOR, MEAN_PREDICTOR, None))
-    centers = _center_alone(summaries)
-    named = [f"center {center} alone" for center in centers]
-    for model in models:
-        lines += ["", f"## Test {loss} loss, {model}", "", *_heading([*mechanisms, *named], bool(published))]
-        for epsilon in epsilons:
-            row = [found[each, model, epsilon] for each in mechanisms]
-            best = min((each.test_loss for each in row if each.test_loss is not None), default=None)
-            cells = [_cell(each.test_loss, each.test_loss_std, each.test_loss == best) for each in row]
-            alone = [each.get(epsilon) for each in centers.values()]
-            cells += [_cell(each.center_loss, each.center_loss_std) if each else "-" for each in alone]
-            lines.append(_line([f"{epsilon:g}", *cells, *_published_cell(published, epsilon)]))
-        clean = found.get((CLEAN, model, None))
-        if clean:
-            lines += ["", f"True labels: {_cell(clean.test_loss, clean.test_loss_std)}."]
-        if mean:
-            lines.append(f"Mean predictor: {_cell(mean.test_loss, mean.test_loss_std)}.")
-    lines += ["", "## Error of the privatized training labels", "", *_heading(mechanisms, False)]
-    for epsilon in epsilons:
-        row = [found[each, models[0], epsilon] for each in mechanisms]
-        cells = [f"{_number(each.mechanism_error)} ({_number(each.rms_bias)})" for each in row]
-        lines.append(_line([f"{epsilon:g}", *cells]))
-    lines += ["", "Mean squared distance from the true labels; in brackets, the root mean square of the bias."]
-    failures = [f"- {each.mechanism}, epsilon {each.epsilon:g}: {each.reason}" for each in private if each.reason]
-    if failures:
-        lines += ["", "Not solved:", "", *dict.fromkeys(failures)]
-    return "\n".join(lines) + "\n"
-
-
-def _heading(mechanisms: Sequence[str], published: bool) -> list[str]:
-    names = ["epsilon", *mechanisms, *(["best published"] if published else [])]
-    return [_line(names), _line(["---:"] * len(names))]
-
-
-def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
-
-
-def _published_cell(published: Sequence[PublishedResult], epsilon: float) -> list[str]:
-    if not published:
-        return []
-    best = _best_published(published, epsilon)
-    return [f"{_cell(best.mean, best.std)} ({best.mechanism})" if best else "-"]
-
-
-def _cell(mean: float | None, deviation: float | None, best: bool = False) -> str:
-    if mean is None:
-        return "-"
-    text = _number(mean) if deviation is None else f"{_number(mean)} ± {_number(deviation, mean)}"
-    return f"**{text}**" if best else text
-
-
-def _number(value: float | None, scale: float | None = None) -> str:
-    """Formats with four significant digits of the scale: of the value, or of the mean for a standard deviation."""
-    if value is None:
-        return "-"
-    if abs(value) < _NEGLIGIBLE:
-        return "0"
-    size = abs(value if scale is None else scale)
-    decimals = 3 - math.floor(math.log10(size)) if size > 0 else 4
-    return f"{value:.{min(max(decimals, 0), 8)}f}"
 
 
 def draw_evaluation(

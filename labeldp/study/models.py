@@ -1,4 +1,4 @@
-"""Models trained on privatized labels: linear, trees and a network, and their selection by cross-validation.
+"""Models trained on privatized labels, linear and trees, and their selection by cross-validation.
 
 All minimize squared error, for which the noise of unbiased labels averages out (Badanidiyuru et al. 2023, Theorem 5).
 The size of the noise follows from the released randomizer and noised histogram. Models derive their regularization from
@@ -12,24 +12,14 @@ privatized labels still ranks models of unbiased labels correctly in expectation
 to each. But the ranking has an error of its own, and the best of many candidates may be one that fits noise. So a
 candidate is accepted only if its held-out predictions are significantly correlated with the held-out labels; if none
 is, the baseline is predicted.
-
-The network has three dense layers, as in the papers, in Keras; it needs TensorFlow, of the extra `network`. Sources:
-Ghazi et al. 2022, appendix E (128, 64 and 1 units); Liu and Huang, section 5 (50 epochs of Adam with learning rate
-0.001, divided by ten for the second half, and weight decay 1e-4).
 """
 
 from __future__ import annotations
 
-import atexit
-import functools
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
 
 import numpy as np
-
-from ..transforms.validation.tensorflow_libraries import import_quietly
 
 # Part of a label's variance that features explain a priori.
 _EXPLAINED = 0.5
@@ -52,15 +42,6 @@ unrelated to the labels, one in 160 passes."""
 Fit = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
 """Fits candidates: takes indices of the records to fit and of the records held out; gives predictions of each candidate
 for the records held out, shape (c, h), and for the new records, shape (c, t)."""
-
-_UNITS = (128, 64)
-_EPOCHS = (1, 2, 4, 8, 16, 25, 33, 50)
-"""Epochs after which predictions are made."""
-_ADAM_RATE = 1e-3
-_WEIGHT_DECAY = 1e-4
-_BATCH = 256
-_STEPS_PER_EPOCH = 64
-_LOCK = threading.Lock()
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,25 +173,7 @@ def trees(features: np.ndarray, labels: TrainingLabels, new: np.ndarray, seed: i
     return cross_validated(fit, labels.values, baseline, seed)
 
 
-def network(features: np.ndarray, labels: TrainingLabels, new: np.ndarray, seed: int) -> np.ndarray:
-    """Predicts by a network of three dense layers, stopped at the epoch that is best on held-out privatized labels.
-
-    The seed is that of folds, weights and batches.
-    """
-    scale = Standardizer(features)
-    inputs, fresh = scale.transform(features), scale.transform(new)
-    baseline = labels.baseline()
-    unit = float(np.sqrt(labels.variance)) or 1.0
-
-    def fit(inside: np.ndarray, outside: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        targets = (labels.values[inside] - baseline) / unit
-        held_out, predicted = _fit_network(inputs[inside], targets, (inputs[outside], fresh), seed)
-        return baseline + unit * held_out, baseline + unit * predicted
-
-    return cross_validated(fit, labels.values, baseline, seed)
-
-
-MODELS: dict[str, Model] = {"linear": linear, "trees": trees, "network": network}
+MODELS: dict[str, Model] = {"linear": linear, "trees": trees}
 """Models by name."""
 
 
@@ -263,101 +226,3 @@ def best_candidate(predictions: np.ndarray, labels: np.ndarray, baseline: float)
     # Without noise, errors may be 0, too: predictions equal to the baseline must not be accepted.
     accepted = (covariances >= SIGNIFICANT * errors) & (gains > 0)
     return int(np.argmax(np.where(accepted, gains, -np.inf))) if accepted.any() else None
-
-
-def _fit_network(
-    features: np.ndarray, targets: np.ndarray, others: Sequence[np.ndarray], seed: int
-) -> tuple[np.ndarray, ...]:
-    """Trains the network from predictions of 0 and predicts other records after some epochs.
-
-    A batch has 256 records, or n / 64 if that is more. Threads take turns.
-
-    Features have the shape (n, d), targets of about unit variance (n,), each of the others (t, d). For each of the
-    others, returns predictions after each of _EPOCHS, shape (len(_EPOCHS), t). All are float64.
-    """
-    # All fits share the compiled network with its variables.
-    with _LOCK:
-        return _fit(_network(features.shape[1]), features, targets, others, seed)
-
-
-def _fit(
-    network: _Network, features: np.ndarray, targets: np.ndarray, others: Sequence[np.ndarray], seed: int
-) -> tuple[np.ndarray, ...]:
-    rng = np.random.default_rng(seed)
-    for variable in network.variables:
-        variable.assign(_initial(tuple(variable.shape), rng))
-    rows, values = features.astype(np.float32), targets.astype(np.float32)[:, None]
-    new = [other.astype(np.float32) for other in others]
-    batch = max(_BATCH, -(-len(rows) // _STEPS_PER_EPOCH))
-    found: list[list[np.ndarray]] = [[] for _ in others]
-    network.restart()
-    for epoch in range(1, _EPOCHS[-1] + 1):
-        network.set_rate(_ADAM_RATE * (1.0 if epoch <= _EPOCHS[-1] // 2 else 0.1))
-        order = rng.permutation(len(rows))
-        network.train(rows[order], values[order], batch)
-        if epoch in _EPOCHS:
-            for predictions, each in zip(found, new, strict=True):
-                predictions.append(network.predict(each).numpy()[:, 0].astype(np.float64))
-    return tuple(np.stack(predictions) for predictions in found)
-
-
-def _initial(shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
-    """Glorot uniform weights; zeros for biases and for the last layer, so that predictions start from 0."""
-    if len(shape) < 2 or shape[-1] == 1:
-        return np.zeros(shape, np.float32)
-    limit = np.sqrt(6 / sum(shape))
-    return rng.uniform(-limit, limit, shape).astype(np.float32)
-
-
-class _Network(NamedTuple):
-    variables: list[Any]
-    restart: Callable[[], None]
-    set_rate: Callable[[float], None]
-    train: Callable[..., Any]
-    predict: Callable[..., Any]
-
-
-@functools.lru_cache(maxsize=4)
-def _network(width: int) -> _Network:
-    """Compiles the network once per process and width: compiling takes longer than a fit."""
-    tensorflow = import_quietly("tensorflow")
-    try:
-        # Cells already run in parallel, and a single thread adds floats in a fixed order.
-        tensorflow.config.threading.set_intra_op_parallelism_threads(1)
-        tensorflow.config.threading.set_inter_op_parallelism_threads(1)
-    except RuntimeError:
-        # TensorFlow is already initialized.
-        pass
-    keras: Any = tensorflow.keras
-    layers = [keras.layers.Dense(units, activation="relu") for units in _UNITS]
-    model = keras.Sequential([keras.Input((width,)), *layers, keras.layers.Dense(1)])
-    optimizer = keras.optimizers.Adam(_ADAM_RATE, weight_decay=_WEIGHT_DECAY)
-    optimizer.build(model.trainable_variables)
-    matrix = tensorflow.TensorSpec((None, width), tensorflow.float32)
-    column = tensorflow.TensorSpec((None, 1), tensorflow.float32)
-
-    @tensorflow.function(input_signature=[matrix, column, tensorflow.TensorSpec((), tensorflow.int32)])
-    def train(rows: Any, values: Any, batch: Any) -> None:
-        for start in tensorflow.range(0, tensorflow.shape(rows)[0], batch):
-            with tensorflow.GradientTape() as tape:
-                errors = model(rows[start : start + batch]) - values[start : start + batch]
-                loss = tensorflow.reduce_mean(errors**2)
-            gradients = tape.gradient(loss, model.trainable_variables)
-            optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
-
-    @tensorflow.function(input_signature=[matrix])
-    def predict(rows: Any) -> Any:
-        return model(rows)
-
-    def restart() -> None:
-        for variable in optimizer.variables:
-            variable.assign(tensorflow.zeros_like(variable))
-
-    def set_rate(rate: float) -> None:
-        optimizer.learning_rate.assign(rate)
-
-    return _Network(model.trainable_variables, restart, set_rate, train, predict)
-
-
-# Releases the compiled functions while TensorFlow is still loaded; later it reports errors.
-atexit.register(_network.cache_clear)

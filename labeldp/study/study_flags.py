@@ -109,6 +109,10 @@ def _result_flags(parser: CommandParser, mechanism: Add) -> None:
     add = parser.flag_group("Output", "The table is printed.")
     add("--csv", metavar="FILE", writes=CSV_TABLE, help="write the table as CSV")
     add("--json", metavar="FILE", writes=TABLE, help="write the table as JSON")
+    _processes_flag(add)
+
+
+def _processes_flag(add: Add) -> None:
     add("--processes", type=int, default=available_cpus(), metavar="N",
         help="number of worker processes; default CPU count")  # fmt: skip
 
@@ -154,9 +158,7 @@ def evaluation_flags(parser: CommandParser) -> None:
         help="privatize labels around this column, too: a prediction of each label by a model that has not seen the "
         "labels; it is also a feature, unless --feature leaves it out")  # fmt: skip
     add = parser.flag_group("Output")
-    add(
-        "--output", metavar="DIR", writes=FOLDER, help="output folder; cached cells found there are reused", needed=True
-    )
+    add("--output", metavar="DIR", writes=FOLDER, help="output folder; must be new or empty", needed=True)
     add("--published", metavar="FILE", help="published results for comparison, a CSV of mechanism,epsilon,mean,std")
     add("--title", metavar="TEXT", help="title of the table and the pictures; default the input")
-    runner_group(parser)
+    _processes_flag(add)

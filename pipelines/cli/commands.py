@@ -66,7 +66,7 @@ GROUPS = {
         "plan": Command(f"{_STUDY}:plan_flags", "study.plan_command:run",
             "show the expected error at a privacy budget, and its best split", True),
         "evaluate": Command(f"{_STUDY}:evaluation_flags", "study.evaluate_command:run",
-            "score models that were trained on privatized labels", True, slow=True),
+            "score models that were trained on privatized labels", True, True, True),
     },
     "Check and explain a release": {
         "audit": Command("pipelines.cli.audit_command:add_flags", "pipelines.cli.audit_command:run",

@@ -69,15 +69,15 @@ def _is_url(path: str | None) -> bool:
 
 
 def _records_of(args: argparse.Namespace) -> str | None:
-    """Files with true labels that an attack reads, without a copy of them."""
-    return getattr(args, "truth", None) or (args.input if getattr(args, "features", None) is True else None)
+    """Files with true labels that an attack or an evaluation reads, without a copy of them."""
+    return getattr(args, "truth", None) or (getattr(args, "input", None) if getattr(args, "features", True) else None)
 
 
 def _paths(args: argparse.Namespace) -> list[str | None]:
     """Paths that the command reads; None for an argument that was left out."""
     if hasattr(args, "prior"):
         return [args.prior]
-    return [args.path]
+    return [getattr(args, "path", None)]
 
 
 def _shown() -> tuple[type[Exception], ...]:

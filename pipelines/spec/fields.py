@@ -56,7 +56,7 @@ NO_CENTER = "none"
 MODELS_OF_LOG = "log_features"
 """Purpose of a release for recipients who train on the features of the log alone."""
 PURPOSES = ("models", MODELS_OF_LOG, "labels")
-MODELS = ("linear", "trees", "network")
+MODELS = ("linear", "trees")
 
 MECHANISMS_BY_PURPOSE = {
     "training a model": ("unbiased", "bias_limited", "debiased_rr"),

@@ -89,11 +89,11 @@ def test_every_evaluation_is_one_that_the_command_accepts(prepared: Path, name: 
     from labeldp.study.evaluate_command import parse_evaluation
 
     args, _ = parse(_module("run").command(name, prepared))
-    request = parse_evaluation(args)
+    task, cells = parse_evaluation(args)
 
     assert args.command == "evaluate"
-    assert len(request.task.domain) in (11, 51, 52, 53, 101, 161, 201)
-    assert len({cell.seed for cell in request.cells}) >= 3
+    assert len(task.domain) in (11, 51, 52, 53, 101, 161, 201)
+    assert len({cell.seed for cell in cells}) >= 3
 
 
 @pytest.mark.parametrize(

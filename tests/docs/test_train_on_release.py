@@ -23,7 +23,7 @@ pytestmark = [
     pytest.mark.slow,
     *(
         pytest.mark.skipif(importlib.util.find_spec(module) is None, reason=f"the extra {extra} is not installed")
-        for module, extra in (("tensorflow", "network"), ("sklearn", "evaluation"))
+        for module, extra in (("tensorflow", "validation"), ("sklearn", "evaluation"))
     ),
 ]
 

@@ -24,7 +24,6 @@ from labeldp.study.evaluation_cell import (
     Center,
     Score,
     Task,
-    cell_key,
     find_center,
     privatize_labels,
     score_cell,
@@ -205,24 +204,6 @@ def test_a_mechanism_that_refuses_residuals_has_a_reason(dataset: Dataset, monke
     monkeypatch.setattr(evaluation_cell, "solved", refuse)
 
     assert score_cell(AROUND, TASK, dataset) == Score(reason="not for these residuals")
-
-
-def test_keys_of_cells_without_a_center_are_as_before_and_others_depend_on_columns(dataset: Dataset) -> None:
-    plain, versions = replace(AROUND, center=None), {"numpy": "1"}
-    columns = {**dataset.columns, "text": Categories(dataset.columns["text"].codes, ("x", "y", "other"))}  # type: ignore[union-attr]
-    other = replace(dataset, columns=columns)
-    moved = replace(dataset, center=dataset.labels)
-    around = cell_key(AROUND, TASK, dataset, versions)
-
-    assert cell_key(plain, TASK, other, versions) == cell_key(plain, TASK, dataset, versions)
-    # Written by the version before centers, for the same facts.
-    facts = [{"mechanism": "m", "epsilon": 1.0, "seed": 0, "model": "linear"}, TASK.__dict__, "digest", versions]
-    before = evaluation_cell.hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
-    assert cell_key(Cell("m", 1.0, 0, "linear"), TASK, replace(dataset, digest="digest"), versions) == before
-    keys = {around, cell_key(plain, TASK, dataset, versions), cell_key(AROUND, TASK, other, versions)}
-    keys |= {cell_key(AROUND, TASK, moved, versions), cell_key(replace(AROUND, center="c"), TASK, dataset, versions)}
-    assert len(keys) == 5
-    assert len({dataset.whole_digest, other.whole_digest, moved.whole_digest}) == 3
 
 
 def _residuals(values: np.ndarray, noise: float = 0.0) -> TrainingLabels:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -59,7 +58,8 @@ def test_csv_and_parquet_are_one_dataset(tmp_path: Path, write_csv: Callable[...
 
     read = read_dataset(str(path), CSV, "y"), read_dataset(str(tmp_path / "log.parquet"), PARQUET, "y")
 
-    assert read[0].digest == read[1].digest
+    for first, second in ((read[0].features, read[1].features), (read[0].labels, read[1].labels)):
+        np.testing.assert_array_equal(first, second)
     assert read[0].names == read[1].names == ("i", "x", "text=b")
 
 
@@ -112,19 +112,6 @@ def test_a_fifth_is_for_testing_whatever_the_labels(records: int, seed: int) -> 
 def test_seeds_split_differently() -> None:
     dataset = Dataset.from_arrays(["x"], np.zeros((100, 1)), np.zeros(100))
     assert dataset.split(0)[1].tolist() != dataset.split(1)[1].tolist()
-
-
-@pytest.mark.parametrize("change", ["names", "features", "labels"])
-def test_the_digest_tells_any_change(change: str) -> None:
-    given: dict[str, Any] = {"names": ["a", "b"], "features": np.zeros((20, 2)), "labels": np.zeros(20)}
-    before = Dataset.from_arrays(**given).digest
-    if change == "names":
-        given["names"] = ["a", "c"]
-    else:
-        given[change] = given[change].copy()
-        given[change].flat[7] = 1e-9
-
-    assert Dataset.from_arrays(**given).digest != before
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,7 @@
-"""`labeldp evaluate`: the grid, cached cells, tables and charts, and rejected arguments."""
+"""`labeldp evaluate`: the grid, table and chart, and rejected arguments."""
 
 import csv
-import importlib.util
-import json
-import os
-import signal
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +36,7 @@ def evaluation(log: Path, tmp_path: Path) -> Callable[..., list[str]]:
     def arguments(**changes: Any) -> list[str]:
         given: dict[str, Any] = {
             "input": log, "input_format": "csv", "label": "y", "label_min": 0, "label_max": 4, "label_step": 1,
-            "mechanism": ["rr_on_bins", "unbiased"], "epsilon": [1, 4], "model": ["linear"], "seeds": 2,
+            "mechanism": ["rr_on_bins", "unbiased"], "epsilon": [1, 4], "model": ["linear"], "seeds": 2, "processes": 1,
             "output": tmp_path / "output",
         }  # fmt: skip
         argv = ["evaluate"]
@@ -60,107 +55,41 @@ def _rows(folder: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def _cells(tree: Mapping[str, bytes]) -> dict[str, bytes]:
-    return {name: content for name, content in tree.items() if name.startswith("cells")}
-
-
-def _results(tree: Mapping[str, bytes]) -> dict[str, bytes]:
-    return {name: content for name, content in tree.items() if not name.startswith("cells")}
-
-
 def test_the_whole_grid_is_in_every_table(evaluation: Any, invoke: Any, tmp_path: Path, tree: Any) -> None:
     published = tmp_path / "published.csv"
     published.write_text(PUBLISHED, encoding="utf-8-sig")
     outcome = invoke(evaluation(published=published, title="A test")).ok()
     folder = tmp_path / "output"
     rows = _rows(folder)
-    document = json.loads((folder / "results.json").read_text())
-    page = (folder / "results.md").read_text()
 
     named = {(row["mechanism"], row["model"], row["epsilon"]) for row in rows}
     private = {(name, "linear", epsilon) for name in ("rr_on_bins", "unbiased") for epsilon in ("1.0", "4.0")}
     assert named == {*private, ("clean", "linear", ""), ("mean_predictor", "mean_predictor", "")}
     assert all(row["seeds"] == "2" and float(row["test_loss"]) > 0 for row in rows)
-    assert [row["test_loss"] for row in document["rows"]] == [float(row["test_loss"]) for row in rows]
-    assert document["records"] == RECORDS
-    assert document["domain"] == {"min": 0.0, "max": 4.0, "labels": 5}
-    assert "| 1.500 ± 0.250 (Theirs) |" in page
-    assert page.startswith("# A test\n")
-    for text in (page, outcome.out, document["warning"], (folder / "results.txt").read_text()):
-        assert "not private" in text
+    assert outcome.out.startswith("A test\n")
+    assert "not private" in outcome.out
     picture = (folder / "results-linear.svg").read_text()
     for text in ("A test, linear", "rr_on_bins", "best published", "true labels", "mean predictor"):
         assert f">{text}</" in picture
-    assert len(_cells(tree(folder))) == 2 * (1 + 1 + 4)
+    assert sorted(tree(folder)) == ["results-linear.svg", "results.csv"]
     assert "labeldp: evaluated 12 of 12" in outcome.err
 
 
-def test_means_and_deviations_are_over_the_seeds(evaluation: Any, invoke: Any, tmp_path: Path, tree: Any) -> None:
-    invoke(evaluation(mechanism=["unbiased"], epsilon=[1], seeds=3)).ok()
-    kept = [json.loads(content) for content in _cells(tree(tmp_path / "output")).values()]
-    losses = [each["score"]["test_loss"] for each in kept if each["cell"]["mechanism"] == "unbiased"]
-    row = next(row for row in _rows(tmp_path / "output") if row["mechanism"] == "unbiased")
+def test_means_and_deviations_are_over_the_seeds() -> None:
+    from labeldp.study.evaluation_cell import Cell, Score
+    from labeldp.study.evaluation_results import summarize_cells
 
-    assert len(set(losses)) == 3
-    assert float(row["test_loss"]) == pytest.approx(np.mean(losses))
-    assert float(row["test_loss_std"]) == pytest.approx(np.std(losses, ddof=1))
+    losses = [1.0, 2.5, 3.0]
+    (row,) = summarize_cells({Cell("m", 1.0, seed, "linear"): Score(loss) for seed, loss in enumerate(losses)})
+    assert row.seeds == 3
+    assert row.test_loss == pytest.approx(np.mean(losses))
+    assert row.test_loss_std == pytest.approx(np.std(losses, ddof=1))
 
 
-def test_only_missing_cells_are_computed(
-    evaluation: Any, invoke: Any, tmp_path: Path, tree: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from labeldp.study import evaluate_command as evaluate
-
+def test_processes_change_nothing(evaluation: Any, invoke: Any, tmp_path: Path) -> None:
     invoke(evaluation()).ok()
-    before = tree(tmp_path / "output")
-    lost = sorted(_cells(before))[:3]
-    for name in lost:
-        (tmp_path / "output" / name).unlink()
-    computed = []
-    score = evaluate.score_cell
-    monkeypatch.setattr(evaluate, "score_cell", lambda cell, *rest: computed.append(cell) or score(cell, *rest))
-
-    outcome = invoke(evaluation()).ok()
-
-    after = tree(tmp_path / "output")
-    assert sorted(str(cell) for cell in computed) == sorted(
-        str(evaluate.Cell(**json.loads(before[name])["cell"])) for name in lost
-    )
-    assert "9 of 12 cells were computed before" in outcome.err
-    assert _results(after) == _results(before)
-    assert {name: content for name, content in after.items() if name not in lost} == {
-        name: content for name, content in before.items() if name not in lost
-    }
-
-
-def test_a_finished_grid_is_tabled_without_a_job_and_can_grow(
-    evaluation: Any, invoke: Any, tmp_path: Path, tree: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from labeldp.study import evaluate_command as evaluate
-
-    invoke(evaluation(epsilon=[1])).ok()
-    invoke(evaluation(epsilon=[1, 4])).ok()
-    assert len(_cells(tree(tmp_path / "output"))) == 12
-
-    monkeypatch.setattr(evaluate, "score_cell", lambda *_: pytest.fail("nothing is missing"))
-    invoke(evaluation(epsilon=[4], seeds=1)).ok()
-
-    assert {row["epsilon"] for row in _rows(tmp_path / "output")} == {"", "4.0"}
-    assert {row["seeds"] for row in _rows(tmp_path / "output")} == {"1"}
-
-
-def test_changed_records_are_evaluated_anew(evaluation: Any, invoke: Any, tmp_path: Path, log: Path, tree: Any) -> None:
-    copy = tmp_path / "copy.csv"
-    copy.write_text(log.read_text())
-    small = {"input": copy, "mechanism": ["unbiased"], "epsilon": [4], "seeds": 1}
-    invoke(evaluation(**small)).ok()
-    first = _rows(tmp_path / "output")
-    copy.write_text(log.read_text().replace(",0\n", ",1\n", 1))
-
-    invoke(evaluation(**small)).ok()
-
-    assert len(_cells(tree(tmp_path / "output"))) == 6
-    assert _rows(tmp_path / "output") != first
+    invoke([*evaluation(output=tmp_path / "others"), "--processes=2"]).ok()
+    assert _rows(tmp_path / "others") == _rows(tmp_path / "output")
 
 
 def test_centers_are_in_every_table_and_lower_the_loss(invoke: Any, evaluation: Any, tmp_path: Path) -> None:
@@ -191,8 +120,8 @@ def test_centers_are_in_every_table_and_lower_the_loss(invoke: Any, evaluation: 
     assert float(rows_by_name["unbiased around earlier"]["center_epsilon"]) == 0
     assert float(rows_by_name["unbiased around earlier"]["center_loss"]) == pytest.approx(9, rel=0.2)
     assert rows_by_name["unbiased"]["center_loss"] == ""
-    page = (tmp_path / "output" / "results.md").read_text()
-    assert "| center linear alone | center earlier alone |" in page
+    picture = (tmp_path / "output" / "results-linear.svg").read_text()
+    assert ">center earlier alone</" in picture
     assert "unbiased around linear" in outcome.out
     assert "center_loss" in outcome.out
 
@@ -236,62 +165,7 @@ def test_features_of_recipients_are_for_models_alone(evaluation: Any, invoke: An
     assert {row["recipient_features"] for row in ours.values()} == {"x"}
     assert {row["recipient_features"] for row in known.values()} == {""}
     stated = "Recipients have features that the log lacks: x. Models are trained on them, centers made without."
-    for text in (outcome.out, (tmp_path / "output" / "results.md").read_text()):
-        assert stated in text.splitlines()
-    assert json.loads((tmp_path / "output" / "results.json").read_text())["recipient_features"] == ["x"]
-
-
-def test_killed_half_way_and_run_again_is_as_if_never_killed(
-    evaluation: Any, invoke: Any, forked: Any, tmp_path: Path, tree: Any
-) -> None:
-    grid = {"epsilon": [0.5, 1, 2, 4], "seeds": 20}
-    job = forked(evaluation(**grid))
-    cells = tmp_path / "output" / "cells"
-    until = time.monotonic() + 60
-    while time.monotonic() < until and job.process.is_alive() and not (cells.is_dir() and len(os.listdir(cells)) > 5):
-        time.sleep(0.02)
-    os.kill(job.pid, signal.SIGTERM)
-    outcome = job.wait()
-    error = outcome.err
-    assert outcome.code == 1, error
-    assert error.splitlines()[-1] == "labeldp evaluate: interrupted; finished cells are kept: run again to continue"
-    kept = {name: content for name, content in _cells(tree(tmp_path / "output")).items() if name.endswith(".json")}
-    assert 5 < len(kept) < 20 * 10
-    assert not (tmp_path / "output" / "results.csv").exists()
-
-    resumed = invoke(evaluation(**grid)).ok()
-    invoke(evaluation(**grid, output=tmp_path / "whole")).ok()
-
-    assert f"{len(kept)} of {20 * 10} cells were computed before" in resumed.err
-    assert kept.items() <= tree(tmp_path / "output").items()
-    assert _results(tree(tmp_path / "output")) == _results(tree(tmp_path / "whole"))
-
-
-def test_a_corrupt_cell_is_named(evaluation: Any, invoke: Any, tmp_path: Path, tree: Any) -> None:
-    small = evaluation(mechanism=["unbiased"], epsilon=[1], seeds=1)
-    invoke(small).ok()
-    name = sorted(_cells(tree(tmp_path / "output")))[0]
-    (tmp_path / "output" / name).write_text("{")
-
-    outcome = invoke(small)
-
-    assert outcome.code == 1
-    assert name in outcome.error
-    assert "delete it" in outcome.error
-
-
-def test_records_that_change_while_they_are_evaluated_fail_the_job(log: Path, tmp_path: Path) -> None:
-    import apache_beam as beam
-    from labeldp.study.evaluate_command import EvaluateCells
-    from labeldp.study.evaluation_cell import Cell, CellStore, Task
-    from labeldp.study.evaluation_grid import DatasetSource
-    from labeldp.transforms import Format
-
-    source = DatasetSource(str(log), Format("csv"), "y", None, None)
-    stage = EvaluateCells(source, Task("y", (0.0, 4.0)), CellStore(str(tmp_path)), digest="of other records")
-    with pytest.raises(Exception, match="changed while"), beam.Pipeline("FnApiRunner") as pipeline:
-        _ = pipeline | beam.Create([("key", Cell("unbiased", 1.0, 0, "linear"))]) | stage
-    assert not (tmp_path / "cells").exists()
+    assert stated in outcome.out.splitlines()
 
 
 def test_a_failure_shows_no_label(
@@ -299,7 +173,7 @@ def test_a_failure_shows_no_label(
 ) -> None:
     from labeldp.study import evaluate_command as evaluate
 
-    def fail(*_: Any) -> None:
+    def fail(*_: Any, **__: Any) -> None:
         raise RuntimeError("the label is 3.14159")
 
     monkeypatch.setattr(evaluate, "score_cell", fail)
@@ -309,21 +183,6 @@ def test_a_failure_shows_no_label(
     assert "3.14159" not in outcome.err
     assert "RuntimeError" in outcome.error
     assert not (tmp_path / "output" / "results.csv").exists()
-
-
-@pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed")
-def test_the_network_runs(evaluation: Any, forked: Any, invoke: Any, tmp_path: Path) -> None:
-    outcome = forked(evaluation(mechanism=["unbiased"], epsilon=[8], seeds=1, model=["network"])).wait().ok()
-    losses = {row["mechanism"]: float(row["test_loss"]) for row in _rows(tmp_path / "output")}
-    # Worker threads share the functions that TensorFlow compiles.
-    others = evaluation(mechanism=["unbiased"], epsilon=[8], seeds=1, model=["network"], output=tmp_path / "others")
-    invoke([*others, "--direct_num_workers=2"]).ok()
-
-    assert outcome.errors == []
-    assert losses == {row["mechanism"]: float(row["test_loss"]) for row in _rows(tmp_path / "others")}
-    assert losses["clean"] < 0.5 * losses["mean_predictor"]
-    assert losses["unbiased"] < 0.7 * losses["mean_predictor"]
-    assert (tmp_path / "output" / "results-network.svg").exists()
 
 
 def test_a_folder_of_other_things_is_left_alone(evaluation: Any, invoke: Any, tmp_path: Path, tree: Any) -> None:

@@ -16,7 +16,6 @@ from labeldp.study.evaluation_cell import (
     MEAN_PREDICTOR,
     Cell,
     Task,
-    cell_key,
     privatize_labels,
     score_cell,
     seed_secret,
@@ -155,23 +154,3 @@ def test_a_mechanism_that_refuses_has_a_reason_and_no_score(dataset: Dataset, mo
 
     assert found.reason == "too many labels for this one"
     assert found.test_loss is None
-
-
-def test_the_key_changes_with_all_that_the_score_depends_on(dataset: Dataset) -> None:
-    cell, versions = Cell("unbiased", 1.0, 0, "linear"), {"numpy": "1"}
-    other = Dataset.from_arrays(dataset.names, dataset.features, dataset.labels + 0.5)
-    of_cell: list[dict[str, Any]] = [{"mechanism": "rr_on_bins"}, {"epsilon": 2.0}, {"seed": 1}, {"model": "trees"}]
-    of_task: list[dict[str, Any]] = [
-        {"domain": (0.0, 10.0)}, {"loss": "poisson"}, {"rounding": "nearest"}, {"prior_epsilon": 0.1},
-        {"delta": 1e-6}, {"label": "z"},
-    ]  # fmt: skip
-    keys = [
-        cell_key(cell, TASK, dataset, versions),
-        *(cell_key(replace(cell, **change), TASK, dataset, versions) for change in of_cell),
-        *(cell_key(cell, replace(TASK, **change), dataset, versions) for change in of_task),
-        cell_key(cell, TASK, other, versions),
-        cell_key(cell, TASK, dataset, {"numpy": "2"}),
-    ]
-
-    assert len(set(keys)) == len(keys)
-    assert cell_key(cell, TASK, dataset, versions) == keys[0]

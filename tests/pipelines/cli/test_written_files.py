@@ -142,13 +142,10 @@ def test_a_file_that_appears_meanwhile(tmp_path: Path) -> None:
     assert [each.name for each in tmp_path.iterdir()] == ["result.json"]
 
 
-@pytest.mark.parametrize("name", ["results.csv", "notes.txt", "cells/cell.json", "cells/0f.json"])
-def test_a_folder_that_is_no_evaluation(
-    name: str, lines: Mapping[str, list[str]], invoke: Any, tmp_path: Path, tree: Any
-) -> None:
+def test_a_folder_of_others(lines: Mapping[str, list[str]], invoke: Any, tmp_path: Path, tree: Any) -> None:
     folder = tmp_path / "evaluated"
-    (folder / "cells").mkdir(parents=True)
-    (folder / name).write_text("of others")
+    folder.mkdir()
+    (folder / "results.csv").write_text("of others")
     outcome = invoke(lines["evaluate"])
-    assert (outcome.code, "nor the output of an evaluation" in outcome.error) == (2, True)
-    assert tree(folder) == {name: b"of others"}
+    assert (outcome.code, "exists and is not empty" in outcome.error) == (2, True)
+    assert tree(folder) == {"results.csv": b"of others"}
