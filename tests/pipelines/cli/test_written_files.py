@@ -147,5 +147,5 @@ def test_a_folder_of_others(lines: Mapping[str, list[str]], invoke: Any, tmp_pat
     folder.mkdir()
     (folder / "results.csv").write_text("of others")
     outcome = invoke(lines["evaluate"])
-    assert (outcome.code, "exists and is not empty" in outcome.error) == (2, True)
+    assert (outcome.code, "exists and is not an empty folder" in outcome.error) == (2, True)
     assert tree(folder) == {"results.csv": b"of others"}
