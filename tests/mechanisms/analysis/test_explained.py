@@ -149,7 +149,7 @@ def test_what_clipping_takes_off_is_corrected_once(mechanism: str, records: int)
 
     def moved(weights: np.ndarray) -> float:
         means = channel.probabilities @ weights
-        return whole.weights @ (means[(after + 4).astype(int)] - means[(ends + 4).astype(int)])
+        return float(whole.weights @ (means[(after + 4).astype(int)] - means[(ends + 4).astype(int)]))
 
     assert abs(moved(steady) - 1) <= max(0.1, abs(moved(weights) - 1))
 
