@@ -53,7 +53,7 @@ class Gaussian:
     def __post_init__(self) -> None:
         """Raises ValueError if delta is missing or out of range."""
         if self.delta == 0:
-            raise ValueError("gaussian is not pure label DP: it needs a delta")
+            raise ValueError("gaussian is not pure label DP: it needs a `delta`")
         if not _LEAST_DELTA <= self.delta <= _LARGEST_DELTA:
             raise ValueError(f"delta must be between {_LEAST_DELTA:g} and {_LARGEST_DELTA:g}, not {self.delta:g}")
 

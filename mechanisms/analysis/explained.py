@@ -81,9 +81,10 @@ class Share(NamedTuple):
 def label_weights(channel: Channel, line: tuple[float, float] | None, records: int) -> np.ndarray:
     """Computes an estimate of the true label, or residual, for each output of a channel of numbers.
 
-    It is without bias where the mechanism allows and no residual is clipped. Otherwise it has the least sum, under the
-    prior, of the squared bias for labels before clipping and of the variance of a mean of all records; of labels that
-    are too many for that, the line or the posterior mean, moved by the mean of what clipping took off. It is for
+    It is without bias where the mechanism allows and no residual is clipped. Otherwise it has the least sum, under
+    the prior, of the squared bias for labels before clipping and of the variance of a mean of all records; where
+    none is clipped, it is scaled so that its mean rises with the true label by a slope of 1. Of labels that are too
+    many for that, it is the line or the posterior mean, moved by the mean of what clipping took off. It is for
     measuring, and not for training: it has up to three times the noise of labels without the part for clipping, and
     models, which are means of fewer records, lose more by that than by clipping.
 
@@ -109,7 +110,13 @@ def label_weights(channel: Channel, line: tuple[float, float] | None, records: i
     if given is not None and channel.exact(given - shift, wanted):
         return given
     weights = channel.weights(wanted)
-    return (weights if channel.exact(weights, wanted) else channel.weights(wanted, records)) + shift
+    if channel.exact(weights, wanted):
+        return weights + shift
+    weights = channel.weights(wanted, records)
+    means, power = channel.probabilities @ weights, float(channel.prior @ wanted**2)
+    slope = float(channel.prior @ (means * wanted)) / power if power > 0 else 0.0
+    # The least bias draws all estimates to the middle, and with them what a model is found to explain.
+    return (weights - channel.prior @ means) / slope + shift if slope > 0 else weights + shift
 
 
 def label_bias(channel: Channel, weights: np.ndarray) -> float:

@@ -34,14 +34,19 @@ from .submitted_job import cancel_flink_jobs, submitted_job, wait_until_accepted
 
 @contextlib.contextmanager
 def beam_of_a_job() -> Iterator[None]:
-    """Lets Beam keep results in a block (`kept_results`); after it, the level of Beam's logger is as before."""
+    """Lets Beam keep results in a block (`kept_results`); after it, the level of Beam's logger is as before.
+
+    After an interrupt it stays: threads of the job still end, and would report that.
+    """
     logger = logging.getLogger("apache_beam")
     level = logger.level
     try:
         with kept_results():
             yield
-    finally:
+    except Exception:
         logger.setLevel(level)
+        raise
+    logger.setLevel(level)
 
 
 @beam_of_a_job()

@@ -7,7 +7,6 @@ import importlib.util
 import os
 from collections.abc import Iterator
 
-from ...transforms.tfrecord.wire import COMPILED, NOT_COMPILED
 from ..errors import FieldError, UsageError
 
 
@@ -25,6 +24,9 @@ def check_tfrecord(purpose: str, instead: str) -> None:
 
     `purpose` is the subject of the message, `instead` what can be done without the compiled part.
     """
+    # Loads numpy, which help does without.
+    from ...transforms.tfrecord.wire import COMPILED, NOT_COMPILED
+
     if not COMPILED:
         raise UsageError(f"{purpose} {NOT_COMPILED}, or {instead}")
 

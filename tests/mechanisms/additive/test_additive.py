@@ -403,5 +403,5 @@ def test_a_bad_delta_is_refused(delta):
 
 
 def test_pure_privacy_is_not_given_up_unawares():
-    with pytest.raises(ValueError, match="gaussian is not pure label DP: it needs a delta"):
+    with pytest.raises(ValueError, match="gaussian is not pure label DP: it needs a `delta`"):
         Gaussian()

@@ -113,6 +113,17 @@ def test_frequent_values_of_a_category_are_seen() -> None:
     assert abs(shares[0].value - 0.95 * true) <= 2 * shares[0].error + 0.05 * true
 
 
+@pytest.mark.parametrize(("mechanism", "parameters"), [("rr_on_bins", {}), ("rr", {}), ("bias_limited", {"bias": 0.3})])
+def test_estimates_of_biased_labels_rise_with_true_ones(mechanism: str, parameters: dict[str, float]) -> None:
+    """What a linear model explains is neither larger nor smaller by them."""
+    prior = Prior(np.arange(21.0), 1 / np.arange(1.0, 22))
+    randomizer = solve(mechanism, prior, 1.0, **parameters)
+    channel = Channel(prior.labels, randomizer.outputs, randomizer.probabilities(), prior.weights)
+    means = channel.probabilities @ label_weights(channel, None, 1000)
+    off = prior.labels - prior.weights @ prior.labels
+    assert prior.weights @ (off * means) == pytest.approx(prior.weights @ off**2)
+
+
 @pytest.mark.parametrize("mechanism", ["unbiased", "bias_limited", "rr_on_bins"])
 @pytest.mark.parametrize("records", [30, 30_000])
 def test_what_clipping_takes_off_is_corrected_once(mechanism: str, records: int) -> None:

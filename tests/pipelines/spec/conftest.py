@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from labeldp.pipelines.errors import UsageError, one_line
+from labeldp.pipelines.errors import UsageError, as_flag, named, one_line
 from labeldp.pipelines.spec.fields import Fields
 from labeldp.pipelines.spec.make_release import make_release
 
@@ -89,7 +89,7 @@ def refusal(folder: Path, release_of: Any) -> Callable[..., str]:
         with pytest.raises(UsageError) as caught:
             release_of(command, **fields)
         assert sorted(folder.rglob("*")) == before
-        text = str(caught.value).replace(f"{folder}/", "")
+        text = named(str(caught.value), as_flag).replace(f"{folder}/", "")
         assert text == one_line(text)
         assert "hunter2" not in text
         return text

@@ -195,7 +195,7 @@ REFUSED: dict[str, list[tuple[Any, ...]]] = {
         ("rr:loss=absolute", " rr: loss: give it as --loss"),
         ("gaussian:delta=0.1", " gaussian: delta: give it as --delta"),
         *(("rr:k=3", ": mechanism rr has no parameter 'k'", more) for more in ({}, CLASSES)),
-        ("gaussian", ": gaussian is not pure label DP: it needs a delta (--delta)"),
+        ("gaussian", ": gaussian is not pure label DP: it needs a --delta"),
         ("auto:bias=0.1", " auto has no parameters: it finds those of the mechanism itself"),
         ("auto", " auto is for models of the squared loss, not poisson: name a mechanism", {"loss": "poisson"}),
         ("unbiased", " unbiased is for labels that are numbers; classes take rr or rr_top_k", CLASSES),
