@@ -12,6 +12,7 @@ import numpy as np
 
 from ..mechanisms.analysis.explained import EstimatedLabels, explained_share
 from ..mechanisms.center.feature_rows import FEATURE_UNIT, Categories, Columns, Number, RowMap, encoders_of
+from ..mechanisms.release.feature_sample import identifying
 from ..pipelines.api.feature_frames import FeatureFrame, read_frame
 from ..transforms.center.feature_columns import center_columns, feature_columns, is_feature
 from .intervals import Estimate
@@ -107,11 +108,13 @@ def frame_of(X: Any, without: tuple[str | None, ...] = ()) -> FeatureFrame:
 
 
 def columns_of(frame: FeatureFrame) -> Columns:
-    """Features of a frame that are numbers or texts. Raises ValueError if there are none."""
+    """Features of a frame that are numbers or texts, and no ids. Raises ValueError if there are none."""
     found = feature_columns(frame, [each.name for each in frame.batch.schema if is_feature(each.type)])
-    if not found:
-        raise ValueError("X has no column of numbers or texts besides label and center")
-    return found
+    ids = identifying(found)
+    kept = {name: column for name, column in found.items() if name not in ids}
+    if not kept:
+        raise ValueError("X has no column of numbers or texts besides label, center and ids")
+    return kept
 
 
 class FeatureMatrix:

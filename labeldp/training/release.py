@@ -190,7 +190,8 @@ class Release:
 
         Args:
           X: Features of n records, in the order of the labels: a pandas or polars DataFrame, an Arrow table, a dict of
-            columns, or an array of shape (n, m). Numbers and texts are features; leave out columns of ids.
+            columns, or an array of shape (n, m). Numbers and texts are features; ids are not, in which nearly all
+            values differ.
           z: Released labels, shape (n,); None if they are the column `label` of X.
           center: Center of each record, as released; None without one, or if X has it or its features.
           kinds: Kinds of models, some of `ridge`, `kernel` and `trees`.

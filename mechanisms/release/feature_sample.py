@@ -68,13 +68,13 @@ def smallest(drawn: np.ndarray, columns: Columns, records: int, most: int) -> Fe
     return FeatureSample(drawn[order], kept, records)
 
 
-def identifying(sample: FeatureSample) -> list[str]:
-    """Columns in which nearly all values of the sample differ as those of ids do: a center learns nothing from them.
+def identifying(columns: Columns) -> list[str]:
+    """Columns in which nearly all values differ as those of ids do: a model learns nothing from them.
 
     Of texts, nine of ten values differ. Whole numbers are a counter: all differ, where draws from as wide a range would
     repeat with a probability of at least 1 - exp(-20); so measurements are kept, however fine. Small samples have none.
     """
-    return [name for name, column in sample.columns.items() if _identifies(column)]
+    return [name for name, column in columns.items() if _identifies(column)]
 
 
 def _identifies(column: np.ndarray | Categories) -> bool:

@@ -73,7 +73,7 @@ class FeatureFrame:
             column = self.column(encoder.name)
             if column is None:
                 meant = did_you_mean(encoder.name, self.names)
-                raise ValueError(f"{self.source} has no column {encoder.name!r}, which the center needs{meant}")
+                raise ValueError(f"{self.source} has no column {encoder.name!r}, which the model needs{meant}")
             kind = value_type(column.type)
             wanted = "numbers" if isinstance(encoder, Number) else "text"
             taken = holds_numbers(kind) if wanted == "numbers" else not pa.types.is_nested(kind)

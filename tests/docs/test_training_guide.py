@@ -8,7 +8,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import labeldp
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
@@ -46,8 +45,7 @@ def test_the_examples_run_as_printed(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(folder)
-    names: dict[str, Any] = {"__name__": "__main__", "labeldp": labeldp}
-    names["table"] = pyarrow.dataset.dataset("released/data").to_table()
+    names: dict[str, Any] = {"__name__": "__main__"}
     ran = 0
     for number, (library, code) in enumerate(BLOCKS):
         if not library or find_spec(library):

@@ -57,7 +57,8 @@ def test_regressor_predicts_what_it_says_it_explains(curved: bool, mechanism: st
     assert model.explained_.value <= 1
     assert "around the center: explains" in model.line_ or "the center alone: explains" in model.line_
     # The same arguments give the same model, which may be stored; labels given by themselves are those of the frame.
-    again = release.fit(features, frame["y"], frame["y_center"])
+    # Ids say nothing, and new records need none.
+    again = release.fit(features.assign(id=np.arange(RECORDS)), frame["y"], frame["y_center"])
     np.testing.assert_array_equal(again.predict(features), predictions)
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict(features), predictions)
     assert predictions.min() >= 0
@@ -166,7 +167,7 @@ def test_errors_say_what_to_pass() -> None:
         ((frame[:10],), {}, "at least 20"),
         ((frame,), {"kinds": ["forest"]}, "kinds must be some of ridge, kernel, trees"),
         ((frame,), {"library": "catboost"}, "library must be one of sklearn, lightgbm, xgboost"),
-        ((frame[["y", "y_center"]],), {}, "X has no column of numbers or texts besides label and center"),
+        ((frame[["y", "y_center"]],), {}, "X has no column of numbers or texts besides label, center and ids"),
         ((frame.drop(columns="x").assign(x=1.0, other=1.0, kind="a"),), {}, "tells records apart"),
     ):
         with pytest.raises(ValueError, match=message):

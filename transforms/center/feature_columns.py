@@ -97,7 +97,7 @@ def chosen_features(sample: FeatureSample, features: CenterFeatures) -> FeatureS
     Those that nobody named and that identify records are left out, which is logged. Samples may have been merged in any
     order, and one that lacks a column may have been the first or the last.
     """
-    left_out = identifying(sample) if features.all_columns else []
+    left_out = identifying(sample.columns) if features.all_columns else []
     if left_out:
         LOGGER.info(
             "center: not from %s: nearly all values differ; to use it, name the features with `center_features`",

@@ -680,7 +680,7 @@ def test_wrong_features_of_a_fitted_center_are_named(privatizer: Any) -> None:
     with pytest.raises(ValueError, match="features are missing: the mechanism is for labels around a center"):
         made.transform(log["weeks"])
     for features, text in [
-        (log.drop(columns="age"), "features has no column 'age', which the center needs"),
+        (log.drop(columns="age"), "features has no column 'age', which the model needs"),
         (log.assign(age="old"), "features: 'age' holds .*string, but the center takes numbers"),
         (log.assign(town=pd.Series([["a", ["b"]]] * 2000)), "features: column 'town' cannot be read"),
         (log.assign(town=pd.Series([{"a": 1}] * 2000)), "features: 'town' holds struct.*, but the center takes text"),
