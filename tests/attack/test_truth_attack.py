@@ -336,7 +336,7 @@ def changed(rows: list[str], place: int, text: str) -> list[str]:
         (lambda rows: rows, ["--max_advantage=2"], 2, "--max_advantage must be between 0 and 1"),
         (lambda rows: rows, ["--show_rows=0"], 2, "--show_rows must be at least 1"),
         (lambda rows: rows, ["--most_records=9"], 2, "--most_records must be at least 100"),
-        (lambda rows: rows, ["--exclude=a"], 2, "--exclude is not for --truth: leave it out"),
+        (lambda rows: rows, ["--exclude=a"], 2, "--exclude needs --features"),
         (lambda rows: rows, ["--features"], 2, "--features and --truth exclude each other"),
         (lambda rows: rows, ["--exclude=c"], 2, "--exclude needs --features"),
     ],
