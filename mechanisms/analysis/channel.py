@@ -127,7 +127,11 @@ class Channel:
     @cached_property
     def line(self) -> tuple[float, float] | None:
         """Intercept and slope of the mean output on the label under the prior; None if it does not rise."""
-        means, mean = self.probabilities @ self.outputs, float(self.prior @ self.labels)
+        return self.line_of(self.outputs)
+
+    def line_of(self, weights: np.ndarray) -> tuple[float, float] | None:
+        """The same line for weights of the outputs, shape (m,), in place of the outputs."""
+        means, mean = self.probabilities @ weights, float(self.prior @ self.labels)
         spread = self.prior * (self.labels - mean)
         slope = float(spread @ means) / max(float(spread @ self.labels), 1e-300)
         return (float(self.prior @ means) - slope * mean, slope) if slope > 0 else None

@@ -112,11 +112,10 @@ def label_weights(channel: Channel, line: tuple[float, float] | None, records: i
     weights = channel.weights(wanted)
     if channel.exact(weights, wanted):
         return weights + shift
-    weights = channel.weights(wanted, records)
-    means, power = channel.probabilities @ weights, float(channel.prior @ wanted**2)
-    slope = float(channel.prior @ (means * wanted)) / power if power > 0 else 0.0
     # The least bias draws all estimates to the middle, and with them what a model is found to explain.
-    return (weights - channel.prior @ means) / slope + shift if slope > 0 else weights + shift
+    weights = channel.weights(wanted, records) + shift
+    intercept, slope = channel.line_of(weights) or (0.0, 1.0)
+    return (weights - intercept) / slope
 
 
 def label_bias(channel: Channel, weights: np.ndarray) -> float:
