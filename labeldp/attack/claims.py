@@ -67,6 +67,11 @@ def read_claim(folder: str, name: str) -> Claim:
     problems = audit_path(folder).problems
     if problems:
         raise ValueError(f"{name} fails the audit, so it is not attacked: {'; '.join(problems)}")
+    return audited_claim(folder)
+
+
+def audited_claim(folder: str) -> Claim:
+    """Reads the claims of a release that has passed its audit. Raises InputError if its file cannot be used."""
     file = read_mechanism_file(str(Path(folder, MECHANISM_NAME)))
     residuals = None if file.center is None else file.center.residuals
     center = None if file.class_center is None else file.class_center.center

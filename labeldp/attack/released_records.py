@@ -28,7 +28,7 @@ from ..transforms.errors import InputError
 from ..transforms.io.input_format import Format, file_parts
 from ..transforms.progress_log import advance
 from ..transforms.readers.file_reader import FileReader
-from .claims import Claim, read_claim
+from .claims import Claim, audited_claim, read_claim
 from .record_features import places_of, read_columns, read_features
 from .released_channel import ReleasedLabels, channel_column
 
@@ -120,7 +120,7 @@ def _release_files(name: str, folder: Path, parts: Mapping[str, Path]) -> Releas
     document = _document(folder)
     documents = [_document(path) for path in parts.values()]
     try:
-        claim, manifest = read_claim(str(folder), name), parse_manifest(document)
+        claim, manifest = audited_claim(str(folder)), parse_manifest(document)
         others = {
             label: read_claim(str(path), f"{name}, label {label!r}").classes
             for (label, path), each in zip(parts.items(), documents, strict=True)
