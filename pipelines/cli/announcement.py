@@ -53,7 +53,9 @@ def describe_features(label: Label) -> str:
     kind = "linear, with cells where they pay" if label.features.cells else "linear"
     if label.column.classes is not None:
         kind = "probabilities of the classes"
-    text = f"{kind}, from {counted(len(names), 'feature')}: {_first_columns(names)}"
+    # Of columns that nobody named, a pass over the records leaves out those that identify them.
+    most = "up to " if label.features.all_columns else ""
+    text = f"{kind}, from {most}{counted(len(names), 'feature')}: {_first_columns(names)}"
     return f"{text}; not from {_first_columns(unused)}" if unused else text
 
 

@@ -21,7 +21,7 @@ from typing import Any
 from ...mechanisms.release.bound_noise import NoiseBinding
 from ...mechanisms.release.unit_bound import UnitBound, spent
 from ...transforms.progress_log import LOGGER
-from ..errors import FieldError
+from ..errors import FieldError, one_line
 from ..ledger.ledger import Ledger, unit_details
 from ..ledger.spent_budget import CapError, Caps, LedgerEntry
 from ..spec.label import Budget
@@ -58,8 +58,11 @@ class Charge:
     solved: bool = True
 
     def write(self, ledger: Ledger, caps: Caps) -> None:
-        """Charges a ledger, whose lock the caller holds. Raises InputError if a cap would be exceeded."""
-        lost = self._lost_release(ledger) if self.solved else None
+        """Charges a ledger, whose lock the caller holds, and logs it. Raises InputError if a cap would be exceeded."""
+        runs, spent = ledger.runs(), ledger.spent(self.entries)
+        known = {charge["release"] for run in runs for charge in run["charges"]}
+        repeated = all(entry.release in known for entry in self.entries)
+        lost = self._lost_release(runs) if self.solved and not repeated else None
         again = (
             f"this run repeats the release {lost}, but its labels are a charge of their own: that release is "
             "no longer there or was changed, and the mechanism that was computed now is another one"
@@ -84,17 +87,16 @@ class Charge:
             raise error.extended("; {again}" if again else "", again=again) from None
         if again:
             LOGGER.warning("%s", again)
+        if self.entries:
+            what = "it has this release, so nothing is charged" if repeated else "charged"
+            LOGGER.info("ledger %s: %s; epsilon %.6g in all", one_line(ledger.path), what, spent.epsilon)
 
-    def _lost_release(self, ledger: Ledger) -> str | None:
+    def _lost_release(self, runs: Sequence[dict[str, Any]]) -> str | None:
         """Output of the release that the run should have repeated, if its labels are about to be charged again.
 
         That is the latest run of the same request over the same input, whose labels were drawn by another mechanism;
-        None if there is none, or the ledger has all entries already.
+        None if there is none.
         """
-        runs = ledger.runs()
-        known = {charge["release"] for run in runs for charge in run["charges"]}
-        if all(entry.release in known for entry in self.entries):
-            return None
         same = [run for run in runs if run["request"] == self.request and run.get("input_digest") == self.digest]
         return str(same[-1].get("output")) if same else None
 
