@@ -11,7 +11,8 @@ import contextlib
 import re
 import string
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar, cast
 
 BAD_USAGE = 2
 _SIMILARITY = 0.6
@@ -95,6 +96,38 @@ def field_errors(message: str = "", kind: type[Exception] = ValueError, **values
         yield
     except kind as error:
         raise (FieldError(message, problem=error, **values) if message else FieldError.of(error)) from None
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Fact(Generic[T]):
+    """Result of a look at a file or a store: a value, or the error that the look ended with.
+
+    A request is looked at once and checked later: the error is raised by the check that needs the value, if any does.
+    """
+
+    _value: T | None = field(default=None, repr=False)
+    _error: Exception | None = None
+
+    @classmethod
+    def of(cls, look: Callable[[], T]) -> Fact[T]:
+        """Looks once."""
+        try:
+            return cls(look())
+        except Exception as error:
+            return cls(None, error)
+
+    def get(self) -> T:
+        """The value. Raises the error of a look that failed."""
+        if self._error is not None:
+            raise self._error
+        return cast("T", self._value)
+
+    def or_else(self, value: T) -> T:
+        """The value, or another one where the look failed."""
+        return value if self._error is not None else cast("T", self._value)
 
 
 def did_you_mean(name: str, known: Iterable[str], before: str = "") -> str:

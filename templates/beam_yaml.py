@@ -31,6 +31,7 @@ from ..pipelines.publish.manifest import make_manifest
 from ..pipelines.publish.protocol import Charge, charged, check_caps, release_entries
 from ..pipelines.spec.fields import CELL_CENTER, CENTERS, NO_CENTER, Fields, keywords_of, names_of
 from ..pipelines.spec.label import Budget, Label, make_label, request_in_memory
+from ..pipelines.spec.label_domain import with_texts
 from ..pipelines.spec.mechanism_file import MechanismFile
 from ..pipelines.spec.target_checks import noise_key_file, read_caps, read_unusable_fraction
 from ..transforms import (
@@ -115,14 +116,14 @@ class LabelDP(beam.PTransform):
             if arguments.get(name) is None:
                 raise ValueError(f"{name} is missing")
         try:
-            fields = Fields.of(arguments)
+            fields = with_texts(Fields.of(arguments))
             self._features = _center_features(fields)
             if self._features is not None and fields.center_column is None:
                 fields.center_column = f"{fields.label}_center"
             if fields.center == NO_CENTER:
                 fields.center = None
             made = make_label(fields)
-            self._threshold = Threshold(read_unusable_fraction(fields), rows=True)
+            self._threshold = Threshold(read_unusable_fraction(fields.max_unusable_fraction), rows=True)
             self._key = noise_key_file(str(fields.noise_key_file), fields.noise_key_mode)
             self._charge = _charge(fields, made)
         except FieldError as error:
@@ -336,7 +337,7 @@ class _Charge:
 
 def _charge(fields: Fields, made: Label) -> _Charge | None:
     """The charge of a release, whose caps need a ledger; None without one."""
-    caps = read_caps(fields)
+    caps = read_caps(fields.epsilon_cap, fields.delta_cap, fields.cap_window)
     if fields.ledger is not None:
         name = request_in_memory("privatize", "rows of a pipeline", made)
         return _Charge(ledger_place(fields.ledger), caps, name, made.budget, made.name)

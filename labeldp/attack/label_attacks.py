@@ -20,7 +20,7 @@ from ..pipelines.flags.arguments import local_copy, log_to_stderr
 from ..pipelines.job.run_pipeline import describe_failure
 from ..pipelines.spec.fields import Fields, names_of
 from ..pipelines.spec.input_spec import input_spec
-from ..pipelines.spec.label_domain import GRID, label_classes, label_domain
+from ..pipelines.spec.label_domain import GRID, label_classes, label_domain, with_texts
 from ..pipelines.spec.machine import check_extra, check_tfrecord
 from ..transforms.errors import InputError
 from ..transforms.progress_log import LOGGER, progress_bar
@@ -255,7 +255,7 @@ def _release_problems(
 
 
 def _attack_features(args: argparse.Namespace) -> _Findings:
-    fields = Fields.of(vars(args))
+    fields = with_texts(Fields.of(vars(args)))
     without = names_of(args.exclude)
     if args.label in without:
         raise UsageError(f"--exclude names the label {args.label!r}, which is no feature: leave it out")

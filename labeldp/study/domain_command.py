@@ -43,10 +43,13 @@ from ..pipelines.spec.mechanism_file import prior_release_name
 from ..pipelines.spec.release import InputSpec
 from ..pipelines.spec.store_access import open_stores
 from ..pipelines.spec.target_checks import (
+    check_ledger,
     check_target,
+    look_at_ledger,
+    look_at_noise_key,
+    look_at_target,
     read_caps,
     read_unusable_fraction,
-    resolve_ledger,
     resolve_noise_key,
 )
 from ..transforms.errors import InputError
@@ -128,10 +131,11 @@ def run(args: argparse.Namespace, runner_flags: Sequence[str]) -> int:
 
 def _parse(args: argparse.Namespace) -> DomainRequest:
     fields = Fields.of(vars(args))
-    threshold, caps = Threshold(read_unusable_fraction(fields)), read_caps(fields)
+    threshold = Threshold(read_unusable_fraction(fields.max_unusable_fraction))
+    caps = read_caps(fields.epsilon_cap, fields.delta_cap, fields.cap_window)
     if not 0 <= args.clamped < 1:
         raise FieldError("{clamped} must be at least 0 and below 1, not {value:g}", value=args.clamped)
-    unit = unit_bound(fields)
+    unit = unit_bound(fields.label, fields.unit_column, fields.max_records_per_unit)
     try:
         check_epsilon(args.epsilon)
         check_epsilon(args.epsilon if unit is None else unit.record_share(args.epsilon))
@@ -141,7 +145,7 @@ def _parse(args: argparse.Namespace) -> DomainRequest:
         raise FieldError.of(error) from None
     if args.id_column == args.label:
         raise FieldError("{id_column} must be another column than {label}")
-    check_target("domain_file", args.domain_file)
+    check_target("domain_file", args.domain_file, look_at_target("domain_file", args.domain_file))
     input = input_spec(fields)
     named = {"label": args.label, "id_column": args.id_column, "unit_column": args.unit_column}
     check_columns(named, input, read_schema(input, [args.label]))
@@ -154,8 +158,8 @@ def _parse(args: argparse.Namespace) -> DomainRequest:
         caps=caps,
         clamped=args.clamped,
         target=args.domain_file,
-        ledger=resolve_ledger(args.ledger, args.domain_file),
-        key=resolve_noise_key(args.noise_key_file, args.domain_file, mode=args.noise_key_mode),
+        ledger=check_ledger(look_at_ledger(args.ledger, args.domain_file).get(), args.domain_file),
+        key=resolve_noise_key(look_at_noise_key(args.noise_key_file, args.noise_key_mode).get(), args.domain_file),
     )
 
 

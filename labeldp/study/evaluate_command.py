@@ -25,10 +25,10 @@ from ..pipelines.job.run_pipeline import describe_failure
 from ..pipelines.spec.fields import NO_CENTER, Fields
 from ..pipelines.spec.input_spec import input_format, where_filter
 from ..pipelines.spec.label import check_split
-from ..pipelines.spec.label_domain import label_domain
+from ..pipelines.spec.label_domain import label_domain, with_texts
 from ..pipelines.spec.machine import check_extra
 from ..pipelines.spec.mechanism_spec import parse_mechanism_spec
-from ..pipelines.spec.target_checks import check_target
+from ..pipelines.spec.target_checks import check_target, look_at_target
 from ..pipelines.spec.written_files import write_file
 from ..transforms.errors import InputError
 from ..transforms.io.filesystems import absolute, match
@@ -55,7 +55,7 @@ def _evaluate(args: argparse.Namespace) -> None:
     except InputError as error:
         raise UsageError(str(error)) from None
     folder = Path(absolute(args.output))
-    check_target("output", str(folder))
+    check_target("output", str(folder), look_at_target("output", str(folder)))
     title = args.title or f"{args.label} of {os.path.basename(args.input)}"
     print("labeldp: reading the records, then evaluating: the first cell loads libraries", file=sys.stderr, flush=True)
     features, recipients = args.feature or None, args.recipient_feature or []
@@ -74,7 +74,7 @@ def _evaluate(args: argparse.Namespace) -> None:
 
 def _fields(args: argparse.Namespace) -> Fields:
     # Several values of a flag are several cells.
-    return Fields.of({name: value for name, value in vars(args).items() if not isinstance(value, list)})
+    return with_texts(Fields.of({name: value for name, value in vars(args).items() if not isinstance(value, list)}))
 
 
 def parse_evaluation(args: argparse.Namespace) -> tuple[Task, list[Cell]]:

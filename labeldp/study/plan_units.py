@@ -29,11 +29,11 @@ from ..pipelines.publish.output_folder import staging_folder
 from ..pipelines.publish.signals import signals_as_interrupts
 from ..pipelines.spec.fields import Fields
 from ..pipelines.spec.input_spec import check_columns, input_spec, read_schema
-from ..pipelines.spec.label_domain import GRID, label_domain, working_domain
+from ..pipelines.spec.label_domain import GRID, label_domain, with_texts, working_domain
 from ..pipelines.spec.prior_file import PriorFile
 from ..pipelines.spec.release import InputSpec
 from ..pipelines.spec.store_access import open_stores
-from ..pipelines.spec.target_checks import resolve_noise_key
+from ..pipelines.spec.target_checks import look_at_noise_key, resolve_noise_key
 from ..transforms.errors import InputError
 from ..transforms.io.filesystems import absolute, read_text, write_text
 from ..transforms.noise_key_file import NoiseKeyFile
@@ -125,7 +125,7 @@ def _parse(args: argparse.Namespace) -> _Request:
         raise UsageError(f"--features must be at least 0, not {args.features}")
     if args.unit_column == args.label:
         raise UsageError("--unit_column must be another column than --label")
-    fields = Fields.of({**vars(args), "epsilon": None, "mechanism": None})
+    fields = with_texts(Fields.of({**vars(args), "epsilon": None, "mechanism": None}))
     prior = _prior(args, fields)
     input = input_spec(fields)
     for flag in ("csv", "json"):
@@ -138,7 +138,9 @@ def _parse(args: argparse.Namespace) -> _Request:
     return _Request(
         input,
         resolve_noise_key(
-            args.noise_key_file, _work_file(tempfile.gettempdir()), create_named=False, mode=args.noise_key_mode
+            look_at_noise_key(args.noise_key_file, args.noise_key_mode).get(),
+            _work_file(tempfile.gettempdir()),
+            create_named=False,
         ),
         prior,
         parameters,

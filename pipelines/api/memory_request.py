@@ -19,9 +19,10 @@ from ...transforms.missing_labels import missing_advice
 from ..errors import FieldError, FieldNames, as_parameter
 from ..ledger.ledger import LEDGER_NAME, is_database
 from ..ledger.spent_budget import Caps
-from ..spec.feature_choice import FeatureTable, center_kind, check_center, is_asked_for, with_new_center
+from ..spec.feature_choice import CenterChoice, FeatureTable
 from ..spec.fields import DEFAULT_LOSS, Fields
 from ..spec.label import Label, make_label
+from ..spec.label_domain import with_texts
 from ..spec.target_checks import check_scheme, create_key, noise_key_file, path_of, read_caps, read_unusable_fraction
 from .feature_frames import FeatureFrame, labels_and_features, read_frame
 from .label_arrays import check_index, column_name, width
@@ -119,32 +120,32 @@ def read_request(parameters: Mapping[str, Any], given: Given, fits: bool) -> tup
     if number is not None and not (isinstance(number, Integral) and not isinstance(number, bool) and int(number) >= 0):
         raise ValueError("features must be a whole number of at least 0: features of records are an argument of fit")
     with python_errors(ValueError):
-        fields = Fields.of_keywords(asked, "LabelPrivatizer")
+        fields = with_texts(Fields.of_keywords(asked, "LabelPrivatizer"))
         label = make_label(fields)
         if fits:
-            label = with_features(fields, label, given.features)
-        request = MemoryRequest(label, source, read_caps(fields), read_unusable_fraction(fields))
+            label = with_features(CenterChoice.of(fields), label, given.features)
+        caps = read_caps(fields.epsilon_cap, fields.delta_cap, fields.cap_window)
+        request = MemoryRequest(label, source, caps, read_unusable_fraction(fields.max_unusable_fraction))
     with python_errors(InputError):
         return request, load_key(noise_key, fields.noise_key_file)
 
 
-def with_features(fields: Fields, label: Label, features: FeatureFrame | None) -> Label:
+def with_features(choice: CenterChoice, label: Label, features: FeatureFrame | None) -> Label:
     """Adds a center of features to a label, if one is made; the label as it is if not, or without features.
 
     Features that are given ask for a center, unless the mechanism is chosen automatically: whether there is one is then
     decided as for a job. Raises FieldError if a field is wrong.
     """
-    check_center(fields)
     if features is None:
-        if is_asked_for(fields):
+        if choice.asked:
             raise FieldError(
-                "{center} {kind} is made of features: give features=frame with the labels", kind=center_kind(fields)
+                "{center} {kind} is made of features: give features=frame with the labels", kind=choice.kind
             )
         return label
     numbers = label.column.classes is None
-    if numbers and fields.center is None and (fields.center_column is not None or label.mechanism.name != AUTO):
-        fields = dataclasses.replace(fields, center=center_kind(fields))
-    return with_new_center(fields, label, FeatureTable(features.batch.schema, features.source))
+    if numbers and choice.given is None and (choice.column is not None or label.mechanism.name != AUTO):
+        choice = dataclasses.replace(choice, given=choice.kind)
+    return choice.applied(label, FeatureTable(features.batch.schema, features.source))
 
 
 @contextmanager

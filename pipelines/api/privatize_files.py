@@ -54,7 +54,7 @@ from ..spec.input_spec import announce_csv_columns, read_schema
 from ..spec.label_folders import MANIFEST_NAME
 from ..spec.make_release import make_release
 from ..spec.release import InputSpec, Release
-from ..spec.target_checks import check_target, create_key
+from ..spec.target_checks import check_target, create_key, look_at_target
 
 _OF_THE_COMMAND = ("output_table", "validate", "mechanism_file", "sign", "dry_run")
 _CHARGED_NAME = "charged.txt"
@@ -131,7 +131,7 @@ class PrivatizeFiles(beam.PTransform):
             _check_places(release, here)
             ledger = Ledger(release.ledger)
             check_caps(ledger, release.name, release.budget, release.caps, release.unit)
-            earlier, columns = earlier_of_release(ledger, release), read_schema(release.input, release.private)
+            earlier = earlier_of_release(ledger, release)
         except FieldError as error:
             raise ValueError(error.text(as_parameter)) from None
         except (UsageError, InputError) as error:
@@ -141,7 +141,7 @@ class PrivatizeFiles(beam.PTransform):
             once: Any = start | "Global" >> beam.WindowInto(GlobalWindows()) | "End" >> beam.combiners.Count.Globally()
         else:
             once = pipeline | "Once" >> beam.Create([0])
-        begin = _Begin(run, work, here, release.input, columns)
+        begin = _Begin(run, work, here, release.input, release.schema)
         begun: Any = once | "Begin" >> beam.ParDo(begin).with_output_types(int)
         # A run in this process that failed leaves nothing behind, at the end of the process at the latest.
         weakref.finalize(pipeline, _give_up, work)
@@ -222,7 +222,7 @@ class _Begin(beam.DoFn):
 
     def _begin(self) -> None:
         request = self._run.request
-        check_target("output", request.target)
+        check_target("output", request.target, look_at_target("output", request.target))
         self._check_files()
         check_caps(Ledger(request.ledger), request.name, request.budget, request.caps, request.unit)
         if self._here and not _is_there(request.key):

@@ -46,11 +46,11 @@ _MOST_COLUMNS = 12
 _FEATURES = "released as they are; one that follows from a label reveals it, and labeldp attack --features names it"
 
 
-def print_dry_run(release: Release, schema: pa.Schema) -> None:
+def print_dry_run(release: Release) -> None:
     """Prints what a job of `privatize` or `fit` would do.
 
-    The schema is that of `read_schema`. Raises FieldError if a cap of the ledger would be exceeded, UsageError if the
-    records are known to be too few, and InputError if the ledger is corrupt or a footer cannot be read.
+    Raises FieldError if a cap of the ledger would be exceeded, UsageError if the records are known to be too few, and
+    InputError if the ledger is corrupt or a footer cannot be read.
     """
     ledger = Ledger(release.ledger)
     check_caps(ledger, release.name, release.budget, release.caps, release.unit)
@@ -73,7 +73,7 @@ def print_dry_run(release: Release, schema: pa.Schema) -> None:
     print("dry run    of labels, only which ones are missing was read; nothing is written or charged")
     for title, text in [
         ("input", _input(release, records)),
-        ("columns", _columns(release, schema)),
+        ("columns", _columns(release)),
         ("units", _units(release)),
         ("missing", _missing(release)),
         *labels,
@@ -108,7 +108,7 @@ def _input(release: Release, records: int | None) -> str:
     return one_line(f"{files}{rows}: {input.pattern}{where}")
 
 
-def _columns(release: Release, schema: pa.Schema) -> str:
+def _columns(release: Release) -> str:
     roles = dict.fromkeys(release.private, "a label" if len(release.labels) > 1 else "the label")
     for label in release.labels:
         if label.column.id_column is not None:
@@ -117,6 +117,7 @@ def _columns(release: Release, schema: pa.Schema) -> str:
             roles[label.column.center] = "the center"
     if release.unit is not None:
         roles.setdefault(release.unit.column, "the record's unit")
+    schema = release.schema
     others = [field for field in schema if field.name not in roles]
     shown = [field for field in schema if field.name in roles] + others[:_MOST_COLUMNS]
     texts = [f"{field.name} ({roles.get(field.name, _type(field.type))})" for field in shown]

@@ -22,7 +22,7 @@ from ...transforms.io.filesystems import absolute, match, open_input
 from ...transforms.io.input_format import Format, file_parts
 from ...transforms.readers.file_reader import FileReader
 from ..errors import UsageError, did_you_mean, one_line
-from ..spec.fields import Fields, format_of_name
+from ..spec.fields import format_of_name
 from ..spec.input_spec import csv_dialect
 from ..spec.machine import check_file, check_tfrecord
 from ..spec.written_files import NEW, write_file
@@ -169,7 +169,7 @@ def _given_dialect(args: argparse.Namespace) -> dict[str, Any]:
 def _dialect(args: argparse.Namespace, kind: str) -> Dialect:
     if args.csv_dialect and kind != "csv":
         raise UsageError(f"--csv_dialect is for CSV, but {args.file} is {kind}: leave it out")
-    return csv_dialect(Fields.of({**vars(args), "label": args.label or ""}))
+    return csv_dialect(args.csv_dialect)
 
 
 def _delimiter(path: str, label: str | None, dialect: Dialect) -> str:

@@ -28,7 +28,7 @@ from ..publish.request import Request, Run, new_run
 from ..publish.signals import signals_as_interrupts
 from ..publish.staging_locks import remove_leftovers
 from ..spec.fields import Fields
-from ..spec.input_spec import announce_csv_columns, read_schema
+from ..spec.input_spec import announce_csv_columns
 from ..spec.make_release import make_release
 from ..spec.release import Release
 from ..spec.store_access import open_stores
@@ -93,7 +93,7 @@ def _run(command: str, args: argparse.Namespace, runner_flags: Sequence[str]) ->
         input = release.input
         announce_csv_columns(input, release.private)
         if args.dry_run:
-            print_dry_run(release, read_schema(input, release.private))
+            print_dry_run(release)
             return
         options = runner_options(runner_flags, input.format.name, input.file_size)
         if not wait:

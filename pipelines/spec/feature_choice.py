@@ -1,11 +1,12 @@
 """Center of features of a request: whether one is made, and of which features. Loads no Beam.
 
-Functions take the fields of a request and raise FieldError if one of them is wrong.
+Functions raise FieldError if a field of the request is wrong.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -50,154 +51,174 @@ class FeatureTable(NamedTuple):
     where: str | None = None
 
 
-def check_center(fields: Fields) -> None:
-    """Refuses a center that is there and is not."""
-    if fields.center == NO_CENTER:
-        given = [name for name in ("center_column", "center_features") if getattr(fields, name) is not None]
-        if given:
-            raise FieldError(f"{{center}} none has no {{{given[0]}}}: leave one of them out")
+@dataclass(frozen=True)
+class CenterChoice:
+    """Center that the fields of a label ask for, and what decides whether one is made by default.
 
-
-def is_asked_for(fields: Fields) -> bool:
-    """Tells whether the fields ask for a center of features, which is then no default."""
-    return fields.center not in (None, NO_CENTER) or fields.center_features is not None
-
-
-def center_kind(fields: Fields) -> str:
-    """Kind of the center, where one is made: linear by default, which leaves labels most of epsilon.
-
-    With cells, labels say what the features of the log say and nothing else: that is for recipients who have no others.
+    Attributes:
+      given: linear, cells or none; None for the default.
+      column: Column of the center, which is new if one of features is made.
+      features: Names of the features; None for all of them.
+      left_out: Columns that are not released.
+      purpose: Purpose of the release; None for the default.
+      mechanism: Name of the mechanism; None for the default.
+      epsilon: Budget of the label; None for that of a mechanism file.
+      delta: Its delta; None for pure DP.
     """
-    return fields.center or (CELL_CENTER if fields.for_ == MODELS_OF_LOG else LINEAR_CENTER)
 
+    given: str | None
+    column: str | None
+    features: tuple[str, ...] | None
+    left_out: tuple[str, ...]
+    purpose: str | None
+    mechanism: str | None
+    epsilon: float | None
+    delta: float | None
 
-def _class_center_is_asked_for(fields: Fields) -> bool:
-    """Tells whether a center of classes is made whatever their histogram says."""
-    return is_asked_for(fields) or fields.center_column is not None
+    @classmethod
+    def of(cls, fields: Fields) -> CenterChoice:
+        """Takes the choice from the fields. Refuses a center that is there and is not."""
+        if fields.center == NO_CENTER:
+            given = [name for name in ("center_column", "center_features") if getattr(fields, name) is not None]
+            if given:
+                raise FieldError(f"{{center}} none has no {{{given[0]}}}: leave one of them out")
+        features = None if fields.center_features is None else names_of(fields.center_features)
+        return cls(
+            fields.center, fields.center_column, features, names_of(fields.leave_out), fields.for_,
+            fields.mechanism_name, fields.epsilon, fields.delta,
+        )  # fmt: skip
 
+    @property
+    def asked(self) -> bool:
+        """Tells whether a center of features is asked for, which is then no default."""
+        return self.given not in (None, NO_CENTER) or self.features is not None
 
-def _makes_class_center(fields: Fields, classes: LabelClasses) -> bool:
-    """Decides whether classes may be drawn from a center of features, if there are any: for models by default.
+    @property
+    def kind(self) -> str:
+        """Kind of the center, where one is made: linear by default, which leaves labels most of epsilon.
 
-    Not where no center was asked for, or a mechanism; nor, by default, at an epsilon at which randomized response is
-    better (docs/mechanisms/center.md), or for more classes than centers support. The released histogram decides
-    whether one that was not asked for is made (`ClassSums`).
-    """
-    asked = _class_center_is_asked_for(fields)
-    if fields.center == NO_CENTER:
-        return False
-    if fields.center == "linear":
-        raise FieldError("{center} linear is for labels that are numbers; that of classes is {center} cells")
-    if fields.mechanism_name not in (None, AUTO) or fields.for_ == "labels":
-        if asked:
-            raise FieldError("{center} draws classes by itself: leave out {mechanism} and {for}")
-        return False
-    if len(classes) > MOST_CLASSES:
-        if asked:
-            raise FieldError(
-                "{center}: at most {most} classes can have one, not {count}", most=MOST_CLASSES, count=len(classes)
-            )
-        return False
-    if fields.delta is not None:
-        if asked:
-            raise FieldError("{center} of classes is pure DP: leave out {delta}")
-        return False
-    return (
-        asked
-        or fields.for_ == MODELS_OF_LOG
-        or (fields.epsilon or 0.0) <= (CLASS_CENTER_EPSILON if len(classes) > 2 else TWO_CLASSES_EPSILON)
-    )
+        With cells, labels say what the features of the log say and nothing else: that is for recipients who have no
+        others.
+        """
+        return self.given or (CELL_CENTER if self.purpose == MODELS_OF_LOG else LINEAR_CENTER)
 
+    @property
+    def asked_of_classes(self) -> bool:
+        """Tells whether a center of classes is made whatever their histogram says."""
+        return self.asked or self.column is not None
 
-def with_new_center(fields: Fields, label: Label, table: FeatureTable) -> Label:
-    """Adds a center of features to a label, if one is made: its features, and the name of the new column."""
-    column, classes = label.column, label.column.classes is not None
-    features = _choose_features(fields, column, table) if makes_center(fields, label) else None
-    if features is None:
-        return label
-    what = "probabilities" if classes else "centers"
-    name = fields.center_column or f"{label.name}_{'probabilities' if classes else 'center'}"
-    if name in (*table.schema.names, label.name):
-        kind = "" if classes else " and {center} {kind}"
-        raise FieldError(
-            f"{table.field or '{source}'} has a column {{name!r}}: name the new column of {what} with "
-            f"{{center_column}}{kind}, or leave that column out",
-            source=table.source,
-            name=name,
-            kind=center_kind(fields),
-        )
-    return dataclasses.replace(label, column=dataclasses.replace(column, center=name), features=features)
+    def makes(self, label: Label) -> bool:
+        """Decides whether a center is made of features, if there are any: of numbers by default for auto.
 
-
-def makes_center(fields: Fields, label: Label) -> bool:
-    """Decides whether a center is made of features, if there are any: for numbers with the mechanism auto by default.
-
-    It is not where no center was asked for, or it is a column of the input; nor, by default, where the label domain is
-    not an even grid of at least five labels.
-    """
-    column, mechanism = label.column, label.mechanism.name
-    if column.classes is not None:
-        return _makes_class_center(fields, column.classes)
-    asked = is_asked_for(fields)
-    if fields.center == NO_CENTER or (not asked and (fields.center_column is not None or mechanism != AUTO)):
-        return False
-    if asked:
-        with field_errors("{center}: {problem}"):
-            check_even(column.labels)
-        return True
-    return len(column.domain) >= _LEAST_LABELS and is_even(column.labels)
-
-
-def _choose_features(fields: Fields, column: LabelColumn, table: FeatureTable) -> CenterFeatures | None:
-    """Chooses the features of a center.
-
-    They are those that are named, or all columns of numbers and texts but label, id, unit, that of the filter and, once
-    their values are seen, those that identify records; None if there are none by default.
-    """
-    names = _feature_names(fields, column, table)
-    if names:
-        unnamed = fields.center_features is None
+        It is not where no center was asked for, or it is a column of the input; nor, by default, where the label domain
+        is not an even grid of at least five labels; nor where a mechanism file says which center there is.
+        """
+        column, mechanism = label.column, label.mechanism
+        if mechanism.fitted is not None:
+            return False
         if column.classes is not None:
-            asked = _class_center_is_asked_for(fields)
-            return CenterFeatures(names, column.id_column, asked, MOST_CLASS_SAMPLE, unnamed)
-        return CenterFeatures(names, column.id_column, center_kind(fields) == CELL_CENTER, all_columns=unnamed)
-    if is_asked_for(fields):
-        raise FieldError(
-            "{center} {kind}: {file} has no column of numbers or texts besides the label",
-            kind=center_kind(fields),
-            file=table.source,
-        )
-    LOGGER.info("no center: %s has no column of numbers or text besides the label", table.source)
-    return None
+            return self._makes_of_classes(column.classes)
+        if self.given == NO_CENTER or (not self.asked and (self.column is not None or mechanism.name != AUTO)):
+            return False
+        if self.asked:
+            with field_errors("{center}: {problem}"):
+                check_even(column.labels)
+            return True
+        return len(column.domain) >= _LEAST_LABELS and is_even(column.labels)
 
+    def _makes_of_classes(self, classes: LabelClasses) -> bool:
+        """Decides whether classes may be drawn from a center of features, if there are any: for models by default.
 
-def _feature_names(fields: Fields, column: LabelColumn, table: FeatureTable) -> tuple[str, ...]:
-    schema = table.schema
-    if fields.center_features is None:
-        left_out = {*column.private, column.id_column, column.unit and column.unit.column, table.where}
-        left_out |= {*names_of(fields.leave_out)}
-        return tuple(field.name for field in schema if is_feature(field.type) and field.name not in left_out)
-    named = names_of(fields.center_features)
-    for name in named:
-        if name in column.private:
-            raise FieldError("{center_features} must not name the label: centers are released as they are")
-        if name in names_of(fields.leave_out):
+        Not where no center was asked for, or a mechanism; nor, by default, at an epsilon at which randomized response
+        is better (docs/mechanisms/center.md), or for more classes than centers support. The released histogram decides
+        whether one that was not asked for is made (`ClassSums`).
+        """
+        if self.given == NO_CENTER:
+            return False
+        if self.given == LINEAR_CENTER:
+            raise FieldError("{center} linear is for labels that are numbers; that of classes is {center} cells")
+        refusals = {
+            "{center} draws classes by itself: leave out {mechanism} and {for}": (
+                self.mechanism not in (None, AUTO) or self.purpose == "labels"
+            ),
+            "{center}: at most {most} classes can have one, not {count}": len(classes) > MOST_CLASSES,
+            "{center} of classes is pure DP: leave out {delta}": self.delta is not None,
+        }
+        refusal = next((text for text, applies in refusals.items() if applies), None)
+        if refusal is not None and self.asked_of_classes:
+            raise FieldError(refusal, most=MOST_CLASSES, count=len(classes))
+        most = CLASS_CENTER_EPSILON if len(classes) > 2 else TWO_CLASSES_EPSILON
+        by_default = self.purpose == MODELS_OF_LOG or (self.epsilon or 0.0) <= most
+        return refusal is None and (self.asked_of_classes or by_default)
+
+    def applied(self, label: Label, table: FeatureTable) -> Label:
+        """Adds a center of features to a label, if one is made: its features, and the name of the new column."""
+        column, classes = label.column, label.column.classes is not None
+        features = self._features_of(column, table) if self.makes(label) else None
+        if features is None:
+            return label
+        what = "probabilities" if classes else "centers"
+        name = self.column or f"{label.name}_{'probabilities' if classes else 'center'}"
+        if name in (*table.schema.names, label.name):
+            kind = "" if classes else " and {center} {kind}"
             raise FieldError(
-                "{center_features} and {leave_out} name {name!r}: centers are released, and say what they are made of",
+                f"{table.field or '{source}'} has a column {{name!r}}: name the new column of {what} with "
+                f"{{center_column}}{kind}, or leave that column out",
+                source=table.source,
                 name=name,
+                kind=self.kind,
             )
-        if name not in schema.names:
+        return dataclasses.replace(label, column=dataclasses.replace(column, center=name), features=features)
+
+    def _features_of(self, column: LabelColumn, table: FeatureTable) -> CenterFeatures | None:
+        """Chooses the features of a center.
+
+        They are those that are named, or all columns of numbers and texts but label, id, unit, that of the filter and,
+        once their values are seen, those that identify records; None if there are none by default.
+        """
+        names, unnamed = self._feature_names(column, table), self.features is None
+        if names and column.classes is not None:
+            return CenterFeatures(names, column.id_column, self.asked_of_classes, MOST_CLASS_SAMPLE, unnamed)
+        if names:
+            return CenterFeatures(names, column.id_column, self.kind == CELL_CENTER, all_columns=unnamed)
+        if self.asked:
             raise FieldError(
-                "{center_features}: {file} has no column {name!r}{seen}; it has: {names}{meant}",
+                "{center} {kind}: {file} has no column of numbers or texts besides the label",
+                kind=self.kind,
                 file=table.source,
-                seen=table.seen,
-                name=name,
-                names=listed(schema.names),
-                meant=did_you_mean(name, schema.names),
             )
-        kind = schema.field(name).type
-        if not is_feature(kind):
-            raise FieldError(
-                "{center_features}: {name!r} holds {kind}, neither numbers nor text: leave it out", name=name, kind=kind
-            )
-    return tuple(dict.fromkeys(named))
+        LOGGER.info("no center: %s has no column of numbers or text besides the label", table.source)
+        return None
+
+    def _feature_names(self, column: LabelColumn, table: FeatureTable) -> tuple[str, ...]:
+        schema = table.schema
+        if self.features is None:
+            unused = {*column.private, column.id_column, column.unit and column.unit.column, table.where}
+            unused |= {*self.left_out}
+            return tuple(field.name for field in schema if is_feature(field.type) and field.name not in unused)
+        for name in self.features:
+            if name in column.private:
+                raise FieldError("{center_features} must not name the label: centers are released as they are")
+            if name in self.left_out:
+                raise FieldError(
+                    "{center_features} and {leave_out} name {name!r}: centers are released, and say what they are made "
+                    "of",
+                    name=name,
+                )
+            if name not in schema.names:
+                raise FieldError(
+                    "{center_features}: {file} has no column {name!r}{seen}; it has: {names}{meant}",
+                    file=table.source,
+                    seen=table.seen,
+                    name=name,
+                    names=listed(schema.names),
+                    meant=did_you_mean(name, schema.names),
+                )
+            kind = schema.field(name).type
+            if not is_feature(kind):
+                raise FieldError(
+                    "{center_features}: {name!r} holds {kind}, neither numbers nor text: leave it out",
+                    name=name,
+                    kind=kind,
+                )
+        return tuple(dict.fromkeys(self.features))

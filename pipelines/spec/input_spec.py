@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -26,12 +26,12 @@ from ...transforms.io.table_columns import TableColumns
 from ...transforms.progress_log import LOGGER
 from ...transforms.readers.file_reader import FileReader
 from ...transforms.readers.orc_reader import orc_schema
-from ...transforms.readers.parquet_reader import int96_columns, parquet_index_levels
+from ...transforms.readers.parquet_reader import parquet_index_levels
 from ...transforms.readers.table_snapshot import is_table
-from ..errors import FieldError, as_flag, did_you_mean, field_errors, one_line
-from .fields import DIALECT, INPUT_FORMATS, NULL_COLUMNS, PARTITIONS, Fields, names_of, pairs_of
+from ..errors import Fact, FieldError, as_flag, did_you_mean, field_errors, one_line
+from .fields import DIALECT, INPUT_FORMATS, NULL_COLUMNS, PARTITIONS, Fields, Names, names_of, pairs_of
 from .machine import check_tfrecord
-from .release import InputSpec
+from .release import InputSpec, OutputSpec
 from .table_input import check_no_table, check_not_ordered, table_spec, union_columns
 
 _COLUMNS = (
@@ -43,12 +43,14 @@ _COLUMNS = (
 def input_spec(fields: Fields) -> InputSpec:
     """Finds the input files; at least one must match, and none of their folders may name the label or the id."""
     format, where = input_format(fields), where_filter(fields.where, fields.label)
-    if is_table(fields.input or ""):
-        input = _without_index(fields, table_spec(fields, format, where))
+    given, labels = fields.input or "", names_of(fields.label)
+    named = {name.partition("=")[0] for field in _COLUMNS for name in names_of(getattr(fields, field))}
+    if is_table(given):
+        input = _without_index(table_spec(given, format, where), labels, named)
         check_no_folder(input, "label", str(fields.label))
         return input
     with field_errors("{problem}", InputError):
-        pattern = absolute(fields.input or "")
+        pattern = absolute(given)
         sizes = match(pattern)
         check_no_table(pattern, list(sizes))
         if fields.missing_columns == NULL_COLUMNS:
@@ -59,13 +61,14 @@ def input_spec(fields: Fields) -> InputSpec:
             path.encode()
         except UnicodeEncodeError:
             raise FieldError("{input} {path!a}: the file name is not UTF-8; rename the file", path=path) from None
-    input = _without_index(fields, InputSpec(pattern, parts, sum(sizes.values()) / len(sizes), format, where))
+    input = InputSpec(pattern, parts, sum(sizes.values()) / len(sizes), format, where)
+    input = _without_index(input, labels, named)
     check_no_folder(input, "label", str(fields.label))
     check_no_folder(input, "id_column", fields.id_column)
     return input
 
 
-def _without_index(fields: Fields, input: InputSpec) -> InputSpec:
+def _without_index(input: InputSpec, labels: Sequence[str], named: Collection[str]) -> InputSpec:
     """Leaves out the levels of a pandas index that no field names: they are often copies of columns, also of the label.
 
     Raises FieldError if one has the name of a label. Names alone decide, never values.
@@ -79,7 +82,6 @@ def _without_index(fields: Fields, input: InputSpec) -> InputSpec:
         levels = index_levels(orc_schema(input.paths[0])[0])
     else:
         return input
-    labels = names_of(fields.label)
     for column, level in levels.items():
         if level in labels and column not in labels:
             raise FieldError(
@@ -89,7 +91,6 @@ def _without_index(fields: Fields, input: InputSpec) -> InputSpec:
                 column=column,
                 level=level,
             )
-    named = {name.partition("=")[0] for field in _COLUMNS for name in names_of(getattr(fields, field))}
     left = tuple(column for column in levels if column not in named)
     if not left:
         return input
@@ -141,8 +142,9 @@ def input_format(fields: Fields) -> Format:
         check_tfrecord("--input_format tfrecord", "convert the files and give --input_format parquet or csv")
     types = pairs_of(fields.csv_types, "NAME=TYPE", "{csv_types}")
     partitions = fields.partitions == PARTITIONS[0]
+    dialect = csv_dialect(fields.csv_dialect)
     with field_errors():
-        return Format(str(fields.input_format), types or None, partitions=partitions, dialect=csv_dialect(fields))
+        return Format(str(fields.input_format), types or None, partitions=partitions, dialect=dialect)
 
 
 def read_as(column: LabelColumn, format: Format) -> LabelColumn:
@@ -160,9 +162,8 @@ def read_as(column: LabelColumn, format: Format) -> LabelColumn:
 _WANTED = {"newlines": "must be true or false", "columns": "must be names"}
 
 
-def csv_dialect(fields: Fields) -> Dialect:
+def csv_dialect(given: Names | Mapping[str, Any] | None) -> Dialect:
     """Reads the CSV dialect, of settings NAME=VALUE or a mapping; of several values of one setting, the last."""
-    given = fields.csv_dialect
     if not isinstance(given, Mapping):
         texts = [given] if isinstance(given, str) else given or ()
         given = {name: value for name, _, value in (text.partition("=") for text in texts)}
@@ -246,17 +247,23 @@ def check_columns(named: Mapping[str, str | None], input: InputSpec, schema: pa.
             LOGGER.warning("warning: %s", problem.text(as_flag))
 
 
-def check_twins(label: str, input: InputSpec, schema: pa.Schema, left_out: Sequence[str] = ()) -> None:
-    """Refuses what has the label's name, but for case or white space: it may be a copy, and looks like it.
+Twin = tuple[str, str]
+"""Column, and what in it has the name of a label but for case or white space: itself, a field, or a key of a map."""
 
-    That is another column, or a field within a column, or a key of a map in the first records. Columns that are left
-    out of the release are not released.
-    """
+
+def find_twin(label: str, input: InputSpec, schema: pa.Schema, left_out: Sequence[str] = ()) -> Twin | None:
+    """Finds what has the label's name in the columns that are released, with the keys of maps in the first records."""
     kept = pa.schema([field for field in schema if field.name not in left_out])
-    for column, other in namesakes(label, _first_maps(input, kept, label)):
+    return next(namesakes(label, _first_maps(input, kept, label)), None)
+
+
+def check_twin(label: str, path: str, twin: Twin | None) -> None:
+    """Refuses what has the label's name: it may be a copy, and looks like it."""
+    if twin is not None:
+        column, other = twin
         raise FieldError(
             "{label} {name!r}: {path} also has {what} {other!r}, which would be released as it is: drop or rename it, "
-            "or give {leave_out} {column}", name=label, path=input.paths[0], column=column, other=other,
+            "or give {leave_out} {column}", name=label, path=path, column=column, other=other,
             what="a column" if column == other else "a field",
         )  # fmt: skip
 
@@ -287,20 +294,20 @@ def _missing(name: str, input: InputSpec, names: list[str]) -> str:
 
 
 def unsure_columns(
-    schema: pa.Schema, input: InputSpec, labels: Sequence[str], output_format: str, left_out: Sequence[str] = ()
+    schema: pa.Schema, input: InputSpec, int96: Fact[list[str]], labels: Sequence[str], output: OutputSpec
 ) -> tuple[str, ...]:
     """Names the columns of which only the values tell whether the output can hold them.
 
-    These are timestamps of the type INT96, and for TFRecords integers that may be beyond int64; not private columns,
-    which are replaced, nor columns that are left out of the output. Raises FieldError, which names the column, if the
-    output can hold no value of it.
+    These are timestamps of the type INT96, which `int96` names, and for TFRecords integers that may be beyond int64;
+    not private columns, which are replaced, nor columns that are left out of the output. Raises FieldError, which names
+    the column, if the output can hold no value of it.
     """
     names = []
-    if output_format == "tfrecord" != input.format.name:
+    if output.format == "tfrecord" != input.format.name:
         # Imported late: loads protobuf.
         from ...transforms.tfrecord.example_encoder import kind_of, may_not_fit, not_held
 
-        held = [field for field in schema if field.name not in left_out]
+        held = [field for field in schema if field.name not in output.left_out]
         for field in held:
             if field.name not in labels and kind_of(value_type(field.type)) is None:
                 raise FieldError(
@@ -309,7 +316,7 @@ def unsure_columns(
         names = [field.name for field in held if may_not_fit(field.type)]
     if input.format.name == "parquet":
         # Of a table, by the names in the file: column by column of the tables that have such times.
-        names += [name for name in int96_columns(input.paths[0]) if name in schema.names]
+        names += [name for name in int96.get() if name in schema.names]
     return tuple(name for name in names if name not in labels)
 
 

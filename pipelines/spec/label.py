@@ -24,7 +24,7 @@ from ...mechanisms.release.unit_bound import UnitBound
 from ...mechanisms.response.randomized_response import RandomizedResponse
 from ...mechanisms.response.rr_top_k import RRTopK
 from ..errors import FieldError, field_errors
-from .fields import DEFAULT_LOSS, Fields
+from .fields import DEFAULT_LOSS, Fields, Names
 from .label_domain import LabelDomain, fitted_missing_label, missing_label, working_domain
 from .mechanism_file import MechanismFile
 from .mechanism_spec import check_delta, mechanism_parameters, takes_delta
@@ -105,14 +105,17 @@ def make_label(fields: Fields, others: Sequence[str] = ()) -> Label:
 
     `others` are further private columns that are released with this one.
     """
-    unit = unit_bound(fields)
-    mechanism, epsilon = _mechanism(fields, unit), given_epsilon(fields)
+    unit = unit_bound(fields.label, fields.unit_column, fields.max_records_per_unit)
+    classes = fields.label_classes is not None
+    loss = _loss(classes, fields.loss)
+    mechanism = _mechanism(fields.mechanism, fields.for_, classes, loss, fields.delta, unit)
+    epsilon = given_epsilon(fields.epsilon)
     domain = working_domain(fields, epsilon)
     if others and fields.missing_label is not None:
         raise FieldError("{missing_label} takes one label: with several, records that lack one are left out")
     meaning = domain.meaning
     center = None if meaning.classes else fields.center_column
-    _check_names(fields, center, "{center_column}")
+    _check_names(fields.label, fields.id_column, center, "{center_column}")
     with field_errors():
         column = LabelColumn(
             str(fields.label), domain.labels, fields.id_column,
@@ -120,7 +123,7 @@ def make_label(fields: Fields, others: Sequence[str] = ()) -> Label:
             unit=unit, others=tuple(others), meaning=meaning,
         )  # fmt: skip
     with field_errors("{center_column}: {problem}"):
-        meaning = dataclasses.replace(meaning, missing=missing_label(fields, domain))
+        meaning = dataclasses.replace(meaning, missing=missing_label(fields.missing_label, domain))
         column = dataclasses.replace(column, center=center, meaning=meaning)
     with field_errors("{loss}: {problem}"):
         loss_named(mechanism.loss).check(column.labels if center is None else column.residuals.grid)
@@ -136,7 +139,8 @@ def make_label(fields: Fields, others: Sequence[str] = ()) -> Label:
 
 def fitted_label(fields: Fields, fitted: MechanismFile) -> Label:
     """Checks the fields of the label of `apply`, which must not contradict the mechanism file."""
-    unit, path = _fitted_unit(fields, fitted), fields.mechanism_file
+    path = str(fields.mechanism_file)
+    unit = _fitted_unit(fields.label, fields.unit_column, fields.max_records_per_unit, fitted, path)
     # Its labels are those of units now, and its file says so.
     fitted = dataclasses.replace(fitted, unit=unit)
     budget = Budget(*fitted.labels_budget)
@@ -150,9 +154,9 @@ def fitted_label(fields: Fields, fitted: MechanismFile) -> Label:
             needed=budget.delta,
         )
     meaning = LabelMeaning(fitted.classes, fitted.declared)
-    missing = fitted_missing_label(fields, LabelDomain(fitted.domain, meaning), fitted)
-    loss = _loss(fields, fitted.classes is not None)
-    _check_names(fields, fitted.center_column, "the center of {mechanism_file}")
+    missing = fitted_missing_label(fields.missing_label, LabelDomain(fitted.domain, meaning), fitted, path)
+    loss = _loss(fitted.classes is not None, fields.loss)
+    _check_names(fields.label, fields.id_column, fitted.center_column, "the center of {mechanism_file}")
     with field_errors("{mechanism_file} {path}: {problem}", path=path):
         column = LabelColumn(
             str(fields.label), fitted.domain, fields.id_column, fitted.rounding, fitted.center_column, unit,
@@ -161,34 +165,32 @@ def fitted_label(fields: Fields, fitted: MechanismFile) -> Label:
     return Label(column, budget, MechanismChoice(fitted.name, loss, {"loss": loss}, fitted))
 
 
-def given_epsilon(fields: Fields) -> float:
+def given_epsilon(epsilon: float | None) -> float:
     """The budget of the request, which must be given."""
-    if fields.epsilon is None:
+    if epsilon is None:
         raise FieldError("{epsilon} is missing")
-    return fields.epsilon
+    return epsilon
 
 
-def _check_names(fields: Fields, center: str | None, center_of: str) -> None:
+def _check_names(label: Names, id_column: str | None, center: str | None, center_of: str) -> None:
     """Checks that the label is a column, and no public one; `center_of` says what the center is of."""
-    label = fields.label
     if not isinstance(label, str) or not label:
         raise FieldError("{label} must be the name of one column, not {names!r}", names=label)
-    if fields.id_column == label:
+    if id_column == label:
         raise FieldError("{id_column} must be another column than {label}")
     if center == label:
         raise FieldError(f"{center_of} must be another column than {{label}}: the center is released as it is")
 
 
-def unit_bound(fields: Fields) -> UnitBound | None:
-    """Reads the fields of the privacy unit; None for single records."""
-    name, most = fields.unit_column, fields.max_records_per_unit
+def unit_bound(label: Names, name: str | None, most: int | None) -> UnitBound | None:
+    """The privacy unit by its column and the largest number of its records; None for single records."""
     if name is None:
         if most is not None:
             raise FieldError(
                 "{max_records_per_unit} needs {unit_column}, the column that names the unit of each record"
             )
         return None
-    if name == fields.label:
+    if name == label:
         raise FieldError("{unit_column} must be another column than {label}")
     if most is None:
         raise FieldError(
@@ -199,19 +201,23 @@ def unit_bound(fields: Fields) -> UnitBound | None:
         return UnitBound(name, most)
 
 
-def _fitted_unit(fields: Fields, fitted: MechanismFile) -> UnitBound | None:
+def _fitted_unit(
+    label: Names, column: str | None, most: int | None, fitted: MechanismFile, path: str
+) -> UnitBound | None:
     """The unit of a mechanism file, which holds for its labels, too, and which no field may contradict."""
     if fitted.unit is None:
-        unit = unit_bound(fields)
+        unit = unit_bound(label, column, most)
         if unit is not None and fitted.counted_labels:
             raise FieldError(
                 "{mechanism_file} {path} was fitted without {unit_column}: its histogram may hold any number of "
                 "records of a unit. Run labeldp fit with {unit_column}",
-                path=fields.mechanism_file,
+                path=path,
             )
         return unit
-    for name, expected in (("unit_column", fitted.unit.column), ("max_records_per_unit", fitted.unit.max_records)):
-        value = getattr(fields, name)
+    for name, value, expected in (
+        ("unit_column", column, fitted.unit.column),
+        ("max_records_per_unit", most, fitted.unit.max_records),
+    ):
         if value not in (None, expected):
             raise FieldError(
                 f"{{{name}}} {{value}} is not that of {{mechanism_file}}, {{expected}}: leave it out, or fit again",
@@ -221,28 +227,29 @@ def _fitted_unit(fields: Fields, fitted: MechanismFile) -> UnitBound | None:
     return fitted.unit
 
 
-def _loss(fields: Fields, classes: bool) -> str:
-    if classes and fields.loss is not None:
+def _loss(classes: bool, given: str | None) -> str:
+    if classes and given is not None:
         raise FieldError("{loss} is for labels that are numbers; that of classes is zero_one: leave it out")
-    loss = ZERO_ONE.name if classes else fields.loss or DEFAULT_LOSS
+    loss = ZERO_ONE.name if classes else given or DEFAULT_LOSS
     with field_errors("{loss}: {problem}"):
         loss_named(loss)
     return loss
 
 
-def _mechanism(fields: Fields, unit: UnitBound | None) -> MechanismChoice:
-    """The mechanism to solve for.
+def _mechanism(
+    text: str | None, purpose: str | None, classes: bool, loss: str, delta: float | None, unit: UnitBound | None
+) -> MechanismChoice:
+    """The mechanism to solve for, with the parameters of its text.
 
     That of classes is randomized response over all of them for models, over the likeliest for single labels.
     """
-    classes, name, delta = fields.label_classes is not None, fields.mechanism_name, fields.delta
-    loss = _loss(fields, classes)
-    if fields.for_ is not None and fields.mechanism is not None:
+    name = None if text is None else text.partition(":")[0]
+    if purpose is not None and text is not None:
         raise FieldError("{for} chooses the mechanism: give {for} or {mechanism}")
     if not classes:
-        name = name or default_mechanism(fields.for_, loss)
+        name = name or default_mechanism(purpose, loss)
     elif name in (None, AUTO):
-        name = RRTopK.name if fields.for_ == "labels" else RandomizedResponse.name
+        name = RRTopK.name if purpose == "labels" else RandomizedResponse.name
     elif name not in CLASS_MECHANISMS:
         known = " or ".join(CLASS_MECHANISMS)
         raise FieldError(
@@ -253,7 +260,7 @@ def _mechanism(fields: Fields, unit: UnitBound | None) -> MechanismChoice:
             "{delta} is for mechanisms of (epsilon, delta)-DP, such as gaussian; {name} is pure DP", name=name
         )
     if name == AUTO:
-        if fields.mechanism not in (None, AUTO):
+        if text not in (None, AUTO):
             raise FieldError("{mechanism} auto has no parameters: it finds those of the mechanism itself")
         if loss != DEFAULT_LOSS:
             raise FieldError(
@@ -263,7 +270,7 @@ def _mechanism(fields: Fields, unit: UnitBound | None) -> MechanismChoice:
     if delta is not None:
         check_delta(delta)
         delta = delta if unit is None else unit.record_share(delta)
-    parameters = {**({} if classes else {"loss": loss}), **mechanism_parameters(fields.mechanism or name, delta)}
+    parameters = {**({} if classes else {"loss": loss}), **mechanism_parameters(text or name, delta)}
     with field_errors("{mechanism}: {problem}"):
         mechanism_named(name, **parameters)
     return MechanismChoice(name, loss, parameters)

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
+import pyarrow as pa
+
 from ...mechanisms.core.budget import round_up
 from ...mechanisms.release.unit_bound import UnitBound
 from ...transforms.io.hive_partitions import ONE_FOLDER, OutputPartitions
@@ -128,6 +130,7 @@ class Release:
     Attributes:
       command: privatize, fit or apply.
       input: Input files.
+      schema: Columns of the first one that has some, found without reading a label.
       labels: The private labels; `column.others` of each names the other ones. They have unit and id column in common.
       threshold: Tolerated fraction of records without a usable label.
       caps: Caps on what the ledger may add up to.
@@ -141,6 +144,7 @@ class Release:
 
     command: str
     input: InputSpec
+    schema: pa.Schema
     labels: tuple[Label, ...]
     threshold: Threshold
     caps: Caps

@@ -33,17 +33,32 @@ _PUBLIC = ("id_column", "unit_column", "center_features", "where")
 
 
 def fields_of_labels(command: str, fields: Fields, names: Sequence[str], input: InputSpec) -> list[Fields]:
-    """The fields of each of several labels, with parts of one budget."""
-    _check_several(command, fields, names)
+    """The fields of each label, with its own values, and the budget of all of them."""
+    if len(names) == 1:
+        return [dataclasses.replace(fields, label=names[0])]
+    _check_several(command, shown(fields.label), names)
+    for field in _PUBLIC:
+        for column in (name.partition("=")[0] for name in names_of(getattr(fields, field))):
+            if column in names:
+                raise FieldError(f"{{{field}}} must not name the label {{name}}: it is private", name=column)
     for name in names:
         check_no_folder(input, "label", name)
-    parts, epsilon = _values_of_labels(fields, names), given_epsilon(fields)
+    return _values_of_labels(fields, names)
+
+
+def with_parts_of_budget(parts: Sequence[Fields]) -> list[Fields]:
+    """Divides the budget among several labels, whose files are read; each of them has the whole as yet."""
+    fields = parts[0]
+    epsilon = given_epsilon(fields.epsilon)
+    if len(parts) == 1:
+        return [*parts]
     domains = [np.array(working_domain(part, epsilon).labels) for part in parts]
     check_split(epsilon, fields.prior_epsilon)
     shares = even = [Fraction(1, len(parts))] * len(parts)
     # Errors of classes and of numbers cannot be compared.
     if all(part.label_classes is None for part in parts):
-        shares = label_shares(epsilon, domains, _planned_mechanism(fields))
+        planned = fields.mechanism_name or default_mechanism(fields.for_, fields.loss or DEFAULT_LOSS)
+        shares = label_shares(epsilon, domains, _planned_mechanism(planned))
     deltas: Sequence[float | None] = [fields.delta] * len(parts)
     # A delta out of range is refused for each label.
     if fields.delta is not None and 0 < fields.delta < 1:
@@ -57,8 +72,7 @@ def fields_of_labels(command: str, fields: Fields, names: Sequence[str], input: 
     ]
 
 
-def _check_several(command: str, fields: Fields, names: Sequence[str]) -> None:
-    given = shown(fields.label)
+def _check_several(command: str, given: str, names: Sequence[str]) -> None:
     if command != "privatize":
         raise FieldError(
             "{label} {given}: {command} takes one label; run it for each of them, or privatize for all together",
@@ -75,25 +89,19 @@ def _check_several(command: str, fields: Fields, names: Sequence[str]) -> None:
             most=_MOST_LABELS,
             count=len(names),
         )
-    for field in _PUBLIC:
-        for name in names_of(getattr(fields, field)):
-            if name.partition("=")[0] in names:
-                raise FieldError(
-                    f"{{{field}}} must not name the label {{name}}: it is private", name=name.partition("=")[0]
-                )
 
 
 def _values_of_labels(fields: Fields, names: Sequence[str]) -> list[Fields]:
     """The fields of each label, with the budget of all."""
-    by_label = {field: _by_label(fields, field, form, names) for field, form in _OF_CLASSES.items()}
+    by_label = {field: _by_label(field, getattr(fields, field), form, names) for field, form in _OF_CLASSES.items()}
     numbers = [name for name in names if by_label["label_classes"].get(name) is None]
-    values = {field: _one_for_each(fields, field, len(numbers)) for field in _PER_LABEL}
+    values = {field: _values_of(field, getattr(fields, field), len(numbers)) for field in _PER_LABEL}
     parts = []
     for name in names:
         classes = Fields.of({"label": name, **{field: by_label[field].get(name) for field in _OF_CLASSES}}).classes
         changed: dict[str, Any] = {"label": name, **classes}
         if name in numbers:
-            changed |= {field: each[numbers.index(name)] for field, each in values.items()}
+            changed |= {field: given[numbers.index(name)] for field, given in values.items()}
         else:
             changed |= dict.fromkeys((*_PER_LABEL, "rounding"))
             if fields.center == LINEAR_CENTER:
@@ -110,9 +118,8 @@ def _values_of_labels(fields: Fields, names: Sequence[str]) -> list[Fields]:
     return parts
 
 
-def _one_for_each(fields: Fields, field: str, count: int) -> Sequence[Any]:
-    """The value of a field for each of so many labels that are numbers."""
-    given = getattr(fields, field)
+def _values_of(field: str, given: Any, count: int) -> Sequence[Any]:
+    """The values of a field for so many labels that are numbers."""
     values = given.split(",") if isinstance(given, str) else [given]
     if len(values) == 1:
         return values * count
@@ -125,9 +132,8 @@ def _one_for_each(fields: Fields, field: str, count: int) -> Sequence[Any]:
     return values
 
 
-def _by_label(fields: Fields, field: str, form: str, names: Sequence[str]) -> dict[str, Any]:
+def _by_label(field: str, given: Any, form: str, names: Sequence[str]) -> dict[str, Any]:
     """The values of a field of classes by the names of labels; a label that has none is a number."""
-    given = getattr(fields, field)
     if given is None or isinstance(given, Mapping):
         named = dict(given or {})
     else:
@@ -141,9 +147,8 @@ def _by_label(fields: Fields, field: str, form: str, names: Sequence[str]) -> di
     return named
 
 
-def _planned_mechanism(fields: Fields) -> Mechanism:
+def _planned_mechanism(name: str) -> Mechanism:
     """The mechanism whose errors decide the split; of auto, the first candidate for models."""
-    name = fields.mechanism_name or default_mechanism(fields.for_, fields.loss or DEFAULT_LOSS)
     if name != AUTO:
         # One with parameters that it must be given is not compared by its own errors.
         with contextlib.suppress(TypeError, ValueError):

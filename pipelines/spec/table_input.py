@@ -22,7 +22,6 @@ from ...transforms.readers.parquet_reader import parquet_schema
 from ...transforms.readers.table_snapshot import TableSnapshot, TableUrl
 from ...transforms.stores.object_store import is_store
 from ..errors import FieldError, one_line
-from .fields import Fields
 from .machine import check_extra
 from .release import InputSpec
 
@@ -32,12 +31,12 @@ _WILDCARDS = "*?["
 _METADATA = ".metadata.json"
 
 
-def table_spec(fields: Fields, format: Format, where: Equals | None) -> InputSpec:
+def table_spec(table: str, format: Format, where: Equals | None) -> InputSpec:
     """Pins the snapshot of the table that `input` names, and lists its files. Without a number, says which it is."""
     if format.name != "parquet":
         raise FieldError("{input_format} {name}: tables have Parquet files: give parquet", name=format.name)
     try:
-        url = TableUrl.parse(fields.input or "")
+        url = TableUrl.parse(table)
         check_extra(f"--input {url.format}://", url.format, _MODULES[url.format])
         snapshot = _snapshot(url)
     except InputError as error:
@@ -61,33 +60,29 @@ def _snapshot(url: TableUrl) -> TableSnapshot:
     return delta_snapshot(url)
 
 
-def output_table(fields: Fields, format: str) -> TableUrl | None:
-    """Reads `output_table`, the table to which the shards of the output are added; None without it."""
-    if fields.output_table is None:
+def look_at_table(table: str | None) -> TableUrl | None:
+    """Finds `output_table`, to which shards are added; None without it. A catalog must be known before the charge."""
+    if table is None:
         return None
     try:
-        url = TableUrl.parse(fields.output_table)
+        url = TableUrl.parse(table)
+        check_extra(f"--output_table {url.format}://", url.format, _MODULES[url.format])
+        if url.format == "iceberg":
+            from ...transforms.readers.iceberg_table import open_catalog
+
+            with open_catalog(url.table, f"iceberg://{url.table}"):
+                pass
     except InputError as error:
         raise FieldError("{output_table} {problem}", problem=one_line(str(error))) from None
-    check_extra(f"--output_table {url.format}://", url.format, _MODULES[url.format])
-    if url.format == "iceberg":
-        _check_catalog(url)
-    if url.snapshot is not None:
-        raise FieldError("{output_table} {table}: a snapshot cannot be written to", table=fields.output_table)
-    if format != "parquet" or fields.partition_output is not None:
-        raise FieldError("{output_table} takes shards of {output_format} parquet, without {partition_output}")
     return url
 
 
-def _check_catalog(url: TableUrl) -> None:
-    """Checks that the catalog is known, before a job is charged whose shards it is to have."""
-    from ...transforms.readers.iceberg_table import open_catalog
-
-    try:
-        with open_catalog(url.table, f"iceberg://{url.table}"):
-            pass
-    except InputError as error:
-        raise FieldError("{output_table} {problem}", problem=one_line(str(error))) from None
+def check_output_table(url: TableUrl | None, given: str | None, format: str, partitioned: bool) -> None:
+    """Checks that shards of a format can be added to the table that is given, if one is."""
+    if url is not None and url.snapshot is not None:
+        raise FieldError("{output_table} {table}: a snapshot cannot be written to", table=given)
+    if url is not None and (format != "parquet" or partitioned):
+        raise FieldError("{output_table} takes shards of {output_format} parquet, without {partition_output}")
 
 
 def check_not_ordered(table: TableSnapshot, label: str) -> None:

@@ -1,6 +1,10 @@
 """Requests over a folder of small logs, keys and other files, for `make_release` in this process."""
 
+import builtins
+import importlib
 import importlib.util
+import io
+import os
 from collections.abc import Callable
 from datetime import date, timedelta
 from pathlib import Path
@@ -78,6 +82,38 @@ def release_of(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., A
     """Function (command="privatize", field=value, ...) -> the release of a request in the folder."""
     monkeypatch.chdir(folder)
     return lambda command="privatize", **fields: make_release(command, Fields.of({**BASES[command], **fields}))
+
+
+LOOKS: dict[Any, tuple[str, ...]] = {
+    builtins: ("open",), io: ("open",), pa: ("OSFile",),
+    os: ("open", "stat", "lstat", "access", "listdir", "scandir", "readlink"),
+}  # fmt: skip
+"""Functions by which files are looked at."""
+
+
+@pytest.fixture(scope="session")
+def looking_once() -> Callable[[Callable[[], Any]], Any]:
+    """Function (make) -> what `make` returns; each look at a file fails once `look_at` has returned."""
+    module: Any = importlib.import_module("labeldp.pipelines.spec.make_release")
+
+    def refuse(*arguments: Any, **_: Any) -> None:
+        raise AssertionError(f"a check looked at {arguments}")
+
+    def run(make: Callable[[], Any]) -> Any:
+        with pytest.MonkeyPatch.context() as patch:
+            look_at = module.look_at
+
+            def looked(*arguments: Any) -> Any:
+                facts = look_at(*arguments)
+                for owner, names in LOOKS.items():
+                    for name in names:
+                        patch.setattr(owner, name, refuse)
+                return facts
+
+            patch.setattr(module, "look_at", looked)
+            return make()
+
+    return run
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ import pytest
 from labeldp.pipelines.errors import FieldError
 
 from tests.commands import write_key
+from tests.release_cases import CASES, GRID
 
 
 @pytest.fixture
@@ -42,6 +43,23 @@ def beam_options(job: Any) -> Callable[..., dict[str, Any]]:
         return runner_options(parse([*job(), *more])[1], input_format, file_size).get_all_options()
 
     return options
+
+
+@pytest.mark.parametrize("command", ["privatize", "fit"])
+@pytest.mark.parametrize("name", CASES)
+def test_no_check_looks_at_a_file(
+    name: str, command: str, logs: Any, request_of: Any, key_file: Path, looking_once: Any
+) -> None:
+    """`look_at` has looked at all of them."""
+    case, folder = CASES[name], logs["csv"].parent
+    flags = {**GRID, "input": logs[case.log], "input_format": case.format, "noise_key_file": key_file, **case.flags}
+    flags |= {key: folder / value for key, value in flags.items() if str(value).endswith(".txt")}
+    if command == "fit" and len(case.labels) > 1:
+        pytest.skip("fit takes one label")
+    of_output = ("output_format", "num_shards", "compression", "shuffle", "partition_output")
+    flags |= dict.fromkeys(of_output, None) if command == "fit" else {}
+    release = looking_once(lambda: request_of(command, **flags))
+    assert [label.name for label in release.labels] == case.labels
 
 
 def test_defaults(request_of: Any, small_log: Path, outputs: Path, key_file: Path) -> None:
