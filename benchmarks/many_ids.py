@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from labeldp.transforms.batches import LabelledBatch
+from labeldp.transforms.input_checks import ID_GROUPS, _Check, _Split
 from labeldp.transforms.io.input_format import BATCH_ROWS
-from labeldp.transforms.noise_binding import ID_GROUPS, _Check, _Split
 from result_line import print_result, progress
 
 _SIZE = 20_000_000

@@ -12,9 +12,9 @@ from labeldp.mechanisms.noise.keyed_words import Identities
 from labeldp.mechanisms.release.label_column import LabelColumn
 from labeldp.transforms.batches import LabelledBatch
 from labeldp.transforms.io.input_format import BATCH_ROWS, FilePart, Format
-from labeldp.transforms.label_summary import UsableRecords, usable_records
 from labeldp.transforms.readers.file_reader import FileReader
 from labeldp.transforms.tfrecord.framing import Frames, read_records
+from labeldp.transforms.usable_records import UsableRecords, usable_records
 from log_schema import LABEL, LABEL_MAX
 from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 

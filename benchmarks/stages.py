@@ -25,11 +25,12 @@ from labeldp.mechanisms.noise.keyed_words import words
 from labeldp.mechanisms.registry import solve
 from labeldp.mechanisms.release.label_column import LabelColumn
 from labeldp.mechanisms.release.label_draws import LabelSampler
+from labeldp.mechanisms.release.plan import Histogram
 from labeldp.transforms.batches import LabelledBatch, label_values, replace_label
 from labeldp.transforms.io.input_format import BATCH_ROWS, FilePart, Format
-from labeldp.transforms.label_summary import summarize
 from labeldp.transforms.privatize_labels import privatize_batch
 from labeldp.transforms.readers.file_reader import FileReader
+from labeldp.transforms.release_passes import summarize
 from labeldp.transforms.tfrecord.example_encoder import encode_examples
 from labeldp.transforms.tfrecord.example_values import find_values
 from labeldp.transforms.tfrecord.framing import frame, read_records
@@ -40,6 +41,7 @@ from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder, RecordBat
 from workspace import open_workspace
 
 _KEY = bytes(range(32))
+_HISTOGRAM = Histogram(1.0)
 _ID = "user"
 
 
@@ -188,7 +190,7 @@ def _noise(records: Records) -> Iterator[Stage]:
 
     def count_and_digest() -> None:
         for batch in records.batches:
-            summarize(batch, records.column, _KEY)
+            summarize(_HISTOGRAM, batch, records.column, True, None, _KEY)
 
     def blake2b_digest() -> None:
         total = 0
@@ -210,7 +212,7 @@ def _noise(records: Records) -> Iterator[Stage]:
 
         def count_and_digest_ids(named: Sequence[LabelledBatch] = named, column: LabelColumn = column) -> None:
             for batch in named:
-                summarize(batch, column, _KEY)
+                summarize(_HISTOGRAM, batch, column, True, None, _KEY)
 
         yield Stage(f"count and digest, records named by text {name}", count_and_digest_ids, {}, 1.5e6)
 

@@ -15,14 +15,12 @@ import numpy as np
 import pyarrow as pa
 from apache_beam.pvalue import AsSingleton, PCollection, TaggedOutput
 
-from ..mechanisms.core.budget import remaining_epsilon
-from ..mechanisms.core.randomizer import Randomizer
-from ..mechanisms.release.center_passes import center_passes
+from ..mechanisms.center.class_model import Mechanism
 from ..mechanisms.release.feature_sample import CenterFeatures
 from ..mechanisms.release.unit_bound import UnitBound, UnitCounts
 from ..pipelines.api.memory_request import ledger_place, python_errors
 from ..pipelines.api.privatize_files import check_ledger_place
-from ..pipelines.errors import FieldError, UsageError, as_parameter
+from ..pipelines.errors import FieldError, UsageError, as_parameter, field_errors
 from ..pipelines.job.runner_options import check_runner
 from ..pipelines.ledger.ledger import Ledger
 from ..pipelines.ledger.spent_budget import Caps
@@ -40,7 +38,6 @@ from ..transforms import (
     LabelColumn,
     LabelledBatch,
     NoiseKeyFile,
-    NoisyPrior,
     PriorRelease,
     PrivatizeLabels,
     RowsToBatches,
@@ -51,9 +48,10 @@ from ..transforms import (
 from ..transforms.batches import check_whole_input, usable_labels
 from ..transforms.beam_internals import typed_outputs
 from ..transforms.beam_rows import check_used
+from ..transforms.center.append_center import AppendCenter
 from ..transforms.center.feature_sample import SampleFeatures
-from ..transforms.center.fit_center import AppendCenter, DesignPass, ReleasePass
 from ..transforms.errors import OTHER_MECHANISM, redact_errors
+from ..transforms.release_passes import RunPlan
 from ..transforms.shards.publish_shards import require_digest
 from ..transforms.units.bounds_by_id import BoundUnitsById
 
@@ -117,27 +115,27 @@ class LabelDP(beam.PTransform):
                 raise ValueError(f"{name} is missing")
         try:
             fields = with_texts(Fields.of(arguments))
-            self._features = _center_features(fields)
-            if self._features is not None and fields.center_column is None:
-                fields.center_column = f"{fields.label}_center"
+            features = _center_features(fields)
+            kind = "center" if fields.label_classes is None else "probabilities"
+            new_column = fields.center_column or f"{fields.label}_{kind}"
+            if features is not None:
+                fields.center_column = None
             if fields.center == NO_CENTER:
                 fields.center = None
             made = make_label(fields)
+            if features is not None:
+                with field_errors("{center}: {problem}"):
+                    column = dataclasses.replace(made.column, center=new_column)
+                made = dataclasses.replace(made, column=column, features=features)
             self._threshold = Threshold(read_unusable_fraction(fields.max_unusable_fraction), rows=True)
             self._key = noise_key_file(str(fields.noise_key_file), fields.noise_key_mode)
             self._charge = _charge(fields, made)
         except FieldError as error:
             raise ValueError(error.text(as_parameter)) from None
-        self._column, self._left_out = made.column, names_of(fields.leave_out)
+        self._label, self._column, self._left_out = made, made.column, names_of(fields.leave_out)
         for name in {*made.column.private, made.column.center} & {*self._left_out}:
             raise ValueError(f"leave_out: {name!r} is released, as the label or its center")
-        self._epsilon = made.budget.epsilon
-        budget, name = made.record_budget, made.mechanism.name
-        self._prior = NoisyPrior(
-            self._column, budget.epsilon, self._key, budget.prior_epsilon, self._threshold, mechanism=name
-        )
-        self._center_epsilon = remaining_epsilon(budget.epsilon, budget.prior_epsilon or 0.0)
-        self._solve = SolveRandomizer(name, dict(made.mechanism.parameters))
+        self._solve = SolveRandomizer(made.mechanism.name, dict(made.mechanism.parameters))
 
     def expand(self, rows: PCollection[Any]) -> dict[str, PCollection[Any]]:
         """Raises InputError for rows in windows or without a schema, or if a field that it uses is missing or no use.
@@ -154,7 +152,7 @@ class LabelDP(beam.PTransform):
             raise ValueError(str(error)) from None
         if rows.is_bounded:
             check_whole_input(rows, self)
-        id_column, center, features = self._column.id_column, self._column.center, self._features
+        id_column, center, features = self._column.id_column, self._column.center, self._label.features
         assert id_column is not None
         needed = [name for name in self._column.columns if features is None or name != center]
         unit = self._column.unit
@@ -175,23 +173,21 @@ class LabelDP(beam.PTransform):
         counts = None
         if unit is not None:
             batches, counts = batches | "BoundUnits" >> BoundUnitsById(self._column, self._key)
-        noisy_prior = self._prior
+        given, sample = batches, None
         if features is not None:
             assert center is not None
             if center in fields:
                 raise InputError(f"the rows have a field {center!r}: name the new field with center_column")
             sample: Any = batches | "SampleFeatures" >> SampleFeatures(features, self._key)
-            linear: Any = None
-            for one in center_passes(features, classes=False):
-                design: Any = sample | f"Design {one.name}" >> DesignPass(one, self._center_epsilon, linear)
-                linear = batches | f"Release {one.name}" >> ReleasePass(one, self._column, design, self._key, linear)
+            fields = {**fields, center: np.float64 if classes is None else Sequence[np.float32]}
+        plan = RunPlan(self._label.passes, self._column, self._key, lambda *_: given, sample, threshold=self._threshold)
+        linear = plan.before()
+        if linear is not None:
             batches = batches | "AppendCenter" >> AppendCenter(linear, self._column)
-            noisy_prior = dataclasses.replace(self._prior, linear=linear)
-            fields = {**fields, center: np.float64}
-        prior: Any = batches | "NoisyPrior" >> noisy_prior
+        prior: Any = plan.bind(batches, linear)
         randomizer: Any = prior | "SolveRandomizer" >> self._solve
         privatized = _privatize(batches, randomizer, prior, self._column, self._key)
-        describe = _DescribeRelease(self._column, self._epsilon, self._left_out, self._threshold, self._charge)
+        describe = _DescribeRelease(self._label, self._left_out, self._threshold, self._charge)
         release: Any = randomizer | "Release" >> beam.ParDo(
             describe,
             AsSingleton(prior),
@@ -223,8 +219,6 @@ keywords_of(LabelDP.__init__, _ARGUMENTS, "Checks the arguments.", _NEEDED)
 def _center_features(fields: Fields) -> CenterFeatures | None:
     """The features of the center that the job makes; None without one."""
     names, center, id_column = names_of(fields.center_features), fields.center, fields.id_column
-    if fields.label_classes is not None and (names or center not in (None, NO_CENTER)):
-        raise ValueError("rows of classes have no center: release files, or leave out center and center_features")
     if not names and center in (None, NO_CENTER):
         return None
     if not names or center not in CENTERS or center == NO_CENTER:
@@ -239,7 +233,7 @@ def _center_features(fields: Fields) -> CenterFeatures | None:
 
 def _privatize(
     batches: PCollection[LabelledBatch],
-    randomizer: PCollection[Randomizer],
+    randomizer: PCollection[Mechanism],
     prior: PCollection[Any],
     column: LabelColumn,
     key: NoiseKeyFile,
@@ -347,11 +341,8 @@ def _charge(fields: Fields, made: Label) -> _Charge | None:
 
 
 class _DescribeRelease(beam.DoFn):
-    def __init__(
-        self, column: LabelColumn, epsilon: float, left_out: Sequence[str], threshold: Threshold, charge: _Charge | None
-    ):
-        self._column = column
-        self._epsilon = epsilon
+    def __init__(self, label: Label, left_out: Sequence[str], threshold: Threshold, charge: _Charge | None):
+        self._label = label
         self._left_out = {"left_out": list(left_out)} if left_out else {}
         self._threshold = threshold
         self._charge = charge
@@ -359,7 +350,7 @@ class _DescribeRelease(beam.DoFn):
     @redact_errors("releasing")
     def process(
         self,
-        randomizer: Randomizer,
+        randomizer: Mechanism,
         prior: PriorRelease,
         without_id: int,
         digest: int,
@@ -372,15 +363,15 @@ class _DescribeRelease(beam.DoFn):
         )
         if without_id > self._threshold.fraction * rows:
             raise InputError(
-                f"{without_id:,} of {rows:,} rows have no id in {self._column.id_column!r} (`id_column`), more than "
-                f"`max_unusable_fraction` {self._threshold.fraction:g}: fix them, exclude them by a beam.Filter "
+                f"{without_id:,} of {rows:,} rows have no id in {self._label.column.id_column!r} (`id_column`), more "
+                f"than `max_unusable_fraction` {self._threshold.fraction:g}: fix them, exclude them by a beam.Filter "
                 "before, or raise the threshold"
             )
         mechanism = MechanismFile.of_release(randomizer, prior)
-        details = {"label": self._column.name, "identity": self._column.id_column, "where": None, **self._left_out}
+        details = {"label": self._label.name, "identity": self._label.column.id_column, "where": None, **self._left_out}
         result = JobResult(prior, digest, {}, frozenset([drawn_by]), units)
-        result.check_same_mechanism(randomizer.fingerprint.hex())
-        document = make_manifest(result, mechanism, self._epsilon, details)
+        result.check_same_mechanism(mechanism.drawn_by)
+        document = make_manifest(result, mechanism, self._label.budget.epsilon, details)
         if self._charge is not None:
             self._charge.write(prior, mechanism)
         yield ReleaseDocuments(json.dumps(document), mechanism.to_text())

@@ -21,8 +21,8 @@ ORDER = {
     "transforms": (
         "errors", "beam_internals", "progress_log", "job_metrics", "arrow_values", "class_values",
         "missing_labels", "stores", "io", "noise_key_file", "tfrecord", "batches", "csv_input", "shown_transform",
-        "readers", "beam_rows", "label_summary", "noise_binding", "units", "center", "noisy_prior", "solve_randomizer",
-        "privatize_labels", "shards", "validation",
+        "readers", "beam_rows", "usable_records", "input_checks", "units", "center", "release_passes",
+        "solve_randomizer", "privatize_labels", "shards", "validation",
     ),
     "pipelines": (
         "errors", "ledger", "spec", "publish", "job", "api", "flags", "cli",

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from .batches import Carried, LabelledBatch
     from .beam_rows import BatchesToRows, RowsToBatches, row_fields
     from .errors import InputError, StageError
+    from .input_checks import CountUniqueIds, Threshold
     from .io.input_format import Equals, Format
-    from .noise_binding import BindNoise, CountUniqueIds, Threshold
     from .noise_key_file import NoiseKeyFile
-    from .noisy_prior import NoisyPrior
     from .privatize_labels import DeadLetter, PrivatizedLabels, PrivatizeLabels
     from .readers.file_reader import ReadRecordBatches
+    from .release_passes import BindNoise, NoisyPrior
     from .shards.publish_shards import ReleaseShards
     from .shards.shard_formats import WriteParquet, WriteTFRecords
     from .shards.shard_ranges import CountRows, DivideRows
@@ -44,9 +44,9 @@ _MODULES = {
     ".shards.shard_formats": ("WriteParquet", "WriteTFRecords"),
     ".shards.shard_ranges": ("CountRows", "DivideRows"),
     ".shards.shard_writer": ("ShardFile",),
-    ".noise_binding": ("BindNoise", "CountUniqueIds", "Threshold"),
+    ".input_checks": ("CountUniqueIds", "Threshold"),
     ".noise_key_file": ("NoiseKeyFile",),
-    ".noisy_prior": ("NoisyPrior",),
+    ".release_passes": ("BindNoise", "NoisyPrior"),
     ".privatize_labels": ("DeadLetter", "PrivatizeLabels", "PrivatizedLabels"),
     ".solve_randomizer": ("SolveRandomizer",),
     ".units.bounds_by_id": ("BoundUnitsById",),

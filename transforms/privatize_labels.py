@@ -24,15 +24,15 @@ from ..mechanisms.release.label_draws import LabelSampler, fits
 from ..mechanisms.release.label_records import label_sums
 from .batches import Carried, LabelledBatch, as_argument, as_side_input, check_new, check_whole_input, replace_label
 from .beam_internals import typed_outputs
+from .center.append_center import check_features
 from .center.feature_columns import center_columns
-from .center.fit_center import check_features
 from .errors import CHANGED_INPUT, OTHER_MECHANISM, InputError, redact_errors
 from .job_metrics import PASSES, RECORDS_LEFT_OUT
-from .label_summary import UsableRecords, usable_records
 from .noise_key_file import NoiseKeyFile
 from .progress_log import Progress
 from .shown_transform import ShownTransform
 from .units.bounds_by_id import BoundUnitsById
+from .usable_records import UsableRecords, usable_records
 
 BATCHES = "batches"
 DEAD_LETTERS = "dead_letters"

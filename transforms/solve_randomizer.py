@@ -11,9 +11,10 @@ import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
 from ..mechanisms.analysis.automatic import CANDIDATES, LABELS
+from ..mechanisms.center.class_model import Mechanism
 from ..mechanisms.core.randomizer import Randomizer
 from ..mechanisms.registry import AUTO, mechanism_named
-from ..mechanisms.release.prior_release import EarlierMechanism, PriorRelease, public_reason, solved
+from ..mechanisms.release.prior_release import EarlierMechanism, PriorRelease, chosen, public_reason, solved
 from .errors import InputError
 from .job_metrics import SOLVE_MILLISECONDS
 from .progress_log import LOGGER
@@ -26,7 +27,8 @@ class SolveRandomizer(ShownTransform):
 
     With a center, the randomizer is for the residuals of a range, which is chosen for it; its labels are that range.
 
-    Takes a PCollection of PriorRelease and returns a PCollection of Randomizer. It sees released values only, so it
+    Takes a PCollection of PriorRelease and returns a PCollection of Randomizer, or of the centers of classes that the
+    releases have made. It sees released values only, so it
     spends no budget. The job fails with InputError if the mechanism has no randomizer for the prior.
 
     Attributes:
@@ -47,11 +49,10 @@ class SolveRandomizer(ShownTransform):
         elif self.parameters:
             raise ValueError(f"mechanism auto has no parameter {next(iter(self.parameters))!r}: it finds them itself")
 
-    def expand(self, releases: PCollection[PriorRelease]) -> PCollection[Randomizer]:
+    def expand(self, releases: PCollection[PriorRelease]) -> PCollection[Any]:
         return (
             releases
-            | "Solve"
-            >> beam.ParDo(_Solve(self.mechanism, self.parameters, tuple(self.earlier))).with_output_types(Randomizer)
+            | "Solve" >> beam.ParDo(_Solve(self.mechanism, self.parameters, tuple(self.earlier)))
             # A solver may be slow: with a checkpoint, it runs once for all consumers.
             | "Checkpoint" >> beam.Reshuffle()
         )
@@ -63,7 +64,7 @@ class _Solve(beam.DoFn):
         self._parameters = parameters
         self._earlier = earlier
 
-    def process(self, release: PriorRelease) -> Iterator[Randomizer]:
+    def process(self, release: PriorRelease) -> Iterator[Mechanism]:
         # The lines are the same for an earlier mechanism: the log does not tell whether the input is unchanged.
         LOGGER.info("solving %s", self._mechanism)
         started = time.monotonic()
@@ -72,7 +73,7 @@ class _Solve(beam.DoFn):
         # only once the job has succeeded.
         LOGGER.info("solved %s", self._mechanism)
         SOLVE_MILLISECONDS.update(round(1000 * (time.monotonic() - started)))
-        yield randomizer
+        yield chosen(release, randomizer)
 
     def _earlier_randomizer(self, release: PriorRelease) -> Randomizer | None:
         for earlier in self._earlier:

@@ -37,11 +37,10 @@ from labeldp.mechanisms.center.class_partition import MOST_CLASS_SAMPLE
 from labeldp.mechanisms.center.feature_rows import Categories
 from labeldp.mechanisms.core.label_classes import LabelClasses
 from labeldp.mechanisms.noise.keyed_words import KEY_BYTES, integer_identities
-from labeldp.mechanisms.release.center_passes import center_passes, run_passes
 from labeldp.mechanisms.release.feature_sample import CenterFeatures, sample_words, smallest
 from labeldp.mechanisms.release.label_column import LabelColumn, LabelMeaning
-from labeldp.mechanisms.release.label_records import LabelRecords, count_labels
-from labeldp.mechanisms.release.prior_release import release_prior
+from labeldp.mechanisms.release.label_records import LabelRecords
+from labeldp.mechanisms.release.plan import Histogram, passes_of, run_passes
 from labeldp.pipelines.spec.feature_choice import CLASS_CENTER_EPSILON, TWO_CLASSES_EPSILON
 from scipy.optimize import minimize_scalar
 from scipy.special import expit, softmax
@@ -196,10 +195,9 @@ def released_center(frame: pd.DataFrame, classes: np.ndarray, size: int, epsilon
     column = LabelColumn("class", named.domain, "record", center="probabilities", meaning=LabelMeaning(named))
     identities = integer_identities("record", np.arange(len(frame)))
     records = LabelRecords(column, classes.astype(np.float64), identities)
-    prior = release_prior(count_labels(records, secret), column, epsilon, None, secret, "rr")
     sample = smallest(sample_words(secret, identities), features, len(frame), MOST_CLASS_SAMPLE)
-    passes = center_passes(CenterFeatures(tuple(features), cells=True), classes=True)
-    return run_passes(passes, sample, column, epsilon, secret, lambda _: iter([(records, features)]), prior)
+    passes = passes_of(column, Histogram(epsilon, None, "rr"), CenterFeatures(tuple(features), cells=True))
+    return run_passes(passes, sample, column, secret, lambda *_: iter([(records, features)])).made
 
 
 def bounded(found: np.ndarray) -> np.ndarray:

@@ -28,7 +28,8 @@ from labeldp.mechanisms.center.linear_center import (
 from labeldp.mechanisms.core.randomizer import variances
 from labeldp.mechanisms.registry import AUTO, default_rounding, mechanism_named
 from labeldp.mechanisms.release.label_column import LabelColumn
-from labeldp.mechanisms.release.prior_release import release_prior, solved
+from labeldp.mechanisms.release.plan import Histogram
+from labeldp.mechanisms.release.prior_release import solved
 from labeldp.study.dataset import Dataset, select_records
 from labeldp.study.evaluation_cell import (
     CELL_CENTER,
@@ -41,7 +42,7 @@ from labeldp.study.evaluation_cell import (
 )
 from labeldp.study.line_chart import Line, draw_lines
 from labeldp.transforms.batches import LabelledBatch
-from labeldp.transforms.label_summary import summarize
+from labeldp.transforms.release_passes import summarize
 from summary import read_rows, replace_blocks, table, write_rows
 
 HERE = Path(__file__).resolve().parent
@@ -239,9 +240,10 @@ def expected(name: str, records: int, epsilon: float, population: Dataset, seed:
         offset = linear.positions(population.columns)
         arrays[center] = pa.array(base)
     batch = LabelledBatch.whole("population", 0, pa.RecordBatch.from_pydict(arrays))
-    summary = summarize(batch, column, secret)
-    summary = dataclasses.replace(summary, counts=summary.counts * copies)
-    release = release_prior(summary, column, epsilon, None, secret, mechanism, linear)
+    histogram = Histogram(epsilon, None, mechanism)
+    sums = summarize(histogram, batch, column, True, linear, secret)
+    sums = dataclasses.replace(sums, sums=sums.sums * copies, records=sums.records * copies)
+    release = histogram.release(sums, column, True, linear, secret)
     randomizer = solved(release, None if mechanism == AUTO else mechanism_named(mechanism))
     private = np.clip(labels - base, randomizer.labels[0], randomizer.labels[-1])
     place = np.rint(private - randomizer.labels[0]).astype(np.int64)

@@ -53,12 +53,12 @@ from ..pipelines.spec.target_checks import (
     resolve_noise_key,
 )
 from ..transforms.errors import InputError
+from ..transforms.input_checks import Threshold
 from ..transforms.io.filesystems import read_text, write_text
-from ..transforms.noise_binding import Threshold
 from ..transforms.noise_key_file import NoiseKeyFile
-from ..transforms.noisy_prior import NoisyPrior
 from ..transforms.progress_log import LOGGER
 from ..transforms.readers.file_reader import ReadRecordBatches
+from ..transforms.release_passes import NoisyPrior
 
 FORMAT = "labeldp-domain-2"
 """Cells end at round numbers; those of the first format had these numbers in the middle."""

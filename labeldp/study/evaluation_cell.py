@@ -13,23 +13,21 @@ import pyarrow as pa
 
 from ..mechanisms.analysis.utility import utility
 from ..mechanisms.center.linear_center import LinearCenter
-from ..mechanisms.core.budget import remaining_epsilon
 from ..mechanisms.core.label_grid import working_grid
 from ..mechanisms.core.losses import loss_named
 from ..mechanisms.core.prior import Prior
 from ..mechanisms.core.randomizer import Randomizer
 from ..mechanisms.noise.noisy_histogram import mean_variance
 from ..mechanisms.registry import AUTO, default_rounding
-from ..mechanisms.release.center_passes import center_passes, run_passes
-from ..mechanisms.release.feature_sample import CenterFeatures, sample_words, smallest
+from ..mechanisms.release.feature_sample import NO_SAMPLE, CenterFeatures, sample_words, smallest
 from ..mechanisms.release.label_column import LabelColumn, LabelMeaning
 from ..mechanisms.release.label_draws import LabelSampler
-from ..mechanisms.release.label_records import count_labels
-from ..mechanisms.release.prior_release import release_prior, restricted_prior, solved
+from ..mechanisms.release.plan import Histogram, passes_of, run_passes
+from ..mechanisms.release.prior_release import restricted_prior, solved
 from ..pipelines.spec.machine import one_thread_for_fits
 from ..pipelines.spec.mechanism_spec import parse_mechanism_spec
 from ..transforms.batches import LabelledBatch
-from ..transforms.label_summary import usable_records
+from ..transforms.usable_records import usable_records
 from .dataset import Dataset, select_records
 from .models import MODELS, TrainingLabels
 
@@ -219,10 +217,8 @@ def find_center(cell: Cell, task: Task, dataset: Dataset) -> Center | None:
     drawn = sample_words(secret, records.identities)
     names = CenterFeatures(tuple(columns), cells=cell.center == CELL_CENTER)
     sample = smallest(drawn, columns, len(drawn), names.most)
-    epsilon = remaining_epsilon(cell.epsilon, task.prior_epsilon or 0.0)
-    made = run_passes(
-        center_passes(names, classes=False), sample, column, epsilon, secret, lambda row_map: iter([(records, columns)])
-    )
+    passes = [step for step in passes_of(column, _histogram(cell, task), names) if not step.binds]
+    made = run_passes(passes, sample, column, secret, lambda *_: iter([(records, columns)]))
     offset = np.interp(made.positions(dataset.columns), np.arange(len(domain)), domain)
     return Center(domain[made.indices(dataset.columns)], offset, made)
 
@@ -254,14 +250,20 @@ def privatize_labels(batch: LabelledBatch, cell: Cell, task: Task, center: Cente
         both = [batch.batch.column(0), pa.array(center.column)]
         batch = dataclasses.replace(batch, batch=pa.RecordBatch.from_arrays(both, [column.name, column.center]))
     records = usable_records(batch, column).labels
-    summary, asked = count_labels(records, secret), (cell.epsilon, task.prior_epsilon, secret, spec.name)
-    release = release_prior(summary, column, *asked, None if center is None else center.made)
+    made = None if center is None else center.made
+    release = run_passes([_histogram(cell, task)], NO_SAMPLE, column, secret, lambda *_: iter([(records, {})]), made)
     randomizer = solved(release, None if spec.name == AUTO else spec.mechanism(task.loss))
     outputs = LabelSampler(randomizer, release.noise_key(secret), secret).sample(records)
     centers = records.centers
     prior = release.prior if centers is None else restricted_prior(release.prior, randomizer.labels)
     on_grid = None if centers is None else column.labels[centers]
     return ReleasedLabels(outputs, prior, release.budget.prior, randomizer, on_grid)
+
+
+def _histogram(cell: Cell, task: Task) -> Histogram:
+    assert cell.epsilon is not None
+    spec = parse_mechanism_spec(cell.mechanism, task.loss, task.delta, auto=True)
+    return Histogram(cell.epsilon, task.prior_epsilon, spec.name)
 
 
 def seed_secret(seed: int) -> bytes:

@@ -14,7 +14,7 @@ from ..core.label_grid import NEAREST
 from ..noise.input_digest import input_digest
 from ..noise.keyed_words import derive_noise_key, keyed_hash
 from .label_column import HasMeaning, LabelColumn
-from .label_records import LabelSummary
+from .label_records import PassSums
 from .unit_bound import UnitBound
 
 _OF_COLUMN = ("rounding", "center", "unit", "meaning")
@@ -74,19 +74,19 @@ class NoiseBinding(HasMeaning):
         return LabelColumn(self.column, self.domain, **{name: getattr(self, name) for name in _OF_COLUMN})
 
 
-def make_binding(summary: LabelSummary, column: LabelColumn, budget: BudgetSplit, secret: bytes) -> NoiseBinding:
-    """Binds the noise of a release to a summary of its whole input.
+def make_binding(sums: PassSums, column: LabelColumn, budget: BudgetSplit, secret: bytes) -> NoiseBinding:
+    """Binds the noise of a release to the raw sums of a pass over its whole input.
 
-    The result is the part of the summary that is safe to show: digest and record counts.
+    The result is the part of them that is safe to show: digest and record counts.
     """
     return NoiseBinding(
-        digest=input_digest(secret, summary.sums, column.request, budget),
+        digest=input_digest(secret, sums.digest, column.request, budget),
         column=column.name,
         domain=column.domain,
         budget=budget,
-        records=summary.records,
-        unusable=summary.unusable,
-        missing_centers=summary.missing_centers,
+        records=sums.records,
+        unusable=sums.unusable,
+        missing_centers=sums.missing_centers,
         **{name: getattr(column, name) for name in _OF_COLUMN},
     )
 

@@ -1,8 +1,8 @@
-"""Passes of a center over the labels of all records: each one releases sums with exact noise, and the center follows.
+"""Passes over the labels of all records, and those of a center: each releases sums with exact noise.
 
 A pass is one look at the labels. It is designed from public facts: a sample of features, and what passes before it have
-released. It sums records, in parts that are added, and releases the sums under label DP. `center_passes` says which
-passes make which kind of center. Raw sums must not be shown before noise is added. The secret key has 32 bytes.
+released. It sums records, in parts that are added, and releases the sums under label DP. `plan` says which passes make
+a release. Raw sums must not be shown before noise is added. The secret key has 32 bytes.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ from __future__ import annotations
 import dataclasses
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -33,121 +32,84 @@ from ..center.class_center import (
 from ..center.class_logit import LinearClasses, LogitDesign, class_sums, noised_class_sums
 from ..center.feature_rows import MappedColumns, RowMap
 from ..center.linear_center import CenterDesign, LinearCenter, design_center, moment_sums, noised_sums
-from ..noise.input_digest import RawSums, add_sums, digest_sums
+from ..noise.input_digest import RawSums, digest_sums
 from ..noise.keyed_words import Identities, integer_identities, keyed_hash, words
-from .feature_sample import CenterFeatures, FeatureSample
+from .bound_noise import NoiseBinding
+from .feature_sample import FeatureSample
 from .label_column import LabelColumn
-from .label_records import LabelRecords, label_sums
+from .label_records import LabelRecords, PassSums, label_sums
 from .prior_release import PriorRelease, RefusedRelease
 
-# Sums are below 2^53 records times 2^44.
-_SUM_BYTES = 16
+Design = TypeVar("Design")
+Before = TypeVar("Before")
+After = TypeVar("After")
+Released: TypeAlias = LinearCenter | PriorRelease | NoiseBinding | None
+"""What the passes of a release have released so far: a linear center, and from the histogram on its release."""
 
 
-@dataclass(frozen=True, eq=False)
-class PassSums:
-    """Raw, unprotected sums of one pass over some records. They must not leave the job.
-
-    Attributes:
-      sums: Sums of the pass, int64, or integers of any size as one row of objects.
-      records: Number of records with a usable label.
-      unusable: Number of records without one.
-      digest: Raw sums of the input digest over the records with a usable label.
-      places: Raw sums of a digest of where these records are counted.
-      left_out: Number of records that were left out because their units have too many; public.
-    """
-
-    sums: np.ndarray = field(repr=False)
-    records: int
-    unusable: int
-    digest: RawSums
-    places: RawSums
-    left_out: int = 0
-
-    def __getstate__(self) -> dict[str, Any]:
-        """State of a fixed size: runners show the sizes of elements, and that of an integer depends on its value."""
-        if self.sums.dtype != object:
-            return vars(self)
-        return {**vars(self), "sums": b"".join(each.to_bytes(_SUM_BYTES, "little", signed=True) for each in self.sums)}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        if isinstance(state["sums"], bytes):
-            octets = state["sums"]
-            parts = [octets[start : start + _SUM_BYTES] for start in range(0, len(octets), _SUM_BYTES)]
-            found = np.array([int.from_bytes(part, "little", signed=True) for part in parts], object)
-            state = {**state, "sums": found}
-        vars(self).update(state)
-
-
-def add_passes(parts: Iterable[PassSums]) -> PassSums | None:
-    """Adds sums of one pass over disjoint sets of records; None if there are none."""
-    parts = list(parts)
-    if not parts:
-        return None
-    return PassSums(
-        np.add.reduce([part.sums for part in parts]),
-        sum(part.records for part in parts),
-        sum(part.unusable for part in parts),
-        add_sums(part.digest for part in parts),
-        add_sums(part.places for part in parts),
-        sum(part.left_out for part in parts),
-    )
-
-
-class Pass(ABC):
+class Pass(ABC, Generic[Design, Before, After]):
     """One look at the labels. `released` is what the passes before it have released.
 
     Attributes:
       name: Name of its stages.
-      purpose: Purpose of its noise key, at most 16 bytes.
+      binds: Whether the noise of the draws is bound to its records: they have their centers, their ids are unique, and
+        it is designed without features.
     """
 
     name: ClassVar[str]
-    purpose: ClassVar[bytes]
+    binds: ClassVar[bool] = False
 
     @abstractmethod
-    def design(self, sample: FeatureSample, released: Any, epsilon: float) -> Any:
+    def design(self, sample: FeatureSample, released: Before) -> Design | None:
         """Decides from public facts what is summed, and for which budget; None where that is not worth its price.
 
-        `epsilon` is the budget of the whole release of a record. Raises RefusedRelease if the center cannot be made.
+        Raises RefusedRelease if the center cannot be made.
         """
 
     @abstractmethod
-    def row_map(self, design: Any, released: Any) -> RowMap:
-        """The map of the features that the pass reads."""
+    def row_map(self, design: Design, released: Before) -> RowMap | None:
+        """The map of the features that the pass reads; None if it reads none, and gets no columns of them."""
 
     @abstractmethod
     def sums_of(
-        self, records: LabelRecords, features: MappedColumns, design: Any, released: Any, secret: bytes
+        self, records: LabelRecords, features: MappedColumns, design: Design, released: Before, secret: bytes
     ) -> tuple[np.ndarray, RawSums]:
         """Sums of records, and raw sums of a digest of where they are counted."""
 
     @abstractmethod
-    def bound_to(self, design: Any, released: Any) -> list[Any]:
+    def release(self, sums: PassSums, column: LabelColumn, design: Design, released: Before, secret: bytes) -> After:
+        """Releases the raw sums of the whole input, and what follows from them."""
+
+    def summarize(
+        self, records: LabelRecords, features: MappedColumns, design: Design, released: Before, secret: bytes
+    ) -> PassSums:
+        """Sums records."""
+        sums, places = self.sums_of(records, features, design, released, secret)
+        digest = label_sums(records, secret)
+        return PassSums(sums, len(records), records.unusable, digest, places, missing_centers=records.missing_centers)
+
+
+class CenterPass(Pass[Design, Before, After]):
+    """Pass of a center over labels that have none yet.
+
+    Attributes:
+      purpose: Purpose of its noise key, at most 16 bytes.
+    """
+
+    purpose: ClassVar[bytes]
+
+    @abstractmethod
+    def bound_to(self, design: Design, released: Before) -> list[Any]:
         """Values that the noise is bound to besides the records, their places, the request and the raw sums."""
 
     @abstractmethod
-    def noised(self, sums: PassSums, column: LabelColumn, design: Any, released: Any, noise_key: bytes) -> Any:
+    def noised(self, sums: PassSums, column: LabelColumn, design: Design, released: Before, noise_key: bytes) -> After:
         """Releases sums of all records, and what follows from them; it spends the budget of the design."""
 
-    def summarize(
-        self,
-        records: LabelRecords,
-        features: MappedColumns,
-        design: Any,
-        released: Any,
-        secret: bytes,
-        left_out: int = 0,
-    ) -> PassSums:
-        """Sums records, whose labels have no centers."""
-        sums, places = self.sums_of(records, features, design, released, secret)
-        return PassSums(sums, len(records), records.unusable, label_sums(records, secret), places, left_out)
-
-    def release(self, sums: PassSums, column: LabelColumn, design: Any, released: Any, secret: bytes) -> Any:
-        """Releases the raw sums of the whole input."""
+    def release(self, sums: PassSums, column: LabelColumn, design: Design, released: Before, secret: bytes) -> After:
         return self.noised(sums, column, design, released, self.noise_key(sums, column, design, released, secret))
 
-    def noise_key(self, sums: PassSums, column: LabelColumn, design: Any, released: Any, secret: bytes) -> bytes:
+    def noise_key(self, sums: PassSums, column: LabelColumn, design: Design, released: Before, secret: bytes) -> bytes:
         """Derives the noise key of the raw sums of the whole input: 32 bytes, which must not be shown.
 
         It is bound to the labels and the places of all records, to the request, to design and earlier releases, and to
@@ -184,13 +146,18 @@ def row_sums(secret: bytes, name: str, identities: Identities, rows: np.ndarray)
     return digest_sums(secret, name, identities, upper, ("rows of the center", lower))
 
 
-class Moments(Pass):
-    """Sums of rows times labels, from which the coefficients of a linear center follow."""
+@dataclass(frozen=True)
+class Moments(CenterPass[CenterDesign, None, LinearCenter]):
+    """Sums of rows times labels, from which the coefficients of a linear center follow.
+
+    `epsilon` is the budget of center, residuals and labels of a record.
+    """
 
     name, purpose = "moments", b"labeldp moments"
+    epsilon: float
 
-    def design(self, sample: FeatureSample, released: None, epsilon: float) -> CenterDesign:
-        return design_center(sample.columns, max(sample.records, 1), epsilon)
+    def design(self, sample: FeatureSample, released: None) -> CenterDesign:
+        return design_center(sample.columns, max(sample.records, 1), self.epsilon)
 
     def row_map(self, design: CenterDesign, released: None) -> RowMap:
         return design.map
@@ -214,13 +181,18 @@ class Moments(Pass):
         return LinearCenter.fit(design, labels, found)
 
 
-class ResidualCells(Pass):
-    """Histogram and sums of the residuals around a linear center by cells of the features, from which trees follow."""
+@dataclass(frozen=True)
+class ResidualCells(CenterPass[CellDesign, LinearCenter, CellCenter]):
+    """Histogram and sums of the residuals around a linear center by cells of the features, from which trees follow.
+
+    `epsilon` is that of the moments.
+    """
 
     name, purpose = "cells", b"labeldp cells"
+    epsilon: float
 
-    def design(self, sample: FeatureSample, released: LinearCenter, epsilon: float) -> CellDesign | None:
-        return design_cells(sample.columns, released, max(sample.records, 1), epsilon)
+    def design(self, sample: FeatureSample, released: LinearCenter) -> CellDesign | None:
+        return design_cells(sample.columns, released, max(sample.records, 1), self.epsilon)
 
     def row_map(self, design: CellDesign, released: LinearCenter) -> RowMap:
         return released.design.map
@@ -247,7 +219,7 @@ class ResidualCells(Pass):
 
 
 @dataclass(frozen=True)
-class ClassSums(Pass):
+class ClassSums(CenterPass[LogitDesign, PriorRelease, PriorRelease]):
     """Sums of rows by class, after the histogram of the classes; from them the linear part of a center follows.
 
     Attributes:
@@ -258,7 +230,7 @@ class ClassSums(Pass):
     name, purpose = "class sums", b"labeldp classes"
     always: bool = True
 
-    def design(self, sample: FeatureSample, released: PriorRelease, epsilon: float) -> LogitDesign | None:
+    def design(self, sample: FeatureSample, released: PriorRelease) -> LogitDesign | None:
         budget, counts = split_class_budget(released.budget), np.array(released.counts)
         shares = released_shares(counts, released.records, budget.counts)
         if not self.always and not center_pays(shares, released.budget.total):
@@ -297,87 +269,54 @@ class ClassSums(Pass):
 
     def noised(
         self, sums: PassSums, column: LabelColumn, design: LogitDesign, released: PriorRelease, noise_key: bytes
-    ) -> ClassCenter:
+    ) -> PriorRelease:
         found: tuple[tuple[int, ...], ...] = ()
         if design.epsilon:
             raw = sums.sums.reshape(design.map.size, design.classes)
             found = noised_class_sums(raw, design.map.norm, design.epsilon, noise_key)
         linear = LinearClasses.fit(design, found)
-        return ClassCenter(split_class_budget(released.budget), np.array(released.counts), linear, None)
+        center = ClassCenter(split_class_budget(released.budget), np.array(released.counts), linear, None)
+        return dataclasses.replace(released, made=center)
 
 
-class ClassCells(Pass):
-    """Counts of the classes by cells of the features, from which the center of classes follows."""
+class ClassCells(CenterPass[ClassCellDesign, PriorRelease, PriorRelease]):
+    """Counts of the classes by cells of the features, from which the center of classes follows, if there is one."""
 
     name, purpose = "class cells", b"labeldp counts"
 
-    def design(
-        self, sample: FeatureSample, released: PriorRelease | ClassCenter, epsilon: float
-    ) -> ClassCellDesign | None:
-        if isinstance(released, PriorRelease):
-            # There is no center.
-            return None
-        return design_class_cells(sample.columns, released)
+    def design(self, sample: FeatureSample, released: PriorRelease) -> ClassCellDesign | None:
+        return None if released.made is None else design_class_cells(sample.columns, _class_center(released))
 
-    def row_map(self, design: ClassCellDesign, released: ClassCenter) -> RowMap:
-        return released.linear.design.map
+    def row_map(self, design: ClassCellDesign, released: PriorRelease) -> RowMap:
+        return _class_center(released).map
 
     def sums_of(
         self,
         records: LabelRecords,
         features: MappedColumns,
         design: ClassCellDesign,
-        released: ClassCenter,
+        released: PriorRelease,
         secret: bytes,
     ) -> tuple[np.ndarray, RawSums]:
-        column, classes, linear = records.column, len(released.counts), released.linear
+        column, classes, linear = records.column, len(released.counts), _class_center(released).linear
         rows, partition = linear.rows(features), design.sample.partition
         cells = partition.tree.cells(partition.codes(features, linear, rows, linear.logits(rows)))
         places = cells.astype(np.int64) * classes + records.indices(secret)
         counts = np.bincount(places, minlength=design.cells * classes).reshape(design.cells, classes)
         return counts, digest_sums(secret, column.name, records.identities, cells.astype(np.float64))
 
-    def bound_to(self, design: ClassCellDesign, released: ClassCenter) -> list[Any]:
-        return [design.epsilon.hex(), [list(each) for each in released.linear.sums], released.counts.tolist()]
+    def bound_to(self, design: ClassCellDesign, released: PriorRelease) -> list[Any]:
+        sums = _class_center(released).linear.sums
+        return [design.epsilon.hex(), [list(row) for row in sums], list(released.counts)]
 
     def noised(
-        self, sums: PassSums, column: LabelColumn, design: ClassCellDesign, released: ClassCenter, noise_key: bytes
-    ) -> ClassCenter:
-        counts = noised_class_counts(sums.sums, design.epsilon, noise_key)
-        cells = ReleasedClassCells.fit(design, released.linear, counts)
-        return dataclasses.replace(released, cells=cells)
+        self, sums: PassSums, column: LabelColumn, design: ClassCellDesign, released: PriorRelease, noise_key: bytes
+    ) -> PriorRelease:
+        counts, center = noised_class_counts(sums.sums, design.epsilon, noise_key), _class_center(released)
+        cells = ReleasedClassCells.fit(design, center.linear, counts)
+        return dataclasses.replace(released, made=dataclasses.replace(center, cells=cells))
 
 
-def center_passes(features: CenterFeatures, classes: bool) -> tuple[Pass, ...]:
-    """The passes that make a center of these features, of numbers or of classes."""
-    if classes:
-        return ClassSums(always=features.cells), ClassCells()
-    return (Moments(), ResidualCells()) if features.cells else (Moments(),)
-
-
-def run_passes(
-    passes: Iterable[Pass],
-    sample: FeatureSample,
-    column: LabelColumn,
-    epsilon: float,
-    secret: bytes,
-    blocks: Callable[[RowMap], Iterator[tuple[LabelRecords, MappedColumns]]],
-    released: Any = None,
-) -> Any:
-    """Runs passes over records in memory, one after the other; returns what they release.
-
-    `blocks` gives the records in parts, with the features that a map reads, and `released` is what was released before.
-    Raises RefusedRelease as `Pass.design`.
-    """
-    for one in passes:
-        design = one.design(sample, released, epsilon)
-        if design is None:
-            continue
-        parts = (
-            one.summarize(records, features, design, released, secret)
-            for records, features in blocks(one.row_map(design, released))
-        )
-        sums = add_passes(parts)
-        assert sums is not None
-        released = one.release(sums, column, design, released, secret)
-    return released
+def _class_center(released: PriorRelease) -> ClassCenter:
+    assert isinstance(released.made, ClassCenter)
+    return released.made

@@ -50,6 +50,10 @@ class FeatureSample:
     records: int
 
 
+NO_SAMPLE = FeatureSample(np.zeros(0, np.uint64), {}, 0)
+"""Of passes that read no features."""
+
+
 def sample_words(secret: bytes, identities: Identities) -> np.ndarray:
     """Draws the words by which records are sampled, shape (n,), uint64: functions of identities and secret alone."""
     return words(secret, b"center sample", identities)

@@ -1,4 +1,4 @@
-"""Records of a private column with a usable label, and what is counted of them: labels, and raw sums of the digest.
+"""Records of a private column with a usable label, and what a pass over them sums, with raw sums of the digest.
 
 The secret key has 32 bytes.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -61,53 +62,62 @@ def label_sums(records: LabelRecords, secret: bytes) -> RawSums:
     return digest_sums(secret, column.name, records.identities, records.values, centers)
 
 
+# Sums of a pass are below 2^53 records times 2^44.
+_SUM_BYTES = 16
+
+
 @dataclass(frozen=True, eq=False)
-class LabelSummary:
-    """Raw, unprotected summary of some records. It must not leave the job.
+class PassSums:
+    """Raw, unprotected sums of one pass over some records. They must not leave the job.
 
     Attributes:
-      counts: Records per label of the domain, shape (k,), int64; with a center, per cell of residuals.
-      unusable: Number of records without a usable label.
-      sums: Raw sums of the input digest over the records with a usable label.
+      sums: Sums of the pass, int64, or integers of any size as one row of objects; of a histogram the records of each
+        label of the domain, or with a center of each cell of residuals.
+      records: Number of records with a usable label.
+      unusable: Number of records without one.
+      digest: Raw sums of the input digest over the records with a usable label.
+      places: Raw sums of a digest of where these records are counted.
+      left_out: Number of records that were left out because their units have too many; public.
       missing_centers: Number of records with a usable label whose center is missing or infinite; public.
       several: Number of records that are known to have several labels; public.
-      left_out: Number of records that were left out because their units have too many; public.
     """
 
-    counts: np.ndarray = field(repr=False)
+    sums: np.ndarray = field(repr=False)
+    records: int
     unusable: int
-    sums: RawSums
+    digest: RawSums
+    places: RawSums = field(default_factory=lambda: add_sums([]))
+    left_out: int = 0
     missing_centers: int = 0
     several: int = 0
-    left_out: int = 0
 
-    @property
-    def records(self) -> int:
-        """Number of records with a usable label."""
-        return int(self.counts.sum())
+    def __getstate__(self) -> dict[str, Any]:
+        """State of a fixed size: runners show the sizes of elements, and that of an integer depends on its value."""
+        if self.sums.dtype != object:
+            return vars(self)
+        return {**vars(self), "sums": b"".join(each.to_bytes(_SUM_BYTES, "little", signed=True) for each in self.sums)}
 
-
-def count_labels(records: LabelRecords, secret: bytes) -> LabelSummary:
-    """Summarizes some records: counts and digest sums."""
-    column, indices = records.column, records.indices(secret)
-    if records.centers is None:
-        counts = np.bincount(indices, minlength=len(column.domain))
-    else:
-        counts = column.residuals.count(indices - records.centers)
-    return LabelSummary(counts, records.unusable, label_sums(records, secret), records.missing_centers)
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if isinstance(state["sums"], bytes):
+            octets = state["sums"]
+            parts = [octets[start : start + _SUM_BYTES] for start in range(0, len(octets), _SUM_BYTES)]
+            sums = np.array([int.from_bytes(part, "little", signed=True) for part in parts], object)
+            state = {**state, "sums": sums}
+        vars(self).update(state)
 
 
-def add_summaries(cells: int, parts: Iterable[LabelSummary]) -> LabelSummary:
-    """Adds summaries of disjoint sets of records: counts, unusable records, and digest sums modulo 2^64.
-
-    `cells` is the number of cells of the histogram, also if there are no summaries.
-    """
-    parts = [LabelSummary(np.zeros(cells, np.int64), 0, add_sums([])), *parts]
-    return LabelSummary(
-        np.sum([part.counts for part in parts], axis=0),
+def add_passes(parts: Iterable[PassSums]) -> PassSums | None:
+    """Adds sums of one pass over disjoint sets of records; None if there are none."""
+    parts = list(parts)
+    if not parts:
+        return None
+    return PassSums(
+        np.add.reduce([part.sums for part in parts]),
+        sum(part.records for part in parts),
         sum(part.unusable for part in parts),
-        add_sums(part.sums for part in parts),
+        add_sums(part.digest for part in parts),
+        add_sums(part.places for part in parts),
+        sum(part.left_out for part in parts),
         sum(part.missing_centers for part in parts),
         sum(part.several for part in parts),
-        sum(part.left_out for part in parts),
     )

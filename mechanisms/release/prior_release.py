@@ -12,6 +12,7 @@ import numpy as np
 
 from ..analysis.automatic import CANDIDATES, choose_mechanism, least_records, solve_choice
 from ..center.cell_center import CellCenter
+from ..center.class_center import ClassCenter
 from ..center.linear_center import LinearCenter
 from ..center.residuals import MOST_RESIDUALS, choose_range, clipped_prior
 from ..core.budget import (
@@ -31,7 +32,7 @@ from ..noise.noisy_histogram import estimated_prior, noisy_counts
 from ..registry import AUTO, Mechanism, prior_share
 from .bound_noise import NoiseBinding, make_binding
 from .label_column import LabelColumn
-from .label_records import LabelSummary
+from .label_records import PassSums
 
 
 class RefusedRelease(ValueError):
@@ -45,16 +46,17 @@ class PriorRelease(NoiseBinding):
     Attributes:
       prior: The noised label distribution; with a center, that of the residuals, over all of their grid.
       counts: The noised counts of the labels, or with a center, of the cells of residuals. The prior follows from them.
-      linear: The center that the release has made of features; None for any other center, or none.
+      made: The center that the release has made of features, of classes after their histogram; None for any other
+        center, or none.
     """
 
     prior: Prior = field(kw_only=True)
     counts: tuple[int, ...] = field(kw_only=True, default=())
-    linear: LinearCenter | None = field(kw_only=True, default=None)
+    made: LinearCenter | ClassCenter | None = field(kw_only=True, default=None)
 
 
 def release_prior(
-    summary: LabelSummary,
+    sums: PassSums,
     column: LabelColumn,
     epsilon: float,
     prior_epsilon: float | None,
@@ -64,7 +66,7 @@ def release_prior(
 ) -> PriorRelease:
     """Releases the label distribution, or that of the residuals, under label DP, with the binding of its noise.
 
-    `summary` is the raw one of the whole input, and `epsilon` the total budget of center, prior and labels; `linear` is
+    `sums` are the raw ones of the whole input, and `epsilon` the total budget of center, prior and labels; `linear` is
     the center that was made of features. By default, `prior_epsilon` is sqrt(k / n), within the shares of the mechanism
     that will be solved for the prior. Raises RefusedRelease if the mechanism is chosen automatically, and there are too
     few records for any, or if there are too many labels for a center; ValueError if there are no records, or a budget
@@ -77,20 +79,20 @@ def release_prior(
             f"{len(column.domain):,} labels have more residuals around a center than the {MOST_RESIDUALS:,} that "
             "mechanisms support: use a coarser grid (`working_grid` chooses one)"
         )
-    budget = split_budget(left, column.cells, summary.records, prior_epsilon, **shares)
+    budget = split_budget(left, column.cells, sums.records, prior_epsilon, **shares)
     if column.classes is not None and column.center is not None:
         # The parts of a center add up to it exactly. The least epsilon is left unspent: noise is a function of budgets.
         budget = BudgetSplit(budget.prior, whole_grains(remaining_epsilon(budget.labels, MIN_EPSILON)))
     if not _has_cells(linear):
         # A center of cells is of use without labels.
-        check_records(budget, summary.records, mechanism)
-    binding = make_binding(summary, column, budget, secret)
-    counts = noisy_counts(summary.counts, budget.prior, binding.noise_key(secret))
+        check_records(budget, sums.records, mechanism)
+    binding = make_binding(sums, column, budget, secret)
+    counts = noisy_counts(sums.sums, budget.prior, binding.noise_key(secret))
     if not column.around_center:
-        prior = estimated_prior(column.labels, counts, summary.records, budget.prior)
+        prior = estimated_prior(column.labels, counts, sums.records, budget.prior)
     else:
         prior = column.residuals.prior(counts, budget.prior)
-    return PriorRelease(**vars(binding), prior=prior, counts=tuple(counts.tolist()), linear=linear)
+    return PriorRelease(**vars(binding), prior=prior, counts=tuple(counts.tolist()), made=linear)
 
 
 def _has_cells(linear: LinearCenter | None) -> bool:
@@ -202,6 +204,14 @@ def solved(release: PriorRelease, mechanism: Mechanism | None) -> Randomizer:
         found = choose_range(prior, mechanism, epsilon, release.records)
         prior = clipped_prior(prior, found.first, found.last)
     return mechanism.solve(prior, epsilon)
+
+
+def chosen(release: PriorRelease, randomizer: Randomizer) -> Randomizer | ClassCenter:
+    """Chooses what draws the labels: the center of classes, where one was made, or else the randomizer.
+
+    The randomizer is solved in any case, so that no line or time tells which one it is before the release is charged.
+    """
+    return release.made if isinstance(release.made, ClassCenter) else randomizer
 
 
 def public_reason(mechanism: Mechanism, release: PriorRelease) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,28 +17,28 @@ import pyarrow as pa
 
 from ...mechanisms.analysis.automatic import CANDIDATES, LABELS
 from ...mechanisms.analysis.explained import MOST_RECORDS, Measured
-from ...mechanisms.center.class_center import PROBABILITY_UNIT
+from ...mechanisms.center.class_center import PROBABILITY_UNIT, ClassCenter
 from ...mechanisms.center.class_model import drawn_classes
 from ...mechanisms.center.feature_rows import Columns, MappedColumns, RowMap
 from ...mechanisms.center.linear_center import LinearCenter
-from ...mechanisms.core.budget import remaining_epsilon
 from ...mechanisms.core.label_classes import LabelClasses
 from ...mechanisms.core.randomizer import Randomizer
 from ...mechanisms.noise.keyed_words import Identities, row_identities
 from ...mechanisms.registry import AUTO, mechanism_named
-from ...mechanisms.release.bound_noise import NoiseBinding, make_binding
-from ...mechanisms.release.center_passes import center_passes, run_passes
-from ...mechanisms.release.feature_sample import CenterFeatures, FeatureSample, sample_words, smallest
+from ...mechanisms.release.bound_noise import NoiseBinding
+from ...mechanisms.release.center_passes import Pass, Released
+from ...mechanisms.release.feature_sample import NO_SAMPLE, CenterFeatures, FeatureSample, sample_words, smallest
 from ...mechanisms.release.label_column import LabelColumn, LabelMeaning
 from ...mechanisms.release.label_draws import LabelSampler
-from ...mechanisms.release.label_records import LabelRecords, LabelSummary, add_summaries, count_labels
-from ...mechanisms.release.prior_release import PriorRelease, public_reason, release_prior, solved
+from ...mechanisms.release.label_records import LabelRecords
+from ...mechanisms.release.plan import Binding, run_passes
+from ...mechanisms.release.prior_release import PriorRelease, chosen, public_reason, solved
 from ...mechanisms.release.unit_bound import UnitCounts, bounded
 from ...transforms.center.feature_columns import center_columns, chosen_features, feature_columns, is_feature
 from ...transforms.class_values import class_column, class_places
 from ...transforms.errors import InputError
 from ...transforms.progress_log import advance
-from ..spec.label import Label
+from ..spec.label import MechanismChoice
 from ..spec.measured_labels import measured
 from ..spec.mechanism_file import MechanismFile
 from .feature_frames import FeatureFrame
@@ -82,19 +82,51 @@ class MemoryRecords:
     released: LabelRecords
     counts: UnitCounts | None = None
 
-    def summary(self, secret: bytes) -> LabelSummary:
-        """Counts the records that are released. The result is raw."""
-        parts = [count_labels(part, secret) for part in _parts(self.released, "counted")]
-        summary = add_summaries(self.released.column.cells, parts)
-        return dataclasses.replace(
-            summary, unusable=self.released.unusable, missing_centers=self.released.missing_centers
-        )
-
     def around(self, centers: np.ndarray) -> MemoryRecords:
         """Adds a center for each of all records, labels of the domain, shape (n,), float64."""
         indices, missing = self.released.column.center_indices(centers[self.kept])
         released = dataclasses.replace(self.released, centers=indices, missing_centers=missing)
         return dataclasses.replace(self, released=released)
+
+
+@dataclass(eq=False)
+class MemoryRun:
+    """Passes over records in memory.
+
+    Attributes:
+      records: The records; around their centers, once a pass has counted them.
+      features: Their features; None without.
+      secret: The secret key.
+      centers: Linear center of each of all records, labels of the domain, shape (n,), float64; None without one.
+    """
+
+    records: MemoryRecords
+    features: FeatureFrame | None
+    secret: bytes
+    centers: np.ndarray | None = None
+
+    def run(self, passes: Sequence[Pass], chosen: CenterFeatures | None, released: Released = None) -> Any:
+        """Runs the passes of a plan, for a center of the chosen features; returns what they have released.
+
+        Raises ValueError if the center cannot be made.
+        """
+        sample = NO_SAMPLE
+        if chosen is not None and self.features is not None:
+            sample = feature_sample(self.features, chosen, self.records, self.secret)
+        return run_passes(passes, sample, self.records.released.column, self.secret, self._blocks, released)
+
+    def _blocks(self, step: Pass, design: Any, released: Released) -> Iterator[tuple[LabelRecords, MappedColumns]]:
+        row_map, features = step.row_map(design, released), self.features
+        if row_map is None or features is None:
+            if isinstance(released, LinearCenter) and features is not None:
+                self.centers = predicted(released, features, self.records.released.column.labels)
+                self.records = self.records.around(self.centers)
+            yield from ((part, {}) for part in _parts(self.records.released, _PART, "counted"))
+            return
+        kept = features.keep(self.records.kept)
+        blocks = (block for _, block in blocks_of(kept))
+        for part, block in zip(_parts(self.records.released, _BLOCK, "summed"), blocks, strict=True):
+            yield part, center_columns(block, row_map)
 
 
 @dataclass(frozen=True)
@@ -134,23 +166,15 @@ def release_fitted(command: str, request: MemoryRequest, given: Given, secret: b
 
     Raises ValueError if an argument is wrong, or the mechanism has no randomizer for the histogram.
     """
-    column, chosen, features = request.column, request.label.features, given.features
-    records, linear, centers = read_records(request, column, secret, given, chosen is not None), None, None
-    if chosen is not None and features is not None and column.classes is None:
-        linear = fit_center(request.label, features, chosen, records, secret)
-        centers = predicted(linear, features, column.labels)
-        records = records.around(centers)
-    binding, mechanism = solve_release(request, records, secret, linear)
-    if chosen is not None and features is not None and column.classes is not None:
-        center = fit_center(request.label, features, chosen, records, secret, binding)
-        # Without a center, it is the histogram that was released before.
-        if center is not binding:
-            mechanism = MechanismFile.of_release(center, binding)
+    label, column, features = request.label, request.column, given.features
+    of = None if features is None else label.features
+    records = read_records(request, column, secret, given, label.features is not None)
+    run = MemoryRun(records, features, secret)
+    binding = run.run(label.passes, of)
+    mechanism = MechanismFile.of_release(_solved(label.mechanism, binding), binding)
     number = _number_of_features(features, column)
-    release = MemoryRelease(
-        command, request.source, binding, mechanism, request.label.budget.epsilon, records.counts, number
-    )
-    return _drawn(release, records, features, centers, secret, given.seen)
+    release = MemoryRelease(command, request.source, binding, mechanism, label.budget.epsilon, records.counts, number)
+    return _drawn(release, run, given.seen)
 
 
 def release_applied(mechanism: MechanismFile, request: MemoryRequest, given: Given, secret: bytes) -> Outcome:
@@ -159,28 +183,21 @@ def release_applied(mechanism: MechanismFile, request: MemoryRequest, given: Giv
     Raises ValueError if an argument is wrong, or does not fit the mechanism.
     """
     column, made, features = _fitted_column(mechanism, request), mechanism.made_center, given.features
-    records, centers = read_records(request, column, secret, given, made is not None), None
+    records, linear = read_records(request, column, secret, given, made is not None), None
     if made is not None:
         features = _needed(features, made.map, column)
-        if isinstance(made, LinearCenter):
-            centers = predicted(made, features, column.labels)
-            records = records.around(centers)
-    binding = make_binding(records.summary(secret), column, mechanism.budget, secret)
+        linear = made if isinstance(made, LinearCenter) else None
+    run = MemoryRun(records, features, secret)
+    binding = run.run((Binding(mechanism.budget),), None, linear)
     epsilon, number = mechanism.total_epsilon(mechanism.labels_budget[0]), _number_of_features(features, column)
     release = MemoryRelease("apply", request.source, binding, mechanism, epsilon, records.counts, number)
-    return _drawn(release, records, features, centers, secret, given.seen)
+    return _drawn(release, run, given.seen)
 
 
-def _drawn(
-    release: MemoryRelease,
-    records: MemoryRecords,
-    features: FeatureFrame | None,
-    centers: np.ndarray | None,
-    secret: bytes,
-    seen: FeatureFrame | None,
-) -> Outcome:
+def _drawn(release: MemoryRelease, run: MemoryRun, seen: FeatureFrame | None) -> Outcome:
     """Draws the labels, unless the command is fit, and measures what `seen`, or else the features, explain of them."""
     mechanism, binding, coded = release.mechanism, release.binding, None
+    records, features, centers, secret = run.records, run.features, run.centers, run.secret
     if mechanism.class_center is not None and features is not None:
         coded = class_probabilities(mechanism.class_center.center, features)
         centers = as_shares(coded)
@@ -317,36 +334,6 @@ def read_centers(
     return column.center_indices(read[usable])
 
 
-def fit_center(
-    label: Label,
-    features: FeatureFrame,
-    chosen: CenterFeatures,
-    records: MemoryRecords,
-    secret: bytes,
-    released: PriorRelease | None = None,
-) -> Any:
-    """Designs and releases a center, as the passes of a job do: of classes after their histogram, `released`.
-
-    Returns the histogram where classes get no center. Raises ValueError if the center cannot be made.
-    """
-    column, budget = records.released.column, label.record_budget
-    labels, kept = dataclasses.replace(records.released, unusable=0), features.keep(records.kept)
-
-    def blocks(row_map: RowMap) -> Iterator[tuple[LabelRecords, MappedColumns]]:
-        for start, block in blocks_of(kept):
-            advance("summed", len(block), len(kept))
-            mask = np.zeros(len(labels), bool)
-            mask[start : start + len(block)] = True
-            yield labels.keep(mask), center_columns(block, row_map)
-
-    passes, sample = (
-        center_passes(chosen, column.classes is not None),
-        feature_sample(features, chosen, records, secret),
-    )
-    epsilon = remaining_epsilon(budget.epsilon, budget.prior_epsilon or 0.0)
-    return run_passes(passes, sample, column, epsilon, secret, blocks, released)
-
-
 def feature_sample(
     features: FeatureFrame, chosen: CenterFeatures, records: MemoryRecords, secret: bytes
 ) -> FeatureSample:
@@ -373,30 +360,22 @@ def blocks_of(features: FeatureFrame) -> Iterator[tuple[int, FeatureFrame]]:
         yield start, features.slice(start, start + _BLOCK)
 
 
-def solve_release(
-    request: MemoryRequest, records: MemoryRecords, secret: bytes, linear: LinearCenter | None
-) -> tuple[PriorRelease, MechanismFile]:
-    """Releases the histogram and solves for the mechanism; `linear` is the center that was released before."""
-    column, name, budget = request.column, request.label.mechanism.name, request.label.record_budget
-    summary, asked = records.summary(secret), (budget.epsilon, budget.prior_epsilon, secret, name)
-    release = release_prior(summary, column, *asked, linear)
-    mechanism = None if name == AUTO else mechanism_named(name, **request.label.mechanism.parameters)
+def _solved(choice: MechanismChoice, release: PriorRelease) -> Randomizer | ClassCenter:
+    """Solves for what draws the labels. Raises ValueError if there is no randomizer."""
+    mechanism = None if choice.name == AUTO else mechanism_named(choice.name, **choice.parameters)
     try:
-        randomizer = solved(release, mechanism)
+        return chosen(release, solved(release, mechanism))
     except ValueError:
-        randomizer = None
-    if randomizer is None:
         # The solver's own message may depend on the noised histogram, which is not charged.
         reason = public_reason(CANDIDATES[LABELS] if mechanism is None else mechanism, release)
-        raise ValueError(f"mechanism {name}: {reason}")
-    return release, MechanismFile.of_release(randomizer, release)
+    raise ValueError(f"mechanism {choice.name}: {reason}")
 
 
-def _parts(records: LabelRecords, doing: str) -> Iterator[LabelRecords]:
-    """Divides records into consecutive parts, and tells a progress bar of each."""
-    for start in range(0, max(len(records), 1), _PART):
-        part = records.keep(slice(start, start + _PART))
-        yield part
+def _parts(records: LabelRecords, size: int, doing: str) -> Iterator[LabelRecords]:
+    """Divides records into consecutive parts, and tells a progress bar of each; the first has the unusable ones."""
+    for start in range(0, max(len(records), 1), size):
+        part = records.keep(slice(start, start + size))
+        yield dataclasses.replace(part, unusable=0, missing_centers=0) if start else part
         advance(doing, len(part), len(records))
 
 
@@ -404,7 +383,7 @@ def draw_labels(records: MemoryRecords, randomizer: Randomizer, binding: NoiseBi
     """Draws the labels and puts them where the true ones were, in a column of the same kind."""
     values = np.full(len(records.kept), np.nan)
     sampler = LabelSampler(randomizer, binding.noise_key(secret), secret)
-    values[records.kept] = np.concatenate([sampler.sample(part) for part in _parts(records.released, "drew")])
+    values[records.kept] = np.concatenate([sampler.sample(part) for part in _parts(records.released, _PART, "drew")])
     return records.labels.restore(values)
 
 

@@ -1,7 +1,7 @@
 """The main job as a Beam graph, and its run.
 
-`CenteredLabel.of` adds the passes of the linear center of a label, its `fit` returns a `FittedLabel`, whose `draw`
-draws labels.
+`CenteredLabel.of` adds the passes before the histogram of a label, its `fit` all others and returns a `FittedLabel`,
+whose `draw` draws labels.
 """
 
 from __future__ import annotations
@@ -18,22 +18,18 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import AsList, AsSingleton, PCollection
 
 from ...mechanisms.center.class_model import Mechanism
-from ...mechanisms.core.budget import remaining_epsilon
-from ...mechanisms.core.randomizer import Randomizer
 from ...mechanisms.release.bound_noise import NoiseBinding
-from ...mechanisms.release.center_passes import center_passes
 from ...mechanisms.release.prior_release import EarlierMechanism, PriorRelease
 from ...mechanisms.release.unit_bound import UnitCounts
 from ...transforms.batches import Carried, LabelledBatch
+from ...transforms.center.append_center import AppendCenter
 from ...transforms.center.center_files import AppendWrittenCenters, CenterFiles, WriteCenters
 from ...transforms.center.feature_sample import SampleFeatures
-from ...transforms.center.fit_center import AppendCenter, DesignPass, ReleasePass
 from ...transforms.io.filesystems import make_directory, write_text
 from ...transforms.io.hive_partitions import without_values
-from ...transforms.noise_binding import BindNoise
 from ...transforms.noise_key_file import NoiseKeyFile
-from ...transforms.noisy_prior import NoisyPrior
 from ...transforms.privatize_labels import DeadLetter, PrivatizedLabels, PrivatizeLabels
+from ...transforms.release_passes import RunPlan
 from ...transforms.shards.dead_letter_writer import LetterFile, WriteDeadLetters
 from ...transforms.shards.keyed_order import KeyedOrder
 from ...transforms.shards.shard_formats import WriteParquet, WriteTFRecords
@@ -194,67 +190,53 @@ class _LabelStages:
         made = self.label.features is not None or (fitted is not None and fitted.made_center is not None)
         return [name for name in column.columns if name != column.center or not (made or column.classes)]
 
-    def fit_center(self, epsilon: float, released: Any = None) -> Any:
-        """Adds the passes of the center over the labels, with the sample that they are designed for.
-
-        Returns exactly one element, the center. `released` is one as well, what was released before.
-        """
-        reads, key, column, features = self.reads, self.reads.release.key, self.label.column, self.label.features
-        assert features is not None
-        ids = [features.id_column] if features.id_column else []
-        records: Any = reads.read(f"Features{self.suffix}", column, ids, undecoded=features.names)
-        sample: Any = records | f"SampleFeatures{self.suffix}" >> SampleFeatures(features, key)
-        for one in center_passes(features, column.classes is not None):
-            title = f"{one.name}{self.suffix}"
-            designed: Any = sample | f"Design {title}" >> DesignPass(one, epsilon, released)
-            design = Carried(f"design of {title}", designed)
-            before = None if released is None else Carried(f"before {title}", released)
-            carried = [design] if before is None else [design, before]
-            batches: Any = reads.read(f"For {title}", column, [*column.private, *features.columns], carried)
-            released = batches | f"Release {title}" >> ReleasePass(
-                one, column, design, key, before, reads.release.threshold, reads.release.input.id_groups
-            )
-        return released
-
 
 @dataclass(frozen=True)
 class CenteredLabel(_LabelStages):
     """A label whose linear center is known, if it has one: the first of the stages of a label.
 
     Attributes:
+      plan: Driver of its passes.
       linear: The linear center: exactly one element if the job makes it, a value if it is fitted, or None.
       columns: Columns of the input that `fit` needs: features for a linear center.
       carried: Side inputs that batches carry to `fit`.
     """
 
+    plan: RunPlan
     linear: Any
     columns: list[str]
     carried: list[Carried]
 
     @classmethod
     def of(cls, reads: InputReads, place: int) -> CenteredLabel:
-        """Adds the stages of the linear center, if the job makes one."""
+        """Adds the passes before the histogram: those of a linear center, if the job makes one."""
         stages = _LabelStages(reads, place)
-        label, columns = stages.label, stages.given_columns
-        fitted, features = label.mechanism.fitted, label.features
-        if label.column.classes is not None:
-            # Classes are drawn from a center, of which their fit is a part.
-            return cls(reads, place, None, columns, [])
-        if fitted is not None:
-            linear = fitted.made_center
-            return cls(reads, place, linear, columns + ([] if linear is None else linear.map.columns), [])
-        if features is None:
-            return cls(reads, place, None, columns, [])
-        budget = label.record_budget
-        linear = stages.fit_center(remaining_epsilon(budget.epsilon, budget.prior_epsilon or 0.0))
-        return cls(reads, place, linear, columns + features.columns, [Carried(f"center{stages.suffix}", linear)])
+        release, label, suffix, sample = reads.release, stages.label, stages.suffix, None
+        column, features, fitted = label.column, label.features, label.mechanism.fitted
+        if features is not None:
+            ids = [features.id_column] if features.id_column else []
+            records: Any = reads.read(f"Features{suffix}", column, ids, undecoded=features.names)
+            sample: Any = records | f"SampleFeatures{suffix}" >> SampleFeatures(features, release.key)
+
+        def read(title: str, carried: Sequence[Carried]) -> PCollection[LabelledBatch]:
+            assert features is not None
+            return reads.read(f"For {title}", column, [*column.private, *features.columns], carried)
+
+        groups = release.input.id_groups
+        plan = RunPlan(label.passes, column, release.key, read, sample, release.threshold, groups, suffix)
+        columns, linear = stages.given_columns, plan.before()
+        if linear is not None and features is not None:
+            return cls(reads, place, plan, linear, columns + features.columns, [Carried(f"center{suffix}", linear)])
+        if fitted is not None and column.around_center and fitted.made_center is not None:
+            return cls(reads, place, plan, fitted.made_center, columns + fitted.made_center.map.columns, [])
+        return cls(reads, place, plan, None, columns, [])
 
     def fit(self, labels: PCollection[LabelledBatch], earlier: Sequence[EarlierMechanism], temp: str) -> FittedLabel:
         """Adds the stages from labels to the mechanism that draws them.
 
         `earlier` are the mechanisms of earlier releases of this request, and `temp` is a folder for temporary files.
         """
-        release, column, suffix = self.reads.release, self.label.column, self.suffix
+        release, column, choice, suffix = self.reads.release, self.label.column, self.label.mechanism, self.suffix
         batches: Any = labels
         centers: Carried[CenterFiles] | None = None
         if self.linear is not None:
@@ -263,39 +245,18 @@ class CenteredLabel(_LabelStages):
             if release.command != "fit":
                 files: Any = batches | f"WriteCenters{suffix}" >> WriteCenters(temp, column)
                 centers = Carried(f"centers{suffix}", files)
-        fitted, groups = self.label.mechanism.fitted, release.input.id_groups
-        if fitted is None:
-            binding, mechanism, text = self._solve(batches, earlier)
-        else:
-            mechanism = fitted.drawing
-            binding = batches | "BindNoise" >> BindNoise(column, fitted.budget, release.key, release.threshold, groups)
-            text = batches.pipeline | "MechanismText" >> beam.Create([fitted.to_text()])
-        return FittedLabel(self.reads, self.place, binding, mechanism, text, centers)
-
-    def _solve(self, batches: Any, earlier: Sequence[EarlierMechanism]) -> tuple[Any, Carried[Mechanism], Any]:
-        """Releases the prior and solves for it; returns prior, mechanism and text of the mechanism file."""
-        release, choice, budget, suffix = (
-            self.reads.release,
-            self.label.mechanism,
-            self.label.record_budget,
-            self.suffix,
-        )
-        prior = batches | f"NoisyPrior{suffix}" >> NoisyPrior(
-            self.label.column, budget.epsilon, release.key, budget.prior_epsilon,
-            release.threshold, choice.name, self.linear, release.input.id_groups,
-        )  # fmt: skip
-        mechanism: Any = prior | f"SolveRandomizer{suffix}" >> SolveRandomizer(
+        binding: Any = self.plan.bind(batches, self.linear)
+        if choice.fitted is not None:
+            mechanism = choice.fitted.drawing
+            text = batches.pipeline | "MechanismText" >> beam.Create([choice.fitted.to_text()])
+            return FittedLabel(self.reads, self.place, binding, mechanism, text, centers)
+        solved: Any = binding | f"SolveRandomizer{suffix}" >> SolveRandomizer(
             choice.name, dict(choice.parameters), earlier
         )
-        if self.label.column.classes is not None and self.label.features is not None:
-            # The histogram decides whether classes are drawn from a center.
-            center = self.fit_center(budget.epsilon, prior)
-            mechanism |= f"ChooseMechanism{suffix}" >> beam.Map(_chosen, AsSingleton(center))
-            mechanism |= f"ChosenMechanism{suffix}" >> beam.Reshuffle()
-        text = mechanism | f"MechanismText{suffix}" >> beam.Map(_mechanism_text, AsSingleton(prior)).with_output_types(
+        text = solved | f"MechanismText{suffix}" >> beam.Map(_mechanism_text, AsSingleton(binding)).with_output_types(
             str
         )
-        return prior, Carried(f"randomizer{suffix}", mechanism), text
+        return FittedLabel(self.reads, self.place, binding, Carried(f"randomizer{suffix}", solved), text, centers)
 
 
 @dataclass(frozen=True)
@@ -366,11 +327,6 @@ class FittedLabel(_LabelStages):
             [] if letters is None else AsList(letters),
             None if units is None else AsSingleton(units.counts),
         )
-
-
-def _chosen(randomizer: Randomizer, center: Any) -> Mechanism:
-    """The center of classes, or the randomizer where nothing but the histogram was released."""
-    return randomizer if isinstance(center, PriorRelease) else center
 
 
 def _mechanism_text(mechanism: Mechanism, release: PriorRelease) -> str:

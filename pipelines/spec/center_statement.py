@@ -53,7 +53,8 @@ class CenterStatement:
         """Makes the statement for a released prior; None for labels without a center."""
         if release.center is None or not release.around_center:
             return None
-        return cls(release.center, release.domain, release.counts, release.budget.prior, release.linear)
+        linear = release.made if isinstance(release.made, LinearCenter) else None
+        return cls(release.center, release.domain, release.counts, release.budget.prior, linear)
 
     @classmethod
     def from_document(cls, document: Any, prior_epsilon: float) -> CenterStatement:

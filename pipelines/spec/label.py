@@ -18,8 +18,10 @@ from ...mechanisms.center.linear_center import PLACES
 from ...mechanisms.core.budget import decimal_budget, split_budget
 from ...mechanisms.core.losses import ZERO_ONE, loss_named
 from ...mechanisms.registry import AUTO, CLASS_MECHANISMS, MECHANISMS, default_rounding, mechanism_named
+from ...mechanisms.release.center_passes import Pass
 from ...mechanisms.release.feature_sample import CenterFeatures
 from ...mechanisms.release.label_column import LabelColumn, LabelMeaning
+from ...mechanisms.release.plan import Binding, Histogram, passes_of
 from ...mechanisms.release.unit_bound import UnitBound
 from ...mechanisms.response.randomized_response import RandomizedResponse
 from ...mechanisms.response.rr_top_k import RRTopK
@@ -90,6 +92,15 @@ class Label:
     def record_budget(self) -> Budget:
         """The budget that the stages take: that of one record, which is not above the decimals that were asked for."""
         return record_budget(self.budget, self.column.unit)
+
+    @property
+    def passes(self) -> tuple[Pass, ...]:
+        """The passes over the labels that release what they are drawn by; for `apply`, the binding of noise alone."""
+        if self.mechanism.fitted is not None:
+            return (Binding(self.mechanism.fitted.budget),)
+        budget = self.record_budget
+        histogram = Histogram(budget.epsilon, budget.prior_epsilon, self.mechanism.name)
+        return passes_of(self.column, histogram, self.features)
 
 
 def record_budget(budget: Budget, unit: UnitBound | None) -> Budget:

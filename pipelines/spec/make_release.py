@@ -18,7 +18,6 @@ from ...transforms.class_values import check_class_type
 from ...transforms.errors import InputError, listed
 from ...transforms.io.filesystems import absolute
 from ...transforms.io.hive_partitions import OutputPartitions, folder_of
-from ...transforms.noise_binding import Threshold
 from ...transforms.progress_log import LOGGER
 from ...transforms.validation.tensorflow_libraries import without_features
 from ..errors import Fact, FieldError, did_you_mean, field_errors, one_line

@@ -21,8 +21,10 @@ from labeldp.mechanisms.noise.noisy_histogram import noisy_counts
 from labeldp.mechanisms.release.bound_noise import make_binding
 from labeldp.mechanisms.release.label_column import LabelColumn, LabelMeaning
 from labeldp.mechanisms.release.label_draws import LabelSampler
-from labeldp.mechanisms.release.label_records import LabelRecords, count_labels
+from labeldp.mechanisms.release.label_records import LabelRecords
 from labeldp.mechanisms.release.unit_bound import UnitBound, over_limit, priorities, unit_words
+
+from tests.label_counts import count_labels
 
 ReleaseFunction = Callable[..., Any]
 """Release function (labels, ids, key), or with a center (labels, ids, key, centers).
@@ -240,5 +242,5 @@ class KeyedRelease:
         released = LabelSampler(randomizer, noise_key, key).sample(records)
         if centers is None and self.prior_epsilon == 0:
             return released, None
-        counts = noisy_counts(summary.counts, self.prior_epsilon, noise_key)
+        counts = noisy_counts(summary.sums, self.prior_epsilon, noise_key)
         return released, Prior.from_counts(randomizer.labels, counts).weights if centers is None else counts

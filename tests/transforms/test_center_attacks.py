@@ -28,15 +28,25 @@ from labeldp.mechanisms.center.linear_center import LinearCenter
 from labeldp.mechanisms.core.label_classes import LabelClasses
 from labeldp.mechanisms.noise.noisy_histogram import HISTOGRAM_SENSITIVITY, noisy_counts
 from labeldp.mechanisms.release import center_passes
-from labeldp.mechanisms.release.center_passes import Pass, PassSums
+from labeldp.mechanisms.release.center_passes import CenterPass
 from labeldp.mechanisms.release.feature_sample import CenterFeatures
+from labeldp.mechanisms.release.label_records import PassSums
+from labeldp.mechanisms.release.plan import Histogram, passes_of
 from labeldp.mechanisms.release.prior_release import PriorRelease
 from labeldp.mechanisms.release.unit_bound import UnitBound
-from labeldp.transforms import InputError, LabelColumn, LabelMeaning, NoiseKeyFile, NoisyPrior, PrivatizeLabels
+from labeldp.transforms import (
+    InputError,
+    LabelColumn,
+    LabelMeaning,
+    NoiseKeyFile,
+    NoisyPrior,
+    PrivatizeLabels,
+    release_passes,
+)
 from labeldp.transforms.batches import Carried
-from labeldp.transforms.center import fit_center
+from labeldp.transforms.center.append_center import append_center
 from labeldp.transforms.center.feature_sample import SampleFeatures
-from labeldp.transforms.center.fit_center import DesignPass, MergePasses, ReleasePass, append_center, summarize
+from labeldp.transforms.release_passes import DesignPass, MergePasses, ReleasePass, summarize
 
 from tests.commands import write_key
 
@@ -70,8 +80,8 @@ class Kind:
         return self.column.classes is not None
 
     @property
-    def passes(self) -> tuple[Pass, ...]:
-        return center_passes.center_passes(self.features, self.classes)
+    def passes(self) -> tuple[Any, ...]:
+        return tuple(step for step in passes_of(self.column, Histogram(self.epsilon), self.features) if not step.binds)
 
     def columns(self, seed: int = 1) -> dict[str, list[Any]]:
         """Columns of records."""
@@ -106,9 +116,14 @@ def noise_of_cells(sums: PassSums, center: CellCenter) -> list[int]:
 NOISE: dict[str, Callable[[PassSums, Any], Any]] = {
     "moments": lambda sums, center: center.sums - sums.sums,
     "cells": noise_of_cells,
-    "class sums": lambda sums, center: np.ravel(center.linear.sums) - sums.sums,
-    "class cells": lambda sums, center: np.ravel(center.cells.counts - sums.sums),
+    "class sums": lambda sums, prior: np.ravel(prior.made.linear.sums) - sums.sums,
+    "class cells": lambda sums, prior: np.ravel(prior.made.cells.counts - sums.sums),
 }
+
+
+def center_of(released: Any) -> Any:
+    """The center among what passes have released; the histogram without one."""
+    return released.made or released if isinstance(released, PriorRelease) else released
 
 
 def document(center: Any) -> str:
@@ -128,10 +143,10 @@ def fitted(pipeline: Any, kind: Kind, batches: list[Any], key: Any, column: Labe
     if kind.classes:
         released = made["before"] = read("prior") | NoisyPrior(column, kind.epsilon, key)
     for number, one in enumerate(kind.passes):
-        design: Any = sample | f"Design {one.name}" >> DesignPass(one, kind.epsilon, released)
+        design: Any = sample | f"Design {one.name}" >> DesignPass(one, released)
         released = read(one.name) | f"Release {one.name}" >> ReleasePass(one, column, design, key, released)
         made |= {f"design {number}": design, f"released {number}": released}
-    return made | {"center": released}
+    return made | {"center": released | "Center" >> beam.Map(center_of)}
 
 
 @dataclass(frozen=True)
@@ -139,7 +154,7 @@ class Step:
     """A pass of a kind of center, and what a job has made for it and by it."""
 
     kind: Kind
-    one: Pass
+    one: CenterPass
     sample: Any
     design: Any
     before: Any
@@ -279,13 +294,12 @@ def test_everything_else_that_a_release_depends_on_gives_fresh_noise(
     released: list[Any] = []
     if isinstance(before, PriorRelease):
         released = [dataclasses.replace(before, counts=(before.counts[0] + 1, *before.counts[1:]))]
+        if isinstance(before.made, ClassCenter):
+            (one, *rest), *rows = before.made.linear.sums
+            linear = dataclasses.replace(before.made.linear, sums=((one + 1, *rest), *rows))
+            released.append(dataclasses.replace(before, made=dataclasses.replace(before.made, linear=linear)))
     elif isinstance(before, LinearCenter):
         released = [dataclasses.replace(before, coefficients=(before.coefficients[0] + 1, *before.coefficients[1:]))]
-    elif before is not None:
-        (one, *rest), *rows = before.linear.sums
-        linear = dataclasses.replace(before.linear, sums=((one + 1, *rest), *rows))
-        counts = before.counts + np.array([1, 0, 0])
-        released = [dataclasses.replace(before, linear=linear), dataclasses.replace(before, counts=counts)]
     found += [step.key(sums, released=each) for each in released]
     with monkeypatch.context() as patched:
         patched.setattr(type(step.one), "purpose", b"another pass")
@@ -314,7 +328,7 @@ def test_the_noise_is_that_of_the_key(labelled: Any, step: Step) -> None:
 
 def test_no_two_parts_have_one_key(labelled: Any, made: Any, name: str, secret: bytes, monkeypatch: Any) -> None:
     kind, found, keys = KINDS[name], made(name), [secret]
-    derived, noise_key = center_passes.keyed_hash, Pass.noise_key
+    derived, noise_key = center_passes.keyed_hash, CenterPass.noise_key
 
     def spy(*arguments: Any) -> bytes:
         keys.append(noise_key(*arguments))
@@ -324,7 +338,7 @@ def test_no_two_parts_have_one_key(labelled: Any, made: Any, name: str, secret: 
         used = derived(key, purpose, message)
         return used if purpose != b"labeldp use" else keys.append(used) or used
 
-    monkeypatch.setattr(Pass, "noise_key", spy)
+    monkeypatch.setattr(CenterPass, "noise_key", spy)
     monkeypatch.setattr(center_passes, "keyed_hash", spy_use)
     before = found.get("before")
     if before is not None:
@@ -469,25 +483,25 @@ def fail_with_labels(*args: Any, **kwargs: Any) -> Any:
     ("part", "stage"),
     [
         ("design", "designing the center"),
-        ("usable_records", "summing features"),
-        ("label_sums", "summing features"),
-        ("sums_of", "summing features"),
-        ("noise_key", "noising the center"),
-        ("noised", "noising the center"),
+        ("usable_records", "counting labels"),
+        ("label_sums", "counting labels"),
+        ("sums_of", "counting labels"),
+        ("noise_key", "adding noise"),
+        ("noised", "adding noise"),
     ],
 )
 def test_a_failing_stage_shows_no_label(
     labelled: Any, failure: Any, key: Any, monkeypatch: Any, caplog: Any, capfd: Any, step: Step, part: str, stage: str
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    owner: Any = {"usable_records": fit_center, "label_sums": center_passes}.get(part, type(step.one))
+    owner: Any = {"usable_records": release_passes, "label_sums": center_passes}.get(part, type(step.one))
     monkeypatch.setattr(owner, part, fail_with_labels)
 
     def build(pipeline: Any) -> Any:
         if part != "design":
             return step.stage(pipeline, [labelled(step.kind.columns())], key)
         before = None if step.before is None else pipeline | "before" >> beam.Create([step.before])
-        return {"design": pipeline | beam.Create([step.sample]) | DesignPass(step.one, step.kind.epsilon, before)}
+        return {"design": pipeline | beam.Create([step.sample]) | DesignPass(step.one, before)}
 
     text = failure(build)
     assert f"StageError: {stage} failed: ArrowNotImplementedError at test_center_attacks.py:" in text
@@ -500,17 +514,17 @@ def test_a_job_that_succeeds_shows_no_sum(
     labelled: Any, run: Any, key: Any, monkeypatch: Any, caplog: Any, capfd: Any, name: str
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    kind, seen, release = KINDS[name], set(), Pass.release
+    kind, seen, release = KINDS[name], set(), CenterPass.release
 
-    def spy(one: Pass, sums: PassSums, *others: Any) -> Any:
+    def spy(one: CenterPass, sums: PassSums, *others: Any) -> Any:
         seen.update(each for each in np.ravel(sums.sums).tolist() if abs(each) > 9999)
         return release(one, sums, *others)
 
-    monkeypatch.setattr(Pass, "release", spy)
+    monkeypatch.setattr(CenterPass, "release", spy)
     (center,) = run(lambda pipeline: {"c": fitted(pipeline, kind, [labelled(kind.columns())], key)["center"]})["c"]
     assert seen
     printed = capfd.readouterr()
-    assert "released the" in caplog.text
+    assert "finished the pass of the" in caplog.text
     for shown in (caplog.text, printed.out, printed.err, repr(center), document(center)):
         assert seen.isdisjoint(int(each) for each in re.findall(r"-?\d{4,30}", shown))
 
@@ -522,9 +536,7 @@ def test_designs_have_not_seen_a_label(labelled: Any, run: Any, key: Any, step: 
     def build(pipeline: Any) -> Any:
         return {"sample": pipeline | beam.Create([labelled(columns)]) | SampleFeatures(step.kind.features, key)}
 
-    designs = [
-        step.one.design(sample, step.before, step.kind.epsilon) for sample in (step.sample, *run(build)["sample"])
-    ]
+    designs = [step.one.design(sample, step.before) for sample in (step.sample, *run(build)["sample"])]
     assert designs[0] is not None
     assert pickle.dumps(designs[0]) == pickle.dumps(designs[1])
 
@@ -536,13 +548,13 @@ def test_designs_have_not_seen_a_label(labelled: Any, run: Any, key: Any, step: 
 def noised(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the passes that have drawn noise."""
     found: list[str] = []
-    noise_key = Pass.noise_key
+    noise_key = CenterPass.noise_key
 
-    def spy(one: Pass, *others: Any) -> bytes:
+    def spy(one: CenterPass, *others: Any) -> bytes:
         found.append(one.name)
         return noise_key(one, *others)
 
-    monkeypatch.setattr(Pass, "noise_key", spy)
+    monkeypatch.setattr(CenterPass, "noise_key", spy)
     return found
 
 

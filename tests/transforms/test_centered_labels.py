@@ -11,6 +11,7 @@ from labeldp.mechanisms.core.budget import BudgetSplit, split_budget
 from labeldp.mechanisms.core.label_grid import LabelRounder
 from labeldp.mechanisms.noise.keyed_words import row_identities, words
 from labeldp.mechanisms.release.bound_noise import make_binding
+from labeldp.mechanisms.release.label_records import add_passes
 from labeldp.mechanisms.release.prior_release import restricted_prior
 from labeldp.transforms import (
     BindNoise,
@@ -22,8 +23,9 @@ from labeldp.transforms import (
     StreamBinding,
 )
 from labeldp.transforms.batches import center_values, label_values
-from labeldp.transforms.label_summary import MergeSummaries, summarize
-from labeldp.transforms.noise_binding import Threshold, check_summary
+from labeldp.transforms.input_checks import Threshold, check_sums
+
+from tests.label_counts import summarize
 
 DOMAIN = tuple(float(label) for label in range(21))
 COLUMN = LabelColumn("y", DOMAIN, center="c")
@@ -129,12 +131,13 @@ def test_text_is_no_center(labelled, secret):
 def test_an_input_without_a_center_fails(labelled, secret, columns):
     summary = summarize(labelled(columns), COLUMN, secret)
     with pytest.raises(InputError, match=r"no record has a usable center in 'c' .*: check `center_column`"):
-        check_summary(summary, COLUMN, Threshold())
+        check_sums(summary, COLUMN, Threshold())
 
 
 def digest_of(batches, column, secret) -> int:
     parts = [summarize(batch, column, secret) for batch in batches]
-    summary = MergeSummaries(column.cells).merge_accumulators(parts)
+    summary = add_passes(parts)
+    assert summary is not None
     return make_binding(summary, column, BudgetSplit(0.5, 0.5), secret).digest
 
 

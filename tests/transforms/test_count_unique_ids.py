@@ -6,8 +6,8 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pytest
-from labeldp.transforms import CountUniqueIds, LabelledBatch, noise_binding
-from labeldp.transforms.noise_binding import ID_GROUPS, _group
+from labeldp.transforms import CountUniqueIds, LabelledBatch, input_checks
+from labeldp.transforms.input_checks import ID_GROUPS, _group
 
 
 @pytest.fixture
@@ -129,7 +129,7 @@ def test_one_pair_among_thousands(labelled, complaint):
 @pytest.mark.parametrize("held", [1, 700, 1 << 19])
 def test_one_pair_among_many_files_however_many_ids_a_bundle_holds(labelled, complaint, monkeypatch, held):
     """Ids of several files are passed on together."""
-    monkeypatch.setattr(noise_binding, "_HELD", held)
+    monkeypatch.setattr(input_checks, "_HELD", held)
     ids = np.arange(3_000)
     ids[2_987] = 413
     batches = [labelled({"id": ids[s : s + 100]}, f"/logs/{s:04d}", 7) for s in range(0, 3_000, 100)]

@@ -16,7 +16,7 @@ from labeldp.mechanisms.noise.input_digest import RawSums, add_sums, digest_sums
 from labeldp.mechanisms.noise.keyed_words import NoiseRequest, row_identities, words
 from labeldp.mechanisms.noise.noisy_histogram import estimated_prior, noisy_prior
 from labeldp.mechanisms.release.label_column import LabelMeaning
-from labeldp.mechanisms.release.label_records import LabelSummary
+from labeldp.mechanisms.release.label_records import PassSums
 from labeldp.transforms import (
     BindNoise,
     InputError,
@@ -27,9 +27,10 @@ from labeldp.transforms import (
     PriorRelease,
     Threshold,
 )
-from labeldp.transforms.label_summary import MergeSummaries, SummarizeLabels, summarize
+from labeldp.transforms.release_passes import MergePasses
 
 from tests.commands import write_key
+from tests.label_counts import summarize
 
 DOMAIN = (0.0, 1.0, 2.5, 4.0)
 COLUMN = LabelColumn("y", DOMAIN)
@@ -62,15 +63,16 @@ def same(one: PriorRelease, two: PriorRelease) -> bool:
 # Summaries.
 
 SUMMARIES = st.builds(
-    LabelSummary,
+    PassSums,
     st.lists(st.integers(0, 2**40), min_size=3, max_size=3).map(lambda counts: np.array(counts, np.int64)),
+    st.integers(0, 2**40),
     st.integers(0, 2**40),
     st.lists(st.integers(0, 2**64 - 1), min_size=4, max_size=4).map(lambda lanes: RawSums(np.array(lanes, np.uint64))),
 )
 
 
-def facts(summary: LabelSummary) -> tuple[list[int], int, list[int]]:
-    return summary.counts.tolist(), summary.unusable, summary.sums.lanes.tolist()
+def facts(summary: PassSums | None) -> tuple[list[int], int, list[int]] | None:
+    return None if summary is None else (summary.sums.tolist(), summary.unusable, summary.digest.lanes.tolist())
 
 
 def rows_sums(rows: np.ndarray, values: list[float] | np.ndarray, secret: bytes = SECRET) -> RawSums:
@@ -81,12 +83,15 @@ def rows_sums(rows: np.ndarray, values: list[float] | np.ndarray, secret: bytes 
 @settings(deadline=None)
 @given(st.lists(SUMMARIES, max_size=6), st.data())
 def test_merging_adds_up_in_any_order_and_grouping(parts, data):
-    merge = MergeSummaries(3)
+    merge = MergePasses()
     expected = (
-        [sum(int(part.counts[i]) for part in parts) for i in range(3)],
-        sum(part.unusable for part in parts),
-        [sum(int(part.sums.lanes[lane]) for part in parts) % 2**64 for lane in range(4)],
-    )
+        parts
+        and (
+            [sum(int(part.sums[i]) for part in parts) for i in range(3)],
+            sum(part.unusable for part in parts),
+            [sum(int(part.digest.lanes[lane]) for part in parts) % 2**64 for lane in range(4)],
+        )
+    ) or None
     assert facts(merge.merge_accumulators(parts)) == expected
     accumulators = [merge.create_accumulator() for _ in range(3)]
     for part in data.draw(st.permutations(parts)):
@@ -99,7 +104,7 @@ def test_merging_adds_up_in_any_order_and_grouping(parts, data):
 @settings(deadline=None)
 @given(SUMMARIES)
 def test_merging_with_nothing_changes_nothing(summary):
-    merge = MergeSummaries(3)
+    merge = MergePasses()
     before = facts(summary)
     for merged in (
         merge.merge_accumulators([summary]),
@@ -107,7 +112,7 @@ def test_merging_with_nothing_changes_nothing(summary):
         merge.add_input(merge.create_accumulator(), summary),
     ):
         assert facts(merged) == before
-    assert facts(merge.merge_accumulators([])) == ([0, 0, 0], 0, [0] * 4)
+    assert merge.merge_accumulators([]) is None
 
 
 @settings(deadline=None)
@@ -115,7 +120,7 @@ def test_merging_with_nothing_changes_nothing(summary):
 def test_merging_leaves_its_inputs_as_they_are(one, two):
     """Beam may reuse an accumulator."""
     before = facts(one), facts(two)
-    merge = MergeSummaries(3)
+    merge = MergePasses()
     merge.add_input(one, two)
     merge.merge_accumulators([one, two])
     assert (facts(one), facts(two)) == before
@@ -124,16 +129,16 @@ def test_merging_leaves_its_inputs_as_they_are(one, two):
 def test_a_summary_counts_the_nearest_label_and_digests_what_was_read(labelled):
     values = labels_of(200)
     summary = summarize(labelled({"y": values}), COLUMN, SECRET)
-    assert summary.counts.tolist() == counted(values)
+    assert summary.sums.tolist() == counted(values)
     assert (summary.unusable, summary.records) == (0, 200)
-    assert summary.sums.lanes.tolist() == rows_sums(np.arange(200), values).lanes.tolist()
+    assert summary.digest.lanes.tolist() == rows_sums(np.arange(200), values).lanes.tolist()
 
 
 def test_a_summary_leaves_out_records_without_a_usable_label(labelled):
     values = [1.0, None, math.nan, 4.0, math.inf, -math.inf]
     summary = summarize(labelled({"y": values}, start=10), COLUMN, SECRET)
-    assert (summary.counts.tolist(), summary.unusable, summary.records) == ([0, 1, 0, 1], 4, 2)
-    assert summary.sums.lanes.tolist() == rows_sums(np.array([10, 13]), [1.0, 4.0]).lanes.tolist()
+    assert (summary.sums.tolist(), summary.unusable, summary.records) == ([0, 1, 0, 1], 4, 2)
+    assert summary.digest.lanes.tolist() == rows_sums(np.array([10, 13]), [1.0, 4.0]).lanes.tolist()
 
 
 def test_a_summary_of_no_record(labelled):
@@ -154,7 +159,7 @@ def test_summaries_of_pieces_add_up_to_the_summary_of_the_whole(labelled, recut,
 
     whole = labelled({"y": pa.array(values, pa.float64())}, start=3)
     pieces = recut(whole, *(3 + cut for cut in sorted(cut for cut in cuts if cut <= len(values))))
-    merged = MergeSummaries(4).merge_accumulators([summarize(piece, COLUMN, SECRET) for piece in pieces])
+    merged = MergePasses().merge_accumulators([summarize(piece, COLUMN, SECRET) for piece in pieces])
     assert facts(merged) == facts(summarize(whole, COLUMN, SECRET))
 
 
@@ -171,13 +176,13 @@ CHANGES = {
 @pytest.mark.parametrize("change", CHANGES.values(), ids=list(CHANGES))
 def test_any_change_changes_the_digest(labelled, change):
     values = [-50.0, 0.4, *labels_of(50)]
-    one, two = (summarize(labelled({"y": v}), COLUMN, SECRET).sums.lanes for v in (values, change(values)))
+    one, two = (summarize(labelled({"y": v}), COLUMN, SECRET).digest.lanes for v in (values, change(values)))
     assert np.all(one != two)
 
 
 def test_the_digest_is_the_keys_own(labelled):
     batch = labelled({"y": labels_of(10)})
-    one, two = (summarize(batch, COLUMN, secret).sums.lanes for secret in (SECRET, bytes(31) + b"\x01"))
+    one, two = (summarize(batch, COLUMN, secret).digest.lanes for secret in (SECRET, bytes(31) + b"\x01"))
     assert np.all(one != two)
 
 
@@ -187,25 +192,14 @@ def test_with_ids_the_digest_follows_the_record_wherever_it_moves(labelled):
     two = summarize(labelled({"y": [4.0, 1.0, 0.0], "id": [3, 1, 2]}, "/elsewhere/b"), column, SECRET)
     other = summarize(labelled({"id": [1, 2, 3], "y": [0.0, 1.0, 4.0]}, "/logs/a", 5), column, SECRET)
     assert facts(one) == facts(two)
-    assert np.all(one.sums.lanes != other.sums.lanes)
+    assert np.all(one.digest.lanes != other.digest.lanes)
 
 
 def test_raw_counts_and_sums_have_no_text(labelled):
     """A log or an error that prints a summary must show neither the histogram nor the sums behind the digest."""
-    summary = LabelSummary(np.array([48613, 0, 0]), 0, RawSums(np.full(4, 48613, np.uint64)))
+    summary = PassSums(np.array([48613, 0, 0]), 1, 0, RawSums(np.full(4, 48613, np.uint64)))
     assert "48613" not in repr(summary)
     assert "48613" not in str(summary)
-
-
-def test_summarize_labels_gives_one_summary(labelled, recut, run, key, secret):
-    whole = labelled({"y": labels_of(100)})
-    (summary,) = run(lambda p: {"out": p | beam.Create(recut(whole, 20, 50)) | SummarizeLabels(COLUMN, key)})["out"]
-    assert facts(summary) == facts(summarize(whole, COLUMN, secret))
-
-
-def test_summarize_labels_of_no_batch_gives_one_empty_summary(run, key):
-    (summary,) = run(lambda p: {"out": p | beam.Create([]) | SummarizeLabels(COLUMN, key)})["out"]
-    assert facts(summary) == ([0, 0, 0, 0], 0, [0] * 4)
 
 
 # Release.
@@ -530,7 +524,7 @@ def test_a_release_holds_no_raw_count(labelled, release):
     released = release([labelled({"y": [1.0] * 400 + [4.0] * 31})])
     assert set(vars(released)) == {
         "digest", "column", "domain", "budget", "records", "unusable", "rounding", "prior", "counts", "center",
-        "missing_centers", "meaning", "linear", "unit",
+        "missing_centers", "meaning", "made", "unit",
     }  # fmt: skip
     noised = np.array(released.counts) - [0, 400, 0, 31]
     assert (noised != 0).any()
@@ -547,7 +541,7 @@ def test_releases_and_bindings_hold_the_keyed_hash_of_the_sums_and_not_the_sums(
     """The sums of two runs would reveal how their labels differ."""
     column = LabelColumn("y", DOMAIN, id_column)
     batch = labelled({"id": np.arange(50), "y": labels_of(50)})
-    sums = summarize(batch, column, secret).sums
+    sums = summarize(batch, column, secret).digest
     released = release([batch], column)
     (binding,) = run(lambda p: {"out": p | beam.Create([batch]) | BindNoise(column, BudgetSplit(0.5, 0.5), key)})["out"]
     for one in (released, binding):
@@ -572,7 +566,7 @@ def test_records_and_unusable_do_not_enter_the_noise_key(secret):
 
 def test_digests_of_sources_add_up(labelled):
     one, two = labelled({"y": labels_of(20)}), labelled({"y": labels_of(20)}, "/logs/b")
-    parts = [summarize(batch, COLUMN, SECRET).sums for batch in (one, two)]
+    parts = [summarize(batch, COLUMN, SECRET).digest for batch in (one, two)]
     labels = np.array(labels_of(20))
     expected = [
         digest_sums(SECRET, "y", row_identities(name, np.arange(20)), labels) for name in ("/logs/a", "/logs/b")

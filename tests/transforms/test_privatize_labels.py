@@ -17,9 +17,11 @@ import pytest
 from apache_beam.pvalue import AsSingleton
 from labeldp.mechanisms import Prior, Randomizer, solve
 from labeldp.mechanisms.core.budget import BudgetSplit
+from labeldp.mechanisms.noise.input_digest import add_sums
 from labeldp.mechanisms.noise.keyed_words import row_identities, words
 from labeldp.mechanisms.release.bound_noise import make_binding
 from labeldp.mechanisms.release.label_draws import LabelSampler
+from labeldp.mechanisms.release.label_records import PassSums, add_passes
 from labeldp.transforms import (
     BindNoise,
     Carried,
@@ -36,11 +38,12 @@ from labeldp.transforms import (
     WriteParquet,
 )
 from labeldp.transforms.batches import LabelledBatchCoder, label_values
-from labeldp.transforms.label_summary import MergeSummaries, summarize, usable_records
 from labeldp.transforms.privatize_labels import privatize_batch
+from labeldp.transforms.usable_records import usable_records
 
 from tests.commands import write_key
 from tests.false_alarms import chi_square_bounds, count_bounds
+from tests.label_counts import summarize
 
 DOMAIN = (0.0, 1.0, 2.0, 3.0)
 COLUMN = LabelColumn("y", DOMAIN)
@@ -56,7 +59,7 @@ def labels_of(rows: int, seed: int = 1) -> list[float]:
 
 def binding_of(*batches: LabelledBatch, column=COLUMN, secret: bytes, budget=BUDGET) -> NoiseBinding:
     parts = [summarize(batch, column, secret) for batch in batches]
-    summary = MergeSummaries(len(column.domain)).merge_accumulators(parts)
+    summary = add_passes(parts) or PassSums(np.zeros(len(column.domain), np.int64), 0, 0, add_sums([]))
     return make_binding(summary, column, budget, secret)
 
 
@@ -287,12 +290,12 @@ def test_counting_and_privatizing_round_alike(labelled, recut, privatize, secret
     outputs = np.full(3_000, math.nan)
     for result in results:
         outputs[result.rows] = label_values(result, "y")
-    assert [(outputs == label).sum() for label in DOMAIN] == summary.counts.tolist()
+    assert [(outputs == label).sum() for label in DOMAIN] == summary.sums.tolist()
     assert np.all(np.abs(outputs - np.clip(values, 0, 3)) < 1)
     assert np.all(outputs[::7] == np.clip(values[::7], 0, 3))
     nearest = summarize(batch, COLUMN, secret)
-    assert nearest.counts.tolist() != summary.counts.tolist()
-    assert nearest.sums.lanes.tolist() == summary.sums.lanes.tolist()
+    assert nearest.sums.tolist() != summary.sums.tolist()
+    assert nearest.digest.lanes.tolist() == summary.digest.lanes.tolist()
 
 
 # Ids.

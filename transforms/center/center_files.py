@@ -25,7 +25,7 @@ from ...mechanisms.release.label_column import LabelColumn
 from ..batches import Carried, LabelledBatch, as_argument, center_values, check_whole_input
 from ..errors import CHANGED_INPUT, InputError, StageError, named_file, redact_errors
 from ..io.filesystems import create, make_directory, makes_parents, open_file
-from .fit_center import with_centers
+from .append_center import with_centers
 
 # Rows of a file at most, apart from the last batch: a worker holds them in memory.
 _MOST_ROWS = 1 << 20

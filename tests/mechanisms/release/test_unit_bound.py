@@ -16,7 +16,7 @@ from labeldp.mechanisms.noise.keyed_words import integer_identities
 from labeldp.mechanisms.release import prior_release
 from labeldp.mechanisms.release.label_column import LabelColumn
 from labeldp.mechanisms.release.label_draws import LabelSampler
-from labeldp.mechanisms.release.label_records import LabelRecords, count_labels
+from labeldp.mechanisms.release.label_records import LabelRecords
 from labeldp.mechanisms.release.prior_release import release_prior
 from labeldp.mechanisms.release.unit_bound import (
     UnitBound,
@@ -27,6 +27,7 @@ from labeldp.mechanisms.release.unit_bound import (
     unit_words,
 )
 
+from tests.label_counts import count_labels
 from tests.privacy.sampling_bounds import epsilon_at_least
 
 SECRET = bytes(range(32))

@@ -5,7 +5,7 @@ gives no label of the log another meaning.
 """
 
 import dataclasses
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +13,14 @@ import numpy as np
 import pyarrow.csv as pc
 import pyarrow.parquet as pq
 import pytest
-from labeldp.mechanisms.core.budget import remaining_epsilon
 from labeldp.mechanisms.noise.keyed_words import integer_identities, row_identities, words
 from labeldp.mechanisms.registry import AUTO, mechanism_named
 from labeldp.mechanisms.release.bound_noise import StreamBinding
-from labeldp.mechanisms.release.center_passes import center_passes
+from labeldp.mechanisms.release.center_passes import CenterPass
 from labeldp.mechanisms.release.feature_sample import FeatureSample, sample_words
-from labeldp.mechanisms.release.label_records import LabelRecords, count_labels
-from labeldp.mechanisms.release.prior_release import release_prior, solved
+from labeldp.mechanisms.release.label_records import LabelRecords
+from labeldp.mechanisms.release.prior_release import solved
 from labeldp.pipelines.spec.fields import Fields
-from labeldp.pipelines.spec.label import Label
 from labeldp.pipelines.spec.make_release import make_release
 from labeldp.pipelines.spec.release import Release
 
@@ -216,7 +214,7 @@ def streams_of(folder: Path) -> Callable[[dict[str, Any]], dict[str, Any]]:
 
 def _streams(release: Release, secret: bytes) -> Iterator[tuple[str, Any]]:
     label = release.labels[0]
-    column, epsilon = label.column, label.record_budget.epsilon
+    column = label.column
     numbers = np.arange(RECORDS)
     if column.id_column is None:
         identities = row_identities(release.input.paths[0], numbers)
@@ -226,17 +224,25 @@ def _streams(release: Release, secret: bytes) -> Iterator[tuple[str, Any]]:
     yield "words of rounding", words(secret, f"rounding {column.name}".encode(), identities)[0]
     yield "words of the sample", sample_words(secret, identities)[0]
     stream = StreamBinding("stream").noise_key(secret, column)
-    prior_epsilon, linear, classes = label.record_budget.prior_epsilon, None, column.classes is not None
-    if label.features is not None and not classes:
-        linear = yield from _of_passes(label, records, remaining_epsilon(epsilon, prior_epsilon or 0.0), None, secret)
-    if column.around_center:
-        records = dataclasses.replace(records, centers=np.full(RECORDS, 1))
-    summary, name = count_labels(records, secret), label.mechanism.name
-    found = release_prior(summary, column, epsilon, prior_epsilon, secret, name, linear)
-    key = found.noise_key(secret)
-    if label.features is not None and classes:
-        exact = dataclasses.replace(found, counts=tuple(summary.counts.tolist()))
-        yield from _of_passes(label, records, epsilon, exact, secret)
+    bound, released = dataclasses.replace(records, centers=np.full(RECORDS, 1)), None
+    name, found = label.mechanism.name, None
+    features = {} if label.features is None else {name: FEATURES[name] for name in label.features.names}
+    sample = FeatureSample(np.arange(RECORDS, dtype=np.uint64), features, RECORDS)
+    for step in label.passes:
+        counted = bound if step.binds and column.around_center else records
+        design = step.design(sample, released)
+        assert design is not None
+        sums = step.summarize(counted, features, design, released, secret)
+        if isinstance(step, CenterPass):
+            # The noise is the same for all requests, so that what passes release tells none apart.
+            yield step.name, step.noise_key(sums, column, design, released, secret)
+            released = step.noised(sums, column, design, released, bytes(32))
+            continue
+        found = step.release(sums, column, design, released, secret)
+        exact = column.classes is not None
+        released = dataclasses.replace(found, counts=tuple(sums.sums.tolist())) if exact else found
+    assert found is not None
+    key, classes = found.noise_key(secret), column.classes is not None
     # The choice of `auto`, and the center of classes, take long; their epsilon and features stand for them.
     fingerprint = str(found.budget.labels).encode()
     if label.features is not None and classes:
@@ -247,22 +253,6 @@ def _streams(release: Release, secret: bytes) -> Iterator[tuple[str, Any]]:
     yield "histogram", key
     yield "words of records", words(key, fingerprint, identities)[0]
     yield "words of a stream", words(stream, fingerprint, identities)[0]
-
-
-def _of_passes(
-    label: Label, records: LabelRecords, epsilon: float, released: Any, secret: bytes
-) -> Generator[tuple[str, Any], None, Any]:
-    """Keys of the passes, whose noise is the same for all requests, so that what they release tells none apart."""
-    assert label.features is not None
-    features = {name: FEATURES[name] for name in label.features.names}
-    sample = FeatureSample(np.arange(RECORDS, dtype=np.uint64), features, RECORDS)
-    for one in center_passes(label.features, label.column.classes is not None):
-        design = one.design(sample, released, epsilon)
-        assert design is not None
-        sums = one.summarize(records, features, design, released, secret)
-        yield one.name, one.noise_key(sums, label.column, design, released, secret)
-        released = one.noised(sums, label.column, design, released, bytes(32))
-    return released
 
 
 UNBOUND = {

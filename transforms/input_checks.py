@@ -1,4 +1,4 @@
-"""Stage that binds the noise of a release to its input, and the checks of the input before any noise is drawn.
+"""Checks of the input before any noise is drawn.
 
 These are that the ids of records are unique, that enough records have a usable label, and that some have a center.
 """
@@ -16,17 +16,12 @@ from apache_beam.pvalue import AsSingleton, PCollection
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
-from ..mechanisms.core.budget import BudgetSplit
 from ..mechanisms.noise.keyed_words import first_repeated
-from ..mechanisms.release.bound_noise import NoiseBinding, make_binding
 from ..mechanisms.release.label_column import LabelColumn
-from ..mechanisms.release.label_records import LabelSummary
+from ..mechanisms.release.label_records import PassSums
 from .batches import LabelledBatch, check_whole_input, record_identities
 from .errors import InputError, redact_errors
-from .job_metrics import PASSES
-from .label_summary import SummarizeLabels
 from .missing_labels import missing_advice
-from .noise_key_file import NoiseKeyFile
 from .shown_transform import ShownTransform
 
 ID_GROUPS = 1 << 12
@@ -92,65 +87,21 @@ class Threshold:
             )
 
 
-@dataclass
-class BindNoise(ShownTransform):
-    """Binds noise to an input without releasing its histogram, for an already fitted mechanism.
-
-    Takes a PCollection of LabelledBatch and returns exactly one NoiseBinding. With the budget, domain and input of a
-    PriorRelease, the noise is the same as that of the PriorRelease. The job fails with InputError as for `NoisyPrior`.
-
-    Attributes:
-      column: The private column.
-      budget: Epsilon of the mechanism's prior and of its randomizer.
-      key: Reference to the secret key.
-      threshold: Limit on the records without a usable label.
-      id_groups: Number of groups of ids, as of `CountUniqueIds`.
-    """
-
-    column: LabelColumn
-    budget: BudgetSplit
-    key: NoiseKeyFile
-    threshold: Threshold = Threshold()
-    id_groups: int = ID_GROUPS
-
-    def expand(self, batches: PCollection[LabelledBatch]) -> PCollection[NoiseBinding]:
-        return (
-            batches
-            | "SummarizeLabels" >> SummarizeLabels(self.column, self.key)
-            | "Bind"
-            >> beam.ParDo(
-                _Bind(self.column, self.budget, self.key, self.threshold),
-                *after_unique_ids(batches, self.column, self.id_groups),
-            ).with_output_types(NoiseBinding)
-            | "Checkpoint" >> beam.Reshuffle()
-        )
-
-
-@dataclass(eq=False)
-class _Bind(beam.DoFn):
-    _column: LabelColumn
-    _budget: BudgetSplit
-    _key: NoiseKeyFile
-    _threshold: Threshold
-
-    @redact_errors("binding the noise")
-    def process(self, summary: LabelSummary, unique_ids: int = 0) -> Iterator[NoiseBinding]:
-        check_summary(summary, self._column, self._threshold)
-        PASSES.inc()
-        yield make_binding(summary, self._column, self._budget, self._key.load())
-
-
-def check_summary(summary: LabelSummary, column: LabelColumn, threshold: Threshold) -> None:
+def check_sums(sums: PassSums | None, column: LabelColumn, threshold: Threshold) -> PassSums:
     """Checks that enough records have a usable label and, if there is a center column, that some has a center.
 
-    Raises InputError if not; `summary` is the raw one of the whole input.
+    Returns the raw sums of the whole input. Raises InputError if not, or if there are none.
     """
-    threshold.check(summary.records, summary.unusable, column, summary.several, summary.left_out)
-    if column.center is not None and summary.missing_centers == summary.records:
+    if sums is None:
+        threshold.check(0, 0, column)
+    assert sums is not None
+    threshold.check(sums.records, sums.unusable, column, sums.several, sums.left_out)
+    if column.center is not None and sums.missing_centers == sums.records:
         raise InputError(
             f"no record has a usable center in {column.center!r} (missing, NaN or infinite): check `center_column`, "
             "or with apply the center of `mechanism_file`"
         )
+    return sums
 
 
 def after_unique_ids(batches: PCollection[LabelledBatch], column: LabelColumn, groups: int) -> list[AsSingleton]:
