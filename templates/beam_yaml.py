@@ -16,6 +16,7 @@ import pyarrow as pa
 from apache_beam.pvalue import AsSingleton, PCollection, TaggedOutput
 
 from ..mechanisms.center.class_model import Mechanism
+from ..mechanisms.center.class_partition import MOST_CLASS_SAMPLE
 from ..mechanisms.release.feature_sample import CenterFeatures
 from ..mechanisms.release.unit_bound import UnitBound, UnitCounts
 from ..pipelines.api.memory_request import ledger_place, python_errors
@@ -180,7 +181,8 @@ class LabelDP(beam.PTransform):
                 raise InputError(f"the rows have a field {center!r}: name the new field with center_column")
             sample: Any = batches | "SampleFeatures" >> SampleFeatures(features, self._key)
             fields = {**fields, center: np.float64 if classes is None else Sequence[np.float32]}
-        plan = RunPlan(self._label.passes, self._column, self._key, lambda *_: given, sample, threshold=self._threshold)
+        passes, threshold = self._label.passes, self._threshold
+        plan = RunPlan(passes, self._column, self._key, lambda *_: given, sample, threshold, carries=False)
         linear = plan.before()
         if linear is not None:
             batches = batches | "AppendCenter" >> AppendCenter(linear, self._column)
@@ -228,6 +230,8 @@ def _center_features(fields: Fields) -> CenterFeatures | None:
     if {*names} & {*names_of(fields.leave_out)}:
         raise ValueError("center_features and leave_out name the same field: centers are released")
     assert id_column is not None
+    if fields.label_classes is not None:
+        return CenterFeatures(names, id_column, True, MOST_CLASS_SAMPLE)
     return CenterFeatures(names, id_column, center == CELL_CENTER)
 
 
@@ -294,7 +298,8 @@ def _after(letter: DeadRow, fingerprint: str) -> DeadRow:
 
 
 def _fingerprint(release: ReleaseDocuments) -> str:
-    return json.loads(release.manifest)["mechanism_fingerprint"]
+    manifest = json.loads(release.manifest)
+    return (manifest.get("class_center") or {"fingerprint": manifest.get("mechanism_fingerprint")})["fingerprint"]
 
 
 def _of_release(batch: LabelledBatch, fingerprint: str) -> LabelledBatch:

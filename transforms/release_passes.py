@@ -49,6 +49,7 @@ class RunPlan:
       threshold: Limit on the records without a usable label.
       id_groups: Number of groups of ids, as of `CountUniqueIds`.
       suffix: End of the names of stages.
+      carries: Whether the batches carry side inputs; those of rows do not.
     """
 
     passes: tuple[Pass, ...]
@@ -59,6 +60,7 @@ class RunPlan:
     threshold: Threshold = field(default_factory=Threshold)
     id_groups: int = ID_GROUPS
     suffix: str = ""
+    carries: bool = True
 
     @property
     def _first(self) -> int:
@@ -85,13 +87,14 @@ class RunPlan:
             title = f"{step.name}{self.suffix}"
             assert self.sample is not None
             designed: Any = self.sample | f"Design {title}" >> DesignPass(step, released)
-            carried = [Carried(f"design of {title}", designed)]
-            carried += [] if released is None else [Carried(f"before {title}", released)]
-            batches: Any = self.read(title, carried)
+            design: Any = Carried(f"design of {title}", designed)
+            before = None if released is None else Carried(f"before {title}", released)
+            batches: Any = self.read(title, [design] if before is None else [design, before])
+            if not self.carries:
+                design, before = designed, released
             released = batches | f"Release {title}" >> ReleasePass(
-                step, self.column, carried[0], self.key, carried[1] if released is not None else None,
-                self.threshold, self.id_groups,
-            )  # fmt: skip
+                step, self.column, design, self.key, before, self.threshold, self.id_groups
+            )
         return released
 
 

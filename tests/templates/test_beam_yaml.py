@@ -309,6 +309,40 @@ def test_rows_of_classes_keep_their_type(key_file: Path, tmp_path: Path) -> None
     assert kept > 180
 
 
+def test_rows_of_classes_are_drawn_from_a_center_as_those_of_a_frame(key_file: Path, tmp_path: Path) -> None:
+    """The labels and their probabilities are those of `labeldp.privatize`: both drivers run one plan."""
+    import labeldp
+    import pandas as pd
+    from labeldp.templates import beam_yaml
+
+    logged = [Graded(f"u{i}", "high" if i % 100 < 3 * (i % 7) else "low", float(i % 7)) for i in range(3000)]
+    asked: dict[str, Any] = {"label_classes": ["low", "high"], "center": "cells", "center_features": ["x"]}
+    asked |= {**ROWS, "epsilon": 2.0, "noise_key_file": str(key_file)}
+    with beam.Pipeline(runner="FnApiRunner") as pipeline:
+        rows: Any = pipeline | beam.Create(logged).with_output_types(Graded)
+        found = rows | beam_yaml.LabelDP(**asked)
+        _ = found["rows"] | beam.Map(_line) | "Rows" >> beam.io.WriteToText(str(tmp_path / "rows"))
+        _ = found["release"] | beam.Map(_manifest) | "Release" >> beam.io.WriteToText(str(tmp_path / "release"))
+    released = labeldp.privatize(pd.DataFrame(logged), **asked, ledger=tmp_path / "ledger.jsonl")
+
+    frame = released.frame.set_index("id")
+    expected = {name: [row.y, *row.y_probabilities] for name, row in frame.iterrows()}
+    lines = [json.loads(line) for path in tmp_path.glob("rows*") for line in path.read_text().splitlines()]
+    assert {name: drawn for name, *drawn in lines} == expected
+    assert len({tuple(drawn[1:]) for drawn in expected.values()}) > 1
+    (manifest,) = [json.loads(path.read_text()) for path in tmp_path.glob("release*")]
+    assert manifest["class_center"]["features"] == ["x"]
+    assert manifest["certified_epsilon"] == released.certified_epsilon
+
+
+def _line(row: Any) -> str:
+    return json.dumps([row.id, row.y, *map(float, row.y_probabilities)])
+
+
+def _manifest(release: Any) -> str:
+    return release.manifest
+
+
 def note(build: Callable[[beam.Pipeline], Any], names: set[str], folder: Path) -> None:
     """Runs the pipeline, checks the names of its outputs, and creates a file for each output that is not empty."""
     with beam.Pipeline(runner="FnApiRunner") as pipeline:
