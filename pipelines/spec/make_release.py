@@ -16,6 +16,7 @@ from ...mechanisms.release.label_column import LabelColumn
 from ...transforms.center.feature_columns import is_feature
 from ...transforms.class_values import check_class_type
 from ...transforms.errors import InputError, listed
+from ...transforms.input_checks import Threshold
 from ...transforms.io.filesystems import absolute
 from ...transforms.io.hive_partitions import OutputPartitions, folder_of
 from ...transforms.progress_log import LOGGER
