@@ -43,13 +43,10 @@ from ..pipelines.spec.mechanism_file import prior_release_name
 from ..pipelines.spec.release import InputSpec
 from ..pipelines.spec.store_access import open_stores
 from ..pipelines.spec.target_checks import (
-    check_ledger,
     check_target,
-    look_at_ledger,
-    look_at_noise_key,
-    look_at_target,
     read_caps,
     read_unusable_fraction,
+    resolve_ledger,
     resolve_noise_key,
 )
 from ..transforms.errors import InputError
@@ -145,7 +142,7 @@ def _parse(args: argparse.Namespace) -> DomainRequest:
         raise FieldError.of(error) from None
     if args.id_column == args.label:
         raise FieldError("{id_column} must be another column than {label}")
-    check_target("domain_file", args.domain_file, look_at_target("domain_file", args.domain_file))
+    check_target("domain_file", args.domain_file)
     input = input_spec(fields)
     named = {"label": args.label, "id_column": args.id_column, "unit_column": args.unit_column}
     check_columns(named, input, read_schema(input, [args.label]))
@@ -158,8 +155,8 @@ def _parse(args: argparse.Namespace) -> DomainRequest:
         caps=caps,
         clamped=args.clamped,
         target=args.domain_file,
-        ledger=check_ledger(look_at_ledger(args.ledger, args.domain_file).get(), args.domain_file),
-        key=resolve_noise_key(look_at_noise_key(args.noise_key_file, args.noise_key_mode).get(), args.domain_file),
+        ledger=resolve_ledger(args.ledger, args.domain_file),
+        key=resolve_noise_key(args.noise_key_file, args.domain_file, mode=args.noise_key_mode),
     )
 
 

@@ -28,7 +28,7 @@ from ..pipelines.spec.label import check_split
 from ..pipelines.spec.label_domain import label_domain, with_texts
 from ..pipelines.spec.machine import check_extra
 from ..pipelines.spec.mechanism_spec import parse_mechanism_spec
-from ..pipelines.spec.target_checks import check_target, look_at_target
+from ..pipelines.spec.target_checks import check_target
 from ..pipelines.spec.written_files import write_file
 from ..transforms.errors import InputError
 from ..transforms.io.filesystems import absolute, match
@@ -55,7 +55,7 @@ def _evaluate(args: argparse.Namespace) -> None:
     except InputError as error:
         raise UsageError(str(error)) from None
     folder = Path(absolute(args.output))
-    check_target("output", str(folder), look_at_target("output", str(folder)))
+    check_target("output", str(folder))
     title = args.title or f"{args.label} of {os.path.basename(args.input)}"
     print("labeldp: reading the records, then evaluating: the first cell loads libraries", file=sys.stderr, flush=True)
     features, recipients = args.feature or None, args.recipient_feature or []

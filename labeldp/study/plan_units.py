@@ -33,7 +33,7 @@ from ..pipelines.spec.label_domain import GRID, label_domain, with_texts, workin
 from ..pipelines.spec.prior_file import PriorFile
 from ..pipelines.spec.release import InputSpec
 from ..pipelines.spec.store_access import open_stores
-from ..pipelines.spec.target_checks import look_at_noise_key, resolve_noise_key
+from ..pipelines.spec.target_checks import resolve_noise_key
 from ..transforms.errors import InputError
 from ..transforms.io.filesystems import absolute, read_text, write_text
 from ..transforms.noise_key_file import NoiseKeyFile
@@ -138,9 +138,7 @@ def _parse(args: argparse.Namespace) -> _Request:
     return _Request(
         input,
         resolve_noise_key(
-            look_at_noise_key(args.noise_key_file, args.noise_key_mode).get(),
-            _work_file(tempfile.gettempdir()),
-            create_named=False,
+            args.noise_key_file, _work_file(tempfile.gettempdir()), create_named=False, mode=args.noise_key_mode
         ),
         prior,
         parameters,

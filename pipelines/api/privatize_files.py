@@ -54,7 +54,7 @@ from ..spec.input_spec import announce_csv_columns, read_schema
 from ..spec.label_folders import MANIFEST_NAME
 from ..spec.make_release import make_release
 from ..spec.release import InputSpec, Release
-from ..spec.target_checks import check_target, create_key, look_at_target
+from ..spec.target_checks import check_target, create_key
 
 _OF_THE_COMMAND = ("output_table", "validate", "mechanism_file", "sign", "dry_run")
 _CHARGED_NAME = "charged.txt"
@@ -222,7 +222,7 @@ class _Begin(beam.DoFn):
 
     def _begin(self) -> None:
         request = self._run.request
-        check_target("output", request.target, look_at_target("output", request.target))
+        check_target("output", request.target)
         self._check_files()
         check_caps(Ledger(request.ledger), request.name, request.budget, request.caps, request.unit)
         if self._here and not _is_there(request.key):

@@ -40,7 +40,7 @@ from ..flags.arguments import log_to_stderr
 from ..publish.manifest import read_manifest
 from ..publish.release_steps import ReleasedLabel
 from ..spec.label_folders import CENTER_NAME, MANIFEST_NAME
-from ..spec.machine import check_can_create, check_extra, check_tfrecord, one_thread_for_fits, unwritable_above
+from ..spec.machine import check_can_create, check_extra, check_tfrecord, one_thread_for_fits
 from .commands import parse
 from .exit_codes import SUCCESS, run_command
 from .privatize_command import privatized
@@ -90,7 +90,7 @@ def _check_flags(args: argparse.Namespace) -> None:
     except ValueError as error:
         raise UsageError(f"--{error}") from None
     check_tfrecord("demo, which writes TFRecords,", "try privatize on a CSV or Parquet file of your own")
-    check_can_create("--output", args.output, unwritable_above(args.output))
+    check_can_create("--output", args.output)
 
 
 def _demo(args: argparse.Namespace) -> int:

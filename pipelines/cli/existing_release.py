@@ -37,7 +37,7 @@ from ..publish.output_folder import DATA_NAME
 from ..publish.release_steps import ReleasedLabel
 from ..publish.request import Request, Run
 from ..spec.label_folders import MANIFEST_NAME
-from ..spec.machine import check_can_create, unwritable_above
+from ..spec.machine import check_can_create
 from ..spec.mechanism_file import MECHANISM_NAME, read_mechanism_file
 from ..spec.release import Release
 from ..spec.signing_key import SigningKey
@@ -100,7 +100,7 @@ def check_result(path: str) -> None:
     """Checks that a result can be written, and removes that of an earlier run. Raises FieldError if not."""
     if os.path.isdir(path):
         raise FieldError("{result_json} {path} is a folder: name a file", path=path)
-    check_can_create("result_json", path, unwritable_above(path))
+    check_can_create("result_json", path)
     remove_earlier("--result_json", path, RESULT)
 
 

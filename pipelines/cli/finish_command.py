@@ -51,7 +51,7 @@ from ..spec.label_folders import MANIFEST_NAME
 from ..spec.mechanism_file import MECHANISM_NAME
 from ..spec.signing_key import SigningKey
 from ..spec.store_access import check_store, open_stores
-from ..spec.target_checks import check_signing_key, look_at_signing_key, noise_key_file
+from ..spec.target_checks import noise_key_file, resolve_signing_key
 from .announcement import announce
 from .existing_release import RunResult, audited_release, check_result, signer_of
 from .exit_codes import names_of_flags, run_command
@@ -123,7 +123,7 @@ def _finish(args: argparse.Namespace, options: PipelineOptions) -> tuple[Run, li
     while True:
         found = find_run(target, folder)
         if found is None:
-            file = check_signing_key(look_at_signing_key(args.sign, args.noise_key_mode).get(), target)
+            file = resolve_signing_key(args.sign, target, args.noise_key_mode)
             _announce_released(target, None if file is None else file.load())
             return None
         found = _with_key(found, args)
@@ -167,7 +167,7 @@ def _signing_key(run: Run, args: argparse.Namespace) -> SigningKey | None:
     request = run.request
     if request.command == "fit" and args.sign is not None:
         raise UsageError("--sign: the run is of fit, which releases no records: leave it out")
-    file = check_signing_key(look_at_signing_key(args.sign, args.noise_key_mode).get(), request.target)
+    file = resolve_signing_key(args.sign, request.target, args.noise_key_mode)
     if request.signed and file is None:
         raise UsageError(
             f"the release {request.output} is to be signed, and no file of its run names the key: give --sign KEY again"

@@ -28,7 +28,7 @@ from ..publish.removal import EarlierRelease, check_removal, find_records, publi
 from ..publish.signals import signals_as_interrupts
 from ..spec.label_folders import CENTER_NAME, MANIFEST_NAME, SIGNATURE_NAME, VALIDATION_NAME
 from ..spec.store_access import check_store, open_stores
-from ..spec.target_checks import check_signing_key, check_target, look_at_signing_key, look_at_target, path_of
+from ..spec.target_checks import check_target, path_of, resolve_signing_key
 from .existing_release import audited_release, signer_of
 from .exit_codes import run_command
 
@@ -45,7 +45,7 @@ def run(args: argparse.Namespace, store_flags: Sequence[str]) -> int:
         _check_folders(args)
         folder, output = path_of("folder", args.folder).rstrip("/"), path_of("output", args.output).rstrip("/")
         signed = exists(FileSystems.join(folder, SIGNATURE_NAME))
-        key_file = check_signing_key(look_at_signing_key(args.sign).get(), output)
+        key_file = resolve_signing_key(args.sign, output)
         key = None if key_file is None else key_file.load()
         if signed and key is None:
             LOGGER.warning("%s is signed; without --sign KEY the new release is not", one_line(folder))
@@ -102,7 +102,7 @@ def _check_folders(args: argparse.Namespace) -> None:
             f"{args.folder} is no release: it has no {MANIFEST_NAME}, which is written last. Name an output folder; "
             "`labeldp finish` completes a run that was not published"
         )
-    check_target("output", args.output, look_at_target("output", args.output))
+    check_target("output", args.output)
     paths = [path_of("output", path) for path in (args.folder, args.output)]
     # Without links; a URL stays as it is.
     folder, output = (f"{path if is_remote(path) else os.path.realpath(path)}".rstrip("/") for path in paths)

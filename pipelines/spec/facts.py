@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -17,7 +16,8 @@ from ...mechanisms.core.label_classes import LabelClasses
 from ...mechanisms.release.label_column import LabelColumn
 from ...transforms.arrow_values import value_type
 from ...transforms.errors import InputError
-from ...transforms.io.filesystems import read_text
+from ...transforms.io.filesystems import absolute, read_text
+from ...transforms.noise_key_file import NoiseKeyFile
 from ...transforms.readers.parquet_reader import int96_columns
 from ...transforms.readers.table_snapshot import TableUrl
 from ..errors import Fact, field_errors
@@ -29,24 +29,9 @@ from .label_domain import with_texts
 from .mechanism_file import read_mechanism_file
 from .release import InputSpec
 from .several_labels import fields_of_labels, with_parts_of_budget
+from .signing_key import SigningKeyFile
 from .table_input import look_at_table
-from .target_checks import (
-    KeyState,
-    LedgerState,
-    PathState,
-    SigningKeyState,
-    look_at_ledger,
-    look_at_noise_key,
-    look_at_signing_key,
-    look_at_target,
-)
-
-
-class AskedLabel(NamedTuple):
-    """A label, by its fields and the files that they name, and the center that the fields ask for."""
-
-    label: Label
-    center: CenterChoice
+from .target_checks import check_target, find_noise_key, resolve_ledger, resolve_signing_key
 
 
 @dataclass(frozen=True)
@@ -56,37 +41,40 @@ class Facts:
     Attributes:
       input: The files, with their format and the filter, as the labels are read from them.
       schema: Columns of the first file that has some, read without a label.
-      labels: The labels.
+      labels: The labels, by label files and the mechanism file.
+      centers: The center that is asked for of each of them.
       records: Columns of the first records; those of `schema` where no center is made, or in a dry run.
       twins: By label, what has its name but for case and white space.
       int96: Columns of timestamps of the type INT96.
       validation: Text of the TFDV schema that features must match; empty without one.
-      target: State of the path of the output.
+      target: Path of the output, which can be written.
       table: Table that the shards are added to; None without one.
-      ledger: State of the ledger.
-      key: State of the noise key file.
-      signing_key: State of the file of the signing key; None without one.
+      ledger: Path or URL of the ledger, which can be written.
+      key: The noise key file, and whether it is to be created.
+      sign: File of the signing key; None without one.
     """
 
     input: InputSpec
     schema: pa.Schema
-    labels: Sequence[AskedLabel]
+    labels: Sequence[Label]
+    centers: Sequence[CenterChoice]
     records: Fact[pa.Schema]
     twins: Sequence[Twin | None]
     int96: Fact[list[str]]
     validation: Fact[str]
-    target: Fact[PathState]
+    target: Fact[str]
     table: Fact[TableUrl | None]
-    ledger: Fact[LedgerState]
-    key: Fact[KeyState]
-    signing_key: Fact[SigningKeyState | None]
+    ledger: Fact[str]
+    key: Fact[tuple[NoiseKeyFile, bool]]
+    sign: Fact[SigningKeyFile | None]
 
 
-def look_at(command: str, fields: Fields) -> Facts:
+def look_at(command: str, fields: Fields, may_exist: bool = False) -> Facts:
     """Reads everything that a request of `privatize`, `fit` or `apply` is checked against.
 
-    Errors of input and labels come first, and are raised at once. The first records are read for their features, which
-    a TFRecord file does not tell otherwise; but not in a dry run, which reads no label.
+    Errors of input and labels come first, and are raised at once. The output may exist with `may_exist`, as a release.
+    The first records are read for their features, which a TFRecord file does not tell otherwise; but not in a dry run,
+    which reads no label.
     """
     names = names_of(fields.label)
     input = input_spec(fields if len(names) > 1 else dataclasses.replace(fields, label=names[0]))
@@ -94,36 +82,43 @@ def look_at(command: str, fields: Fields) -> Facts:
     if len(names) > 1 and shown(fields.label) in schema.names:
         # A column has the whole text as its name.
         names = (shown(fields.label),)
-    labels = _labels(command, fields, names, input, schema)
-    input = _with_labels(input, [asked.label.column for asked in labels])
+    labels, centers = _labels(command, fields, names, input, schema)
+    input = _with_labels(input, [label.column for label in labels])
     if input.format.missing:
         # Of TFRecords, whether the first ones lack a label must not show: its missing ones are put in, as in the job.
         schema = read_schema(input, names)
     records = Fact.of(lambda: schema)
-    if not fields.dry_run and Fact.of(lambda: any(asked.center.makes(asked.label) for asked in labels)).or_else(False):
-        records = Fact.of(lambda: first_schema(input, labels[0].label.column))
-    field = "mechanism_file" if command == "fit" else "output"
-    target = getattr(fields, field) or ""
+    makes = Fact.of(lambda: any(center.makes(label) for label, center in zip(labels, centers, strict=True)))
+    if makes.or_else(False) and not fields.dry_run:
+        records = Fact.of(lambda: first_schema(input, labels[0].column))
+    target, mode = (fields.mechanism_file if command == "fit" else fields.output) or "", fields.noise_key_mode
     return Facts(
         input,
         schema,
         labels,
+        centers,
         records,
         [find_twin(name, input, schema, names_of(fields.leave_out)) for name in names],
         Fact.of(lambda: int96_columns(input.paths[0]) if input.format.name == "parquet" else []),
         Fact.of(lambda: read_text(fields.validate) if isinstance(fields.validate, str) else ""),
-        look_at_target(field, target),
+        Fact.of(lambda: _target(command, target, may_exist)),
         Fact.of(lambda: look_at_table(fields.output_table)),
-        look_at_ledger(fields.ledger, target),
-        look_at_noise_key(fields.noise_key_file, fields.noise_key_mode),
-        look_at_signing_key(fields.sign, fields.noise_key_mode),
+        Fact.of(lambda: resolve_ledger(fields.ledger, target)),
+        # Noise of a fit and of its releases is of one key.
+        Fact.of(lambda: find_noise_key(fields.noise_key_file, target, command != "apply", mode)),
+        Fact.of(lambda: resolve_signing_key(fields.sign, target, mode)),
     )
+
+
+def _target(command: str, target: str, may_exist: bool) -> str:
+    check_target("mechanism_file" if command == "fit" else "output", target, may_exist)
+    return target if command == "fit" else absolute(target)
 
 
 def _labels(
     command: str, fields: Fields, names: Sequence[str], input: InputSpec, schema: pa.Schema
-) -> list[AskedLabel]:
-    """Reads the files of labels and the mechanism file of `apply`, and makes each label of them."""
+) -> tuple[list[Label], list[CenterChoice]]:
+    """Reads the files of labels and the mechanism file of `apply`, and makes each label of them, with its center."""
     parts = [with_texts(part) for part in fields_of_labels(command, fields, names, input)]
     if command == "apply":
         with field_errors("{mechanism_file} {problem}", InputError):
@@ -132,10 +127,7 @@ def _labels(
     else:
         parts = with_parts_of_budget(parts)
         labels = [make_label(part, [name for name in names if name != part.label]) for part in parts]
-    return [
-        AskedLabel(_as_read(label, input, schema), CenterChoice.of(part))
-        for label, part in zip(labels, parts, strict=True)
-    ]
+    return [_as_read(label, input, schema) for label in labels], [CenterChoice.of(part) for part in parts]
 
 
 def _with_labels(input: InputSpec, columns: Sequence[LabelColumn]) -> InputSpec:

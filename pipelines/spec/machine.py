@@ -69,17 +69,12 @@ def check_file(flag: str, path: str) -> None:
         raise UsageError(f"{flag} {path} is a folder: name a file")
 
 
-def unwritable_above(target: str) -> str | None:
-    """Finds the path above a file or folder that keeps it from being created; None if it can be."""
+def check_can_create(field: str, target: str) -> None:
+    """Checks that a file or folder can be created, with the folders above it. Raises FieldError if it cannot."""
     parent = os.path.dirname(os.path.abspath(target))
     while not os.path.lexists(parent):
         parent = os.path.dirname(parent)
-    return None if os.path.isdir(parent) and os.access(parent, os.W_OK) else parent
-
-
-def check_can_create(field: str, target: str, parent: str | None) -> None:
-    """Checks that a file or folder can be created; `parent` is what is `unwritable_above` it. Raises FieldError."""
-    if parent is not None:
+    if not (os.path.isdir(parent) and os.access(parent, os.W_OK)):
         raise FieldError(
             f"{{{field}}} {{target}} cannot be created: {{parent}} is not a writable folder",
             target=target,

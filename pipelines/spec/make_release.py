@@ -17,7 +17,6 @@ from ...transforms.center.feature_columns import is_feature
 from ...transforms.class_values import check_class_type
 from ...transforms.errors import InputError, listed
 from ...transforms.input_checks import Threshold
-from ...transforms.io.filesystems import absolute
 from ...transforms.io.hive_partitions import OutputPartitions, folder_of
 from ...transforms.progress_log import LOGGER
 from ...transforms.validation.tensorflow_libraries import without_features
@@ -30,15 +29,7 @@ from .label import Label
 from .machine import check_extra, check_tfrecord
 from .release import InputSpec, OutputSpec, Release, ValidationSpec
 from .table_input import check_output_table
-from .target_checks import (
-    PathState,
-    check_ledger,
-    check_signing_key,
-    check_target,
-    read_caps,
-    read_unusable_fraction,
-    resolve_noise_key,
-)
+from .target_checks import create_key, read_caps, read_unusable_fraction
 
 
 def make_release(command: str, fields: Fields, may_exist: bool = False, creates_key: bool = True) -> Release:
@@ -52,14 +43,13 @@ def make_release(command: str, fields: Fields, may_exist: bool = False, creates_
     CenterChoice.of(fields)
     threshold = Threshold(read_unusable_fraction(fields.max_unusable_fraction))
     caps = read_caps(fields.epsilon_cap, fields.delta_cap, fields.cap_window)
-    facts = look_at(command, fields)
+    facts = look_at(command, fields, may_exist)
     input, schema, left_out = facts.input, facts.schema, names_of(fields.leave_out)
-    asked = [label for label, _ in facts.labels]
-    names = [label.name for label in asked]
-    for label in asked:
+    names, asked = [label.name for label in facts.labels], [*zip(facts.labels, facts.centers, strict=True)]
+    for label in facts.labels:
         check_fitted_center(label)
     validation = _validation(fields.validate, facts.validation, (*names, *left_out))
-    target = _target(command, fields.mechanism_file if command == "fit" else fields.output, facts.target, may_exist)
+    target = facts.target.get()
     if input.left_out:
         LOGGER.warning(
             "warning: the pandas index %s is left out, neither released nor a feature: name it with a flag, such as "
@@ -67,7 +57,7 @@ def make_release(command: str, fields: Fields, may_exist: bool = False, creates_
             one_line(listed(input.left_out)),
         )
     format = fields.output_format or default_format(fields.input_format)
-    for (label, choice), twin in zip(facts.labels, facts.twins, strict=True):
+    for (label, choice), twin in zip(asked, facts.twins, strict=True):
         check_columns(_named_columns(label, choice, fields.unit_column), input, schema)
         check_twin(label.name, input.paths[0], twin)
         _check_classes(label.column, input.paths[0], schema, command != "fit" and format == "tfrecord")
@@ -81,17 +71,14 @@ def make_release(command: str, fields: Fields, may_exist: bool = False, creates_
         target, format, shards or max(files.values()), fields.compression,
         OutputPartitions(partitions, tuple(sorted(files))), table, tuple(dict.fromkeys(left_out)), bool(fields.shuffle),
     )  # fmt: skip
-    sign = check_signing_key(facts.signing_key.get(), target)
+    sign = facts.sign.get()
     unsure = () if command == "fit" else unsure_columns(schema, input, facts.int96, names, output)
-    labels = [with_center(label, choice, facts) for label, choice in facts.labels]
+    labels = tuple(with_center(label, choice, facts) for label, choice in asked)
     check_left_out(left_out, labels, partitions, input, schema)
-    ledger = check_ledger(facts.ledger.get(), target)
-    # Noise of a fit and of its releases is of one key.
-    creates = creates_key and not fields.dry_run
-    key = resolve_noise_key(facts.key.get(), target, creates, command != "apply")
-    return Release(
-        command, input, schema, tuple(labels), threshold, caps, output, validation, ledger, key, unsure, sign
-    )
+    ledger, (key, missing) = facts.ledger.get(), facts.key.get()
+    if missing and creates_key and not fields.dry_run:
+        create_key(key)
+    return Release(command, input, schema, labels, threshold, caps, output, validation, ledger, key, unsure, sign)
 
 
 def _check_classes(column: LabelColumn, path: str, schema: pa.Schema, examples: bool) -> None:
@@ -130,12 +117,6 @@ def _validation(given: bool | str | None, text: Fact[str], hidden: Sequence[str]
         schema = text.get()
     with field_errors("{validate} {path}: {problem}", path=given):
         return ValidationSpec(without_features(schema, hidden))
-
-
-def _target(command: str, given: str | None, state: Fact[PathState], may_exist: bool) -> str:
-    target = given or ""
-    check_target("mechanism_file" if command == "fit" else "output", target, state, may_exist)
-    return target if command == "fit" else absolute(target)
 
 
 def with_center(label: Label, choice: CenterChoice, facts: Facts) -> Label:

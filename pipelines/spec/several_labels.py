@@ -48,10 +48,9 @@ def fields_of_labels(command: str, fields: Fields, names: Sequence[str], input: 
 
 def with_parts_of_budget(parts: Sequence[Fields]) -> list[Fields]:
     """Divides the budget among several labels, whose files are read; each of them has the whole as yet."""
-    fields = parts[0]
-    epsilon = given_epsilon(fields.epsilon)
     if len(parts) == 1:
         return [*parts]
+    fields, epsilon = parts[0], given_epsilon(parts[0].epsilon)
     domains = [np.array(working_domain(part, epsilon).labels) for part in parts]
     check_split(epsilon, fields.prior_epsilon)
     shares = even = [Fraction(1, len(parts))] * len(parts)

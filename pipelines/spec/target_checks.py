@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import os
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
 from ...transforms.errors import InputError, StoreError
 from ...transforms.io.filesystems import FileSystems, absolute, exists, is_empty_folder, is_remote, store_of
@@ -15,66 +15,18 @@ from ...transforms.noise_key_file import NoiseKeyFile, default_key_path
 from ...transforms.progress_log import LOGGER
 from ...transforms.stores.lease import lease_path
 from ...transforms.stores.object_store import is_store
-from ..errors import Fact, FieldError, as_flag, field_errors
+from ..errors import FieldError, as_flag, field_errors
 from ..ledger.ledger import default_ledger_path, is_database
 from ..ledger.spent_budget import Caps, Window
 from .label_folders import MANIFEST_NAME
-from .machine import check_can_create, check_extra, unwritable_above
+from .machine import check_can_create, check_extra
 from .signing_key import SigningKeyFile
 
 
-class PathState(NamedTuple):
-    """State of a path that is to be written.
-
-    Attributes:
-      exists: Whether something is there that would be replaced. Of a folder, an empty one is not; nor, on an object
-        store, what a killed run has left: it is removed when the next one begins.
-      released: Whether a release is there; for a file, the file.
-      unwritable: Path above it that is no writable folder; None if it can be created.
-      is_folder: Whether it is a local folder.
-      usable: Whether what is there can be read and written.
-    """
-
-    exists: bool
-    released: bool = False
-    unwritable: str | None = None
-    is_folder: bool = False
-    usable: bool = True
-
-
-def look_at_target(field: str, target: str) -> Fact[PathState]:
-    """Looks at the path of an output: for the field `output` a folder, for others a file."""
-    return Fact.of(lambda: _target_state(field, target))
-
-
-def _target_state(field: str, target: str) -> PathState:
-    folder = field == "output"
-    manifest = f"{target.rstrip('/')}/{MANIFEST_NAME}" if folder else target
-    if is_store(target):
-        try:
-            released = exists(manifest)
-            empty = folder and not released and (is_empty_folder(target) or leftovers_exist(target))
-        except StoreError as error:
-            raise InputError(f"{as_flag(field)} {target}: {error.reason}") from None
-        return PathState(released or (folder and not empty), released)
-    if is_remote(target):
-        inside = FileSystems.match([FileSystems.join(target, "*")], [1])[0].metadata_list
-        return PathState(FileSystems.exists(target) or bool(inside), FileSystems.exists(manifest))
-    empty = folder and os.path.isdir(target) and not os.path.islink(target) and not os.listdir(target)
-    taken = os.path.lexists(target) and not empty
-    return PathState(taken, os.path.exists(manifest), None if taken else unwritable_above(target))
-
-
-def look_at_file(path: str) -> PathState:
-    """Looks at the path of a local file that is to be written, or added to."""
-    usable = os.access(path, os.R_OK | os.W_OK)
-    return PathState(os.path.lexists(path), False, unwritable_above(path), os.path.isdir(path), usable)
-
-
-def check_target(field: str, target: str, state: Fact[PathState], may_exist: bool = False) -> None:
+def check_target(field: str, target: str, may_exist: bool = False) -> None:
     """Checks that an output can be created: it is new, or an empty folder, unless it may be a release.
 
-    The field `output` takes a folder, others a file; `state` is what `look_at_target` gives of it.
+    The field `output` takes a folder, others a file.
     """
 
     def refuse(problem: str, **values: str) -> NoReturn:
@@ -85,78 +37,69 @@ def check_target(field: str, target: str, state: Fact[PathState], may_exist: boo
     path_of(field, target)
     if set(target) & set("*?[]"):
         refuse(": Beam reads *, ?, [ and ] as a glob; name a path without them")
-    found = state.get()
-    if may_exist and found.released:
+    folder = field == "output"
+    released_file = f"{target.rstrip('/')}/{MANIFEST_NAME}" if folder else target
+    other_store = is_remote(target) and not is_store(target)
+    if may_exist and (FileSystems.exists if other_store else exists)(released_file):
         return
-    if found.exists:
-        kept = " and is not empty" if is_remote(target) else " and is not an empty folder"
-        refuse(f" exists{kept if field == 'output' else ''}: name another, or delete it")
-    check_can_create(field, target, found.unwritable)
+    if is_store(target):
+        try:
+            # Leftovers of a killed run are removed when the next one begins, unless they are a release.
+            released = exists(released_file)
+            if released or (folder and not is_empty_folder(target) and not leftovers_exist(target)):
+                refuse(f" {'exists and is not empty' if folder else 'exists'}: name another, or delete it")
+        except StoreError as error:
+            raise InputError(f"{as_flag(field)} {target}: {error.reason}") from None
+    elif is_remote(target):
+        if FileSystems.exists(target) or FileSystems.match([FileSystems.join(target, "*")], [1])[0].metadata_list:
+            refuse(" exists and is not empty: name another, or delete it")
+    else:
+        empty = folder and os.path.isdir(target) and not os.path.islink(target) and not os.listdir(target)
+        if os.path.lexists(target) and not empty:
+            refuse(f" {'exists and is not an empty folder' if folder else 'exists'}: name another, or delete it")
+        check_can_create(field, target)
 
 
-class LedgerState(NamedTuple):
-    """Ledger of a request: its path, absolute if it is local, or the URL of its database.
+def resolve_ledger(path: str | None, target: str) -> str:
+    """Finds the ledger and checks that it can be written. A database is checked when it is read, before the job.
 
-    Of a local file, also that of SQLite, `file` and `state` are its path and what is there.
+    `path` is the value of `--ledger`; None for the default beside the output, in which it must not lie. The result is a
+    path, absolute if it is local, or the URL of a database.
     """
-
-    place: str
-    file: str | None = None
-    state: PathState | None = None
-    has_password: bool = False
-
-
-def look_at_ledger(path: str | None, target: str) -> Fact[LedgerState]:
-    """Looks at the ledger. `path` is the value of `--ledger`; None for the default beside the output.
-
-    A database is looked at when it is read, before the job.
-    """
-    return Fact.of(lambda: _ledger_state(path, target))
-
-
-def _ledger_state(path: str | None, target: str) -> LedgerState:
     if path and is_database(path):
-        check_extra("--ledger with the URL of a database", "ledger", "sqlalchemy")
-        from ..ledger.ledger_database import parse_database_url
-
-        with field_errors("{ledger}: {problem}"):
-            url = parse_database_url(path)
-        text, file = url.render_as_string(hide_password=False), url.database or ""
-        if url.drivername == "sqlite":
-            return LedgerState(text, file, look_at_file(file))
-        check_extra("--ledger with the URL of a PostgreSQL database", "ledger", "psycopg")
-        return LedgerState(text, has_password=url.password is not None)
+        return _resolve_database(path, target)
     if path and is_remote(path):
         check_scheme(path)
     ledger = path_of("ledger", path) if path else default_ledger_path(absolute(target))
-    return LedgerState(ledger) if is_remote(ledger) else LedgerState(ledger, ledger, look_at_file(ledger))
-
-
-def check_ledger(ledger: LedgerState, target: str) -> str:
-    """Checks that a ledger can be written and does not lie inside the output; returns its path or URL."""
-    path, state = ledger.file or ledger.place, ledger.state
-    if state is not None and state.is_folder:
-        raise FieldError("{ledger} {path} is a folder: name a file", path=path)
-    if (state is not None or is_store(path)) and _inside(path, target):
-        kind = "path" if state is not None else "object"
-        raise FieldError(
-            f"{{ledger}} {{path}} lies inside {{output}}, which is released: name {'a' if state else 'an'} {kind} "
-            "outside it",
-            path=path,
-        )
-    if state is None and is_remote(path) and not is_store(path) and not is_database(path):
+    if is_store(ledger):
+        if _inside(ledger, target):
+            raise FieldError(
+                "{ledger} {path} lies inside {output}, which is released: name an object outside it", path=ledger
+            )
+    elif is_remote(ledger):
         raise FieldError(
             "{ledger} {path}: this filesystem has no conditional writes, so two runs could exceed a cap; name a local "
             "file, an object on s3:// or gs://, sqlite:///FILE or postgresql://USER@HOST/DATABASE",
-            path=path,
+            path=ledger,
         )
-    if state is not None and not state.exists:
-        check_can_create("ledger", path, state.unwritable)
-    elif state is not None and not state.usable:
-        raise FieldError("{ledger} {path} cannot be read and written; every release is charged there", path=path)
-    if ledger.has_password:
+    else:
+        _check_ledger_file(ledger, target)
+    return ledger
+
+
+def _resolve_database(text: str, target: str) -> str:
+    check_extra("--ledger with the URL of a database", "ledger", "sqlalchemy")
+    from ..ledger.ledger_database import parse_database_url
+
+    with field_errors("{ledger}: {problem}"):
+        url = parse_database_url(text)
+    if url.drivername == "sqlite":
+        _check_ledger_file(url.database or "", target)
+    else:
+        check_extra("--ledger with the URL of a PostgreSQL database", "ledger", "psycopg")
+    if url.password is not None:
         LOGGER.warning("the password in --ledger is in the list of processes: set PGPASSWORD or ~/.pgpass instead")
-    return ledger.place
+    return url.render_as_string(hide_password=False)
 
 
 def check_scheme(path: str) -> None:
@@ -172,62 +115,47 @@ def check_scheme(path: str) -> None:
         ) from None
 
 
-class KeyState(NamedTuple):
-    """Noise key file of a request; of its bytes, only whether they could be read.
+def _check_ledger_file(path: str, target: str) -> None:
+    if os.path.isdir(path):
+        raise FieldError("{ledger} {path} is a folder: name a file", path=path)
+    if _inside(path, target):
+        raise FieldError("{ledger} {path} lies inside {output}, which is released: name a path outside it", path=path)
+    if not os.path.lexists(path):
+        check_can_create("ledger", path)
+    elif not os.access(path, os.R_OK | os.W_OK):
+        raise FieldError("{ledger} {path} cannot be read and written; every release is charged there", path=path)
 
-    Attributes:
-      key: The file.
-      named: Whether the user named it, instead of the default.
-      in_folder: Whether it is local and missing, in a folder that exists.
-      state: What is there; None if it is remote.
-      loaded: Raises InputError if it holds no key.
+
+def find_noise_key(
+    path: str | None, target: str, create_named: bool = True, mode: str | None = None
+) -> tuple[NoiseKeyFile, bool]:
+    """Finds the noise key file and checks it; tells whether it is to be created: the default, or in a folder.
+
+    The file must not lie inside the output. `create_named` is False where a new key would be wrong. `mode` is that of
+    `KEY_MODES`: a group's file is mounted, and never created.
     """
-
-    key: NoiseKeyFile
-    named: bool
-    in_folder: bool
-    state: PathState | None
-    loaded: Fact[None]
-
-
-def look_at_noise_key(path: str | None, mode: str | None = None) -> Fact[KeyState]:
-    """Looks at the noise key file: `path`, or the default for None. `mode` is that of `KEY_MODES`."""
-
-    def state() -> KeyState:
-        key = noise_key_file(path, mode)
-        at = None if is_remote(key.path) else look_at_file(key.path)
-        return KeyState(key, path is not None, os.path.isdir(os.path.dirname(key.path)), at, _loaded(key))
-
-    return Fact.of(state)
-
-
-def _loaded(key: NoiseKeyFile | SigningKeyFile) -> Fact[None]:
-    def load() -> None:
-        key.load()
-
-    return Fact.of(load)
-
-
-def resolve_noise_key(found: KeyState, target: str, create: bool = True, create_named: bool = True) -> NoiseKeyFile:
-    """Checks the noise key file. Creates one that does not exist: the default, or in a local folder.
-
-    The file must not lie inside the output. Without `create`, it need not exist; `create_named` is False where a new
-    key would be wrong. A group's file is mounted, and never created.
-    """
-    key, state = found.key, found.state
+    key = noise_key_file(path, mode)
     if _inside(key.path, target):
         raise FieldError(
             "{noise_key_file} {path} lies inside {output}, which is released: move it elsewhere", path=key.path
         )
-    may_create = not found.named or (create_named and not key.group and found.in_folder)
-    if may_create and state is not None and not state.exists:
-        if found.named:
-            check_can_create("noise_key_file", key.path, state.unwritable)
-        if create:
-            create_key(key)
-        return key
+    may_create = path is None or (create_named and not key.group and os.path.isdir(os.path.dirname(key.path)))
+    if may_create and not is_remote(key.path) and not os.path.lexists(key.path):
+        if path is not None:
+            check_can_create("noise_key_file", key.path)
+        return key, True
     with field_errors("{noise_key_file}: {problem}", InputError):
-        found.loaded.get()
+        key.load()
+    return key, False
+
+
+def resolve_noise_key(
+    path: str | None, target: str, create_named: bool = True, mode: str | None = None
+) -> NoiseKeyFile:
+    """Finds the noise key file as `find_noise_key` does, and creates it if it is to be created."""
+    key, missing = find_noise_key(path, target, create_named, mode)
+    if missing:
+        create_key(key)
     return key
 
 
@@ -241,38 +169,22 @@ def noise_key_file(path: str | None, mode: str | None = None) -> NoiseKeyFile:
         return NoiseKeyFile(default_key_path())
 
 
-class SigningKeyState(NamedTuple):
-    """File of the signing key of a request; `loaded` raises InputError if it holds none."""
+def resolve_signing_key(path: str | None, target: str, mode: str | None = None) -> SigningKeyFile | None:
+    """Finds the file of the signing key, and checks that it holds one; None if none is named.
 
-    key: SigningKeyFile
-    loaded: Fact[None]
-
-
-def look_at_signing_key(path: str | None, mode: str | None = None) -> Fact[SigningKeyState | None]:
-    """Looks at the file of the signing key; None if none is named. `mode` is that of `KEY_MODES`."""
-
-    def state() -> SigningKeyState | None:
-        if path is None:
-            return None
-        if not path.strip():
-            raise FieldError("{sign} is empty: name the file of an Ed25519 private key")
-        key = SigningKeyFile(path_of("sign", path), mode == "group")
-        return SigningKeyState(key, _loaded(key))
-
-    return Fact.of(state)
-
-
-def check_signing_key(found: SigningKeyState | None, target: str) -> SigningKeyFile | None:
-    """Checks the file of the signing key, if there is one: it must be local, and not inside the output."""
-    if found is None:
+    The file must be local and not inside the output. `mode` is that of `KEY_MODES`.
+    """
+    if path is None:
         return None
-    key = found.key
+    if not path.strip():
+        raise FieldError("{sign} is empty: name the file of an Ed25519 private key")
+    key = SigningKeyFile(path_of("sign", path), mode == "group")
     if is_remote(key.path):
         raise FieldError("{sign} {path}: the key is read by this command alone; name a local file", path=key.path)
     if not is_remote(target) and _inside(key.path, target):
         raise FieldError("{sign} {path} lies inside {output}, which is released: move it elsewhere", path=key.path)
     with field_errors("{sign}: {problem}", InputError):
-        found.loaded.get()
+        key.load()
     return key
 
 
