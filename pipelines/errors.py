@@ -138,7 +138,7 @@ def did_you_mean(name: str, known: Iterable[str], before: str = "") -> str:
     # Loaded for errors alone: help must appear at once.
     import difflib
 
-    by_folded = {each.casefold(): each for each in known}
+    by_folded = {text.casefold(): text for text in known}
     close = difflib.get_close_matches(name.casefold(), by_folded, 1, _SIMILARITY)
     return f"; did you mean {before}{by_folded[close[0]]}?" if close else ""
 

@@ -118,11 +118,11 @@ class CenterStatement:
         if isinstance(self.linear, CellCenter):
             cells = self.linear.cells
             around = self.residuals.mean_square(np.array(cells.counts), cells.design.histogram)
-            found = self.linear.explained(around, left)
+            explained = self.linear.explained(around, left)
         else:
-            found = self.linear.explained(left)
+            explained = self.linear.explained(left)
         step = float(self.residuals.grid[-1]) / self.residuals.most
-        return None if found is None else found._replace(variance=found.variance * step**2)
+        return None if explained is None else explained._replace(variance=explained.variance * step**2)
 
     def mechanism_prior(self, randomizer: Randomizer) -> Prior:
         """Distribution that a mechanism was solved for: of clipped residuals.

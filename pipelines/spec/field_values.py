@@ -31,13 +31,13 @@ def flag_name(name: str) -> str:
 @functools.lru_cache
 def kinds_of(cls: type) -> dict[str, tuple[Any, ...]]:
     """Types that the values of each attribute can have."""
-    hints, found = typing.get_type_hints(cls), {}
-    for each in dataclasses.fields(cls):
-        hint = hints[each.name]
+    hints, by_name = typing.get_type_hints(cls), {}
+    for field in dataclasses.fields(cls):
+        hint = hints[field.name]
         union = typing.get_origin(hint) in (Union, types.UnionType)
         kinds = typing.get_args(hint) if union else (hint,)
-        found[each.name] = tuple(typing.get_origin(kind) or kind for kind in kinds if kind is not type(None))
-    return found
+        by_name[field.name] = tuple(typing.get_origin(kind) or kind for kind in kinds if kind is not type(None))
+    return by_name
 
 
 def typed_value(name: str, value: Any, kinds: tuple[Any, ...]) -> Any:

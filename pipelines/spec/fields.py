@@ -123,7 +123,7 @@ def renewed(name: str, default: Any = dataclasses.MISSING) -> Any:
 @functools.lru_cache
 def declared(cls: Any) -> dict[str, dataclasses.Field[Any]]:
     """The declared fields of a class by name."""
-    return {each.name: each for each in dataclasses.fields(cls)}
+    return {known.name: known for known in dataclasses.fields(cls)}
 
 
 def arguments_text(cls: Any, names: Iterable[str], first: str, text: str = "help") -> str:
@@ -141,15 +141,15 @@ def keywords_of(function: Any, names: Sequence[str], first: str, needed: Sequenc
     Annotations are types, not text, so that Beam YAML can state them.
     """
     empty, fields, hints = inspect.Parameter.empty, declared(Fields), typing.get_type_hints(Fields)
-    own = [each for each in inspect.signature(function).parameters.values() if each.kind is not each.VAR_KEYWORD]
+    own = [given for given in inspect.signature(function).parameters.values() if given.kind is not given.VAR_KEYWORD]
     for name in names:
-        if name not in {each.name for each in own}:
+        if name not in {given.name for given in own}:
             default = empty if name in needed else fields[name].default
             own.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default))
     own = [
-        each.replace(annotation=_stated_type(hints[each.name], each.default is not empty)) if each.name in hints
-        else each
-        for each in own
+        given.replace(annotation=_stated_type(hints[given.name], given.default is not empty)) if given.name in hints
+        else given
+        for given in own
     ]  # fmt: skip
     function.__signature__ = inspect.Signature(own)
     function.__doc__ = arguments_text(Fields, names, first)
@@ -462,24 +462,24 @@ class Fields(LabelFields):
         Raises FieldError if a value has the wrong type, or is none of the choices.
         """
         kinds = kinds_of(cls)
-        found = {name: values[name] for name in kinds if values.get(name) is not None}
-        for name in found:
+        given = {name: values[name] for name in kinds if values.get(name) is not None}
+        for name in given:
             try:
-                found[name] = typed_value(name, found[name], kinds[name])
+                given[name] = typed_value(name, given[name], kinds[name])
             except (OverflowError, ValueError):
                 raise FieldError(f"{{{flag_name(name)}}} is out of the range of floats") from None
             known = declared(cls)[name].metadata["choices"]
-            if known and name not in _LOOKED_UP and found[name] not in known:
+            if known and name not in _LOOKED_UP and given[name] not in known:
                 raise FieldError(
                     f"{{{flag_name(name)}}}: unknown value {{value}}; known: {{known}}{{meant}}",
-                    value=quoted(found[name]),
+                    value=quoted(given[name]),
                     known=", ".join(known),
-                    meant=did_you_mean(found[name], known),
+                    meant=did_you_mean(given[name], known),
                 )
         missing = next((f.name for f in dataclasses.fields(cls) if f.default is dataclasses.MISSING), None)
-        if missing is not None and missing not in found:
+        if missing is not None and missing not in given:
             raise FieldError(f"{{{flag_name(missing)}}} is missing")
-        return cls(**found)
+        return cls(**given)
 
     @property
     def mechanism_name(self) -> str | None:
@@ -534,10 +534,10 @@ def pairs_of(value: Pairs | None, form: str, where: str, **values: Any) -> dict[
         if not all(map(is_name, value)):
             raise FieldError(f"{where} must have names as keys", **values)
         return dict(value)
-    found: dict[str, Any] = {}
+    pairs: dict[str, Any] = {}
     for pair in value.split(","):
         name, equals, text = pair.partition("=")
-        if not (name and equals and text) or name in found:
+        if not (name and equals and text) or name in pairs:
             raise FieldError(f"{where} takes {form},..., each name once, not {{pair!r}}", pair=pair, **values)
-        found[name] = text
-    return found
+        pairs[name] = text
+    return pairs

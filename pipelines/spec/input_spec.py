@@ -187,7 +187,7 @@ def _setting(name: str, value: Any) -> Any:
     """The value of a setting of the CSV dialect; None if its type is wrong."""
     if name == "newlines":
         return {"true": True, "false": False}.get(str(value).lower())
-    if name == "columns" and (isinstance(value, str) or all(isinstance(each, str) for each in value)):
+    if name == "columns" and (isinstance(value, str) or all(isinstance(column, str) for column in value)):
         return names_of(value)
     return value if isinstance(value, str) else None
 

@@ -63,8 +63,8 @@ class NoisedCounts:
         """
         if len(self.counts) != len(prior.labels):
             raise ValueError("its prior.counts has not one count for each label")
-        found = estimated_prior(prior.labels, np.array(self.counts), self.records, prior_epsilon).weights
-        if np.abs(found - prior.weights).max() > _TOLERANCE * found.max():
+        estimate = estimated_prior(prior.labels, np.array(self.counts), self.records, prior_epsilon).weights
+        if np.abs(estimate - prior.weights).max() > _TOLERANCE * estimate.max():
             raise ValueError("its prior does not follow from its counts")
 
 
@@ -219,7 +219,7 @@ def _read_text(path: str, name: str) -> str:
 def _json_object(text: str) -> dict[str, Any]:
     """Parses a JSON object; empty for any other text."""
     try:
-        found = json.loads(text)
+        document = json.loads(text)
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return document if isinstance(document, dict) else {}

@@ -34,13 +34,13 @@ def released_file(folder: str, name: str) -> str:
     if is_remote(folder):
         return f"{folder.rstrip('/')}/{name}"
     path, parts = folder, name.split("/")
-    for place, part in enumerate(parts, 1):
+    for depth, part in enumerate(parts, 1):
         path = os.path.join(path, part)
         try:
             mode = os.lstat(path).st_mode
         except OSError as error:
             raise InputError(f"{path} cannot be read: {error.strerror}") from None
-        if not (stat.S_ISREG if place == len(parts) else stat.S_ISDIR)(mode):
+        if not (stat.S_ISREG if depth == len(parts) else stat.S_ISDIR)(mode):
             raise InputError(f"{path} is a link, or no regular file: restore the release")
     return path
 

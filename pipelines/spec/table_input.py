@@ -102,19 +102,19 @@ def union_columns(paths: Sequence[str]) -> TableColumns:
     """
     with ThreadPoolExecutor(_AT_ONCE) as threads:
         schemas = list(threads.map(lambda path: parquet_schema(path)[0], paths))
-    found: dict[str, tuple[pa.DataType, str]] = {}
+    types: dict[str, tuple[pa.DataType, str]] = {}
     for path, schema in zip(paths, schemas, strict=True):
         for field in schema:
             kind = read_type(field.type, len(paths))
-            known, first = found.get(field.name, (kind, path))
+            known, first = types.get(field.name, (kind, path))
             common = common_type(kind, known)
             if common is None:
                 raise InputError(
                     f"{path}: column {field.name!r} holds {kind}, but {known} in {first}: a column needs one type in "
                     "all files"
                 )
-            found[field.name] = common, first
-    return TableColumns(tuple(TableColumn(name, kind) for name, (kind, _) in found.items()))
+            types[field.name] = common, first
+    return TableColumns(tuple(TableColumn(name, kind) for name, (kind, _) in types.items()))
 
 
 def check_no_table(pattern: str, paths: Sequence[str]) -> None:
@@ -139,13 +139,13 @@ def _folders(pattern: str, paths: Sequence[str]) -> list[str]:
     """Folders in which files of a glob would be those of a table: all above them; on a store above the wildcard."""
     remote = is_remote(pattern)
     starts = {_parent(_literal(pattern))} if remote else {_parent(path) for path in paths}
-    found: dict[str, None] = {}
+    folders: dict[str, None] = {}
     for start in sorted(starts):
         folder = start
-        while folder and folder not in found and not folder.endswith(":/"):
-            found[folder] = None
+        while folder and folder not in folders and not folder.endswith(":/"):
+            folders[folder] = None
             folder = _parent(folder)
-    return list(found)
+    return list(folders)
 
 
 def _literal(pattern: str) -> str:

@@ -88,11 +88,11 @@ def _begins_with(path: str, head: bytes, appended: bool) -> bool:
         if not stat.S_ISREG((os.stat if appended else os.lstat)(path).st_mode):
             return False
         with open(path, "rb") as file:
-            found = file.read(_HEAD_BYTES)
+            start = file.read(_HEAD_BYTES)
     except OSError:
         # Its permissions are checked, and reported, elsewhere.
         return appended
-    return re.match(head, found) is not None or (appended and not found.strip())
+    return re.match(head, start) is not None or (appended and not start.strip())
 
 
 def remove_earlier(flag: str, path: str, kind: str) -> None:

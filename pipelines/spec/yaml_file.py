@@ -49,14 +49,14 @@ def yaml_mapping(flag: str, path: str, kind: str, key: str) -> dict[str, Any]:
     """
     made: dict[int, Any] = {}
 
-    def mapping(pairs: list[tuple[Any, Any]], found: dict[str, Any]) -> dict[str, Any]:
+    def mapping(pairs: list[tuple[Any, Any]], mapped: dict[str, Any]) -> dict[str, Any]:
         for key, node in pairs:
             name = node_text(key)
-            if name is None or name in found:
+            if name is None or name in mapped:
                 problem = "a name must be text" if name is None else f"{one_line(name)} is there twice: give it once"
                 raise UsageError(f"{flag} {path}, line {key.start_mark.line + 1}: {problem}")
-            found[name] = plain(node)
-        return found
+            mapped[name] = plain(node)
+        return mapped
 
     def plain(node: Any) -> Any:
         if (text := node_text(node)) is not None:
