@@ -59,7 +59,7 @@ setup(
     ],
     options={"bdist_wheel": {"py_limited_api": "cp311"}} if STABLE else {},
     package_data={
-        "labeldp": ["py.typed"],
+        "labeldp": ["py.typed", "documents.json"],
         "labeldp.pipelines.publish": ["*.json"],
         "labeldp.report": ["*.j2", "*.css", "*.txt"],
         "labeldp.templates": ["yaml/*.yaml", "dataflow/*", "kubernetes/*.yaml", "flink/**/*", "spark/*"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ MODULES = "reference/modules.md"
 """Page that lists all modules."""
 FIELDS = "reference/fields.md"
 """Page of the fields of a release, and of who takes them."""
+DOCUMENTS = "reference/documents.md"
+"""Page of the documents of a release, member by member."""
 LOADED = {"label_privatizer": "LabelPrivatizer, NotFittedError"}
 """Modules with docstrings of which parts are generated when they are loaded, and what is shown of them."""
 
@@ -87,6 +90,62 @@ def field_table() -> str:
     return "\n".join(rows)
 
 
+def document_tables() -> str:
+    """The tables of the members of all documents of a release, and of the objects in them.
+
+    Returns:
+      Markdown: a heading and a table for each object, with the type, the meaning and the range of each member.
+    """
+    schema = json.loads((ROOT / "labeldp" / "documents.json").read_text(encoding="utf-8"))
+
+    def target(form: Any) -> Any:
+        if "/properties/" not in form.get("$ref", ""):
+            return form
+        *_, owner, _, name = form["$ref"].split("/")
+        return target(schema["$defs"][owner]["properties"][name])
+
+    def kind(form: Any) -> str:
+        if "$ref" in form:
+            name = form["$ref"].rpartition("/")[2]
+            return f"[{name}](#{name})"
+        if "anyOf" in form:
+            return " or ".join(map(kind, form["anyOf"]))
+        if "items" in form and form["type"] == "array":
+            return f"array of {kind(form['items'])}"
+        if "additionalProperties" in form:
+            return f"object of {kind(form['additionalProperties'])}"
+        return " or ".join(form["type"] if isinstance(form["type"], list) else [form["type"]])
+
+    def limits(form: Any) -> str:
+        inner = form.get("items") or form.get("additionalProperties") or {}
+        ends = [_power(form[key]) if key in form else "" for key in ("minimum", "maximum")]
+        sizes = [str(form[key]) if key in form else "" for key in ("minItems", "maxItems")]
+        texts = [f"{ends[0]} to {ends[1]}".strip() if any(ends) else "", ", ".join(map(str, form.get("enum", ())))]
+        texts += [f"`{form['pattern']}`" if "pattern" in form else "", limits(inner) if inner else ""]
+        texts += [f"{sizes[0]} to {sizes[1]} entries".strip() if any(sizes) else ""]
+        return "; ".join(filter(None, texts)).replace("|", "\\|")
+
+    parts = [f"Version {schema['version']}."]
+    for name, owner in schema["$defs"].items():
+        rows = ["| member | type | what it says | range |", "|---|---|---|---|"]
+        for key, part in owner["properties"].items():
+            form, lacking = target(part), "" if key in owner["required"] else ", may be absent"
+            rows.append(f"| `{key}` | {kind(form)}{lacking} | {form['description']} | {limits(form)} |")
+        parts.append(f"## {name}\n\n{owner['description']}\n\n" + "\n".join(rows))
+    return "\n\n".join(parts)
+
+
+def _power(value: float) -> str:
+    """Text of a bound: large powers of two as such."""
+    if isinstance(value, float) or abs(value) < 1 << 10:
+        return f"{value:,}"
+    size, more = (abs(value), "") if abs(value) & (abs(value) - 1) == 0 else (abs(value) + 1, " - 1")
+    if size & (size - 1):
+        return f"{value:,}"
+    power = f"2^{size.bit_length() - 1}{more}"
+    return power if value > 0 else f"-({power})" if more else f"-{power}"
+
+
 def reference_pages() -> dict[str, str]:
     """The pages of the API reference.
 
@@ -95,6 +154,11 @@ def reference_pages() -> dict[str, str]:
     """
     about = "A flag of a command is a keyword of the same name in Python and Beam YAML, `for_` for `--for`."
     pages = {MODULES: f"# Modules\n\n{module_tables()}\n", FIELDS: f"# Fields\n\n{about}\n\n{field_table()}\n"}
+    about = (
+        "Members of mechanism.json, release.json, center.json and signature.json, in the order that labeldp writes "
+        "them. The form is `documents.json` in the package, a JSON Schema; readers and the audit interpret it."
+    )
+    pages[DOCUMENTS] = f"# Documents\n\n{about}\n\n{document_tables()}\n"
     for folder, modules in packages().items():
         if folder in PROGRAMS:
             continue
@@ -121,12 +185,12 @@ def on_config(config: Any) -> Any:
     """
     groups: dict[str, list[dict[str, str]]] = {}
     for page in reference_pages():
-        if page in (MODULES, FIELDS):
+        if page in (MODULES, FIELDS, DOCUMENTS):
             continue
         name = page.removeprefix("reference/").removesuffix(".md")
         # The root of the package has a group of its own.
         groups.setdefault(name.removeprefix("labeldp.").split(".")[0], []).append({name.removeprefix("labeldp."): page})
-    first = [{"Overview": "reference/index.md"}, {"Modules": MODULES}, {"Fields": FIELDS}]
+    first = [{"Overview": "reference/index.md"}, {"Modules": MODULES}, {"Fields": FIELDS}, {"Documents": DOCUMENTS}]
     config.nav.append({"API reference": [*first, *({top: pages} for top, pages in groups.items())]})
     return config
 

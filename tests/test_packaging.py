@@ -73,6 +73,7 @@ def test_the_sdist_and_the_wheel_hold_every_file(built: Path) -> None:
     assert len(wanted) > 80
     assert wanted <= in_sdist
     assert wanted <= in_wheel
+    assert "documents.json" in in_wheel
     # The compiled part: its source for workers that build the package, itself in the wheel.
     assert "transforms/tfrecord/wire.c" in in_sdist
     # In the stable interface: one wheel for every Python from 3.11 on.

@@ -17,9 +17,8 @@ import hashlib
 import json
 import math
 import re
-import sys
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -38,21 +37,18 @@ from .class_audit import (
     read_classes,
 )
 from .class_center_document import CLASS_CENTER, read_class_center
-from .documents import Members, RefusedDocument, public_domain, read_center, read_decimal, read_unit
+from .document_members import check_form
+from .documents import RefusedDocument, ascending, public_domain, read_center, read_unit
 from .weight_runs import largest_divergence, largest_ratio, ln_at_most, ln_rounded_up, rounded_up, tally_columns
 
 MECHANISM_FORMAT, CENTER_MECHANISM_FORMAT = "labeldp-mechanism-1", "labeldp-mechanism-2"
 """Formats of mechanism files: with a randomizer, and with a center that classes are drawn from."""
 
 _NAME = re.compile(r"[A-Za-z0-9_.+-]{1,64}")  # the report prints it: a line break could forge a verdict
-_CANDIDATES = ("unbiased", *(f"bias_limited:bias={bias}" for bias in (0.02, 0.05, 0.1, 0.2, 0.3)), "rr_on_bins")
 _CLOSE_ERRORS = 1.25  # that of CLOSE in mechanisms/analysis/automatic.py
-_TEXT = re.compile(r"[ -~]{0,64}")
-_RELEASE_NAME = re.compile(r"[0-9a-f]{32}")
 _MAX_PARAMETERS = 64
 _SUM_TOLERANCE = 1e-9
-_MOST_DECLARED, _MOST_EPSILON, _SPACING = 1 << 20, 30, 1e-8
-_ROUNDINGS = ("nearest", "randomized")
+_SPACING = 1e-8
 
 
 @dataclass(frozen=True)
@@ -145,7 +141,8 @@ def audit_document(document: Any) -> Audit:
     Raises RefusedDocument if the document, as json.loads reads it, does not have the shape of a mechanism file.
     """
     if isinstance(document, dict) and document.get("format") == CENTER_MECHANISM_FORMAT:
-        return _audit_class_center(Members(document))
+        check_form(document, "center_mechanism", "mechanism")
+        return _audit_class_center(document)
     mechanism = _read_mechanism(document)
     problems, replayed = [problem for check in _CHECKS for problem in check(mechanism)], ""
     if not problems:
@@ -164,7 +161,7 @@ def audit_document(document: Any) -> Audit:
         max_bias=rounded_up(mechanism.max_bias),
         fingerprint=mechanism.fingerprint,
         requested_delta=float(mechanism.delta),
-        certified_delta=0.0 if mechanism.pure else float(mechanism.certificate.nonnegative("delta")),
+        certified_delta=0.0 if mechanism.pure else mechanism.certificate["delta"],
         delta=rounded_up(mechanism.true_delta),
         center_line=center_line(mechanism.document),
         replay_line=replayed,
@@ -190,8 +187,8 @@ class _Mechanism:
       scale: Common denominator of labels and outputs.
     """
 
-    document: Members
-    certificate: Members
+    document: Mapping[str, Any]
+    certificate: Mapping[str, Any]
     epsilon: Fraction
     delta: Fraction
     certified_epsilon: Fraction
@@ -257,68 +254,60 @@ def _read_mechanism(document: Any) -> _Mechanism:
     """Reads a mechanism file with a randomizer; refuses what the report could not print."""
     if not isinstance(document, dict) or document.get("format") != MECHANISM_FORMAT:
         raise RefusedDocument(f"this is not a mechanism file: its format is not {MECHANISM_FORMAT}")
-    if CLASS_CENTER in document:
-        raise RefusedDocument("class_center is there beside a randomizer")
-    document = Members(document)
-    if not _NAME.fullmatch(document.text("mechanism")):
-        raise RefusedDocument("mechanism is not a name of 1 to 64 letters, digits and _.+-")
-    bits = document.read("bits", int)
-    if not 1 <= bits <= 63:
-        raise RefusedDocument("bits is not between 1 and 63")
-    _check_parameters(document.members("parameters"))
-    if document.read("gap", object) is not None and document.nonnegative("gap") > 1:
-        raise RefusedDocument("gap is above 1, which no share of a loss is")
+    check_form(document, "mechanism", "mechanism")
+    _check_parameters(document["parameters"])
     if "choice" in document:
-        _check_choice(document.members("choice"))
+        _check_choice(document["choice"])
     # Weights alone are those of no label column yet.
-    if ("prior" in document or "rounding" in document) and document.text("rounding") not in _ROUNDINGS:
-        raise RefusedDocument(f"rounding is not {' or '.join(_ROUNDINGS)}")
-    epsilon = document.nonnegative("epsilon")
-    delta = document.nonnegative("delta") if "delta" in document else Fraction(0)
+    if "prior" in document and "rounding" not in document:
+        raise RefusedDocument("rounding is missing beside a prior")
+    epsilon = Fraction(document["epsilon"])
+    delta = Fraction(document.get("delta", 0.0))
     if not delta < 1:
         raise RefusedDocument("delta is not below 1")
-    labels, outputs = document.ascending_floats("labels"), document.ascending_floats("outputs")
+    labels, outputs = (ascending(document[key], key) for key in ("labels", "outputs"))
     classes = read_classes(document)
     if classes is not None:
         check_places(classes, labels, outputs)
-    columns, certificate = document.read("columns", list), document.members("certificate")
+    columns, certificate, bits = document["columns"], document["certificate"], document["bits"]
     if len(columns) != len(outputs):
         raise RefusedDocument(f"there are {len(columns)} columns for {len(outputs)} outputs")
     # Denominators of floats are powers of two, so the largest is a common denominator.
     scale = max(value.as_integer_ratio()[1] for value in labels + outputs)
     tallies = tally_columns(columns, [_scaled(output, scale) for output in outputs], len(labels))
-    certified = certificate.nonnegative("epsilon")
+    if ("delta" if delta else "ratio") not in certificate:
+        raise RefusedDocument(f"certificate.{'delta' if delta else 'ratio'} is missing")
+    certified = Fraction(certificate["epsilon"])
     return _Mechanism(
-        document, certificate, epsilon, delta, certified, bits, labels, outputs, columns, classes, *tallies, scale
+        document,
+        certificate,
+        epsilon,
+        delta,
+        certified,
+        bits,
+        labels,
+        outputs,
+        columns,
+        classes,
+        *tallies,
+        scale,
     )
 
 
-def _check_parameters(parameters: dict[str, Any]) -> None:
-    """Refuses parameters that are not a few short values, before anything prints them."""
+def _check_parameters(parameters: Mapping[str, Any]) -> None:
+    """Refuses parameters that are not a few short names, before anything prints them."""
     if len(parameters) > _MAX_PARAMETERS:
         raise RefusedDocument(f"there are more than {_MAX_PARAMETERS} parameters")
-    for key, value in parameters.items():
-        if not _NAME.fullmatch(key):
-            raise RefusedDocument("a name in parameters is not 1 to 64 letters, digits and _.+-")
-        plain = value is None or isinstance(value, bool) or (isinstance(value, str) and _TEXT.fullmatch(value))
-        numbers = value if isinstance(value, list) and 0 < len(value) <= _MAX_PARAMETERS else [value]
-        if not plain and not all(
-            isinstance(number, int | float) and abs(number) <= sys.float_info.max for number in numbers
-        ):
-            raise RefusedDocument(
-                f"parameters.{key} is not a finite number, a few of them, true, false, null or a short ASCII text"
-            )
+    if not all(map(_NAME.fullmatch, parameters)):
+        raise RefusedDocument("a name in parameters is not 1 to 64 letters, digits and _.+-")
 
 
-def _check_choice(choice: Members) -> None:
+def _check_choice(choice: Mapping[str, Any]) -> None:
     """Refuses a choice of other mechanisms than those compared, or that does not follow from the errors."""
-    stated = Members(choice.members("model_errors"))
-    if (*stated,) != _CANDIDATES:
-        raise RefusedDocument("choice.model_errors does not name the mechanisms that are chosen from, in their order")
-    errors = {name: math.inf if stated[name] is None else float(stated.nonnegative(name)) for name in stated}
+    errors = {name: math.inf if error is None else error for name, error in choice["model_errors"].items()}
     first = _best(errors)
     # A mechanism with the same output for all labels is left out.
-    if choice.text("mechanism") not in (first, _best(errors | {first: math.inf})):
+    if choice["mechanism"] not in (first, _best(errors | {first: math.inf})):
         raise RefusedDocument("choice.mechanism does not follow from choice.model_errors")
 
 
@@ -351,9 +340,9 @@ def _ratio_problems(mechanism: _Mechanism) -> Iterator[str]:
     """The certificate of a pure mechanism has its true ratio, and an epsilon that is not below it."""
     if not mechanism.pure:
         return
-    parts = [read_decimal(part, "a part of certificate.ratio") for part in mechanism.certificate.read("ratio", list)]
-    if len(parts) != 2 or parts[1] == 0:
-        raise RefusedDocument("certificate.ratio is not a numerator and a denominator > 0")
+    parts = list(map(int, mechanism.certificate["ratio"]))
+    if parts[1] == 0:
+        raise RefusedDocument("certificate.ratio has a denominator of 0")
     ratio = mechanism.ratio
     if ratio is not None and Fraction(*parts) != ratio:
         yield "certificate.ratio is not the largest ratio of the weights"
@@ -365,7 +354,7 @@ def _delta_problems(mechanism: _Mechanism) -> Iterator[str]:
     """The certificate of an (epsilon, delta) mechanism has a delta between the true and the requested one."""
     if mechanism.pure:
         return
-    certified = mechanism.certificate.nonnegative("delta")
+    certified = Fraction(mechanism.certificate["delta"])
     if certified < mechanism.true_delta:
         yield "certificate.delta is below the true delta at certificate.epsilon"
     if certified > mechanism.delta:
@@ -374,7 +363,7 @@ def _delta_problems(mechanism: _Mechanism) -> Iterator[str]:
 
 def _request_problems(mechanism: _Mechanism) -> Iterator[str]:
     """The certificate has the sum of a row, and no more epsilon than was requested."""
-    if mechanism.certificate.decimal("row_sum") != 1 << mechanism.bits:
+    if int(mechanism.certificate["row_sum"]) != 1 << mechanism.bits:
         yield "certificate.row_sum is not 2^bits"
     if mechanism.certified_epsilon > mechanism.epsilon:
         yield "certificate.epsilon is above the epsilon requested"
@@ -382,7 +371,7 @@ def _request_problems(mechanism: _Mechanism) -> Iterator[str]:
 
 def _bias_problems(mechanism: _Mechanism) -> Iterator[str]:
     """The certificate has the true biases, and the largest of them."""
-    claimed, biases = mechanism.certificate.floats("bias"), mechanism.biases
+    claimed, biases = mechanism.certificate["bias"], mechanism.biases
     if len(claimed) != len(biases):
         raise RefusedDocument(f"certificate.bias has {len(claimed)} entries for {len(biases)} labels")
     denominator = mechanism.scale << mechanism.bits
@@ -394,7 +383,7 @@ def _bias_problems(mechanism: _Mechanism) -> Iterator[str]:
         yield f"certificate.bias is wrong for {len(wrong)} of {len(biases)} labels, first label number {wrong[0]}"
     most = mechanism.max_bias
     slack = most / 10**9 + Fraction(1, 10**300)
-    if not most <= mechanism.certificate.nonnegative("max_bias") <= most + slack:
+    if not most <= mechanism.certificate["max_bias"] <= most + slack:
         yield "certificate.max_bias is not the largest true bias, rounded up"
 
 
@@ -405,25 +394,20 @@ def _prior_problems(mechanism: _Mechanism) -> Iterator[str]:
     """
     if "prior" not in mechanism.document:
         return
-    prior, labels = mechanism.document.members("prior"), len(mechanism.labels)
-    weights = prior.floats("weights")
+    prior, labels = mechanism.document["prior"], len(mechanism.labels)
+    weights = prior["weights"]
     if len(weights) != labels:
         raise RefusedDocument(f"prior.weights has {len(weights)} entries for {labels} labels")
-    if not (min(weights) >= 0 and max(weights) <= 1 and abs(math.fsum(weights) - 1) <= _SUM_TOLERANCE):
-        yield "prior.weights are not probabilities: a weight is negative, or their sum is not 1"
-    epsilon, name = prior.nonnegative("epsilon"), prior.get("release")
-    if name is not None and not (isinstance(name, str) and _RELEASE_NAME.fullmatch(name)):
-        raise RefusedDocument("prior.release is not 32 hexadecimal digits")
+    if abs(math.fsum(weights) - 1) > _SUM_TOLERANCE:
+        yield "prior.weights are not probabilities: their sum is not 1"
+    epsilon, name = Fraction(prior["epsilon"]), prior.get("release")
     if name is not None and epsilon == 0:
         yield "prior.epsilon is 0, but prior.release names a release, which cost more"
-    if epsilon:
-        prior.text("release")
-        prior.text("label")
+    if epsilon and not {"release", "label"} <= prior.keys():
+        raise RefusedDocument("prior.release or prior.label is missing")
     if "counts" in prior or (epsilon and "center" not in mechanism.document):
-        counts = prior.counts("counts")
-        if len(counts) != labels:
-            raise RefusedDocument(f"prior.counts has {len(counts)} entries for {labels} labels")
-        prior.positive("records")
+        if "records" not in prior or len(prior.get("counts", ())) != labels:
+            raise RefusedDocument(f"prior does not have records, and counts of {labels} labels")
         if epsilon == 0:
             yield "prior.epsilon is 0, but prior.counts were counted from records"
 
@@ -461,12 +445,8 @@ def _grid_problems(mechanism: _Mechanism) -> Iterator[str]:
     """The label domain is the working grid of the declared one, by the public rule."""
     if "declared_grid" not in mechanism.document:
         return
-    domain, stated = public_domain(mechanism.document, mechanism.labels), mechanism.document.members("declared_grid")
-    if set(stated) != {"labels", "epsilon"}:
-        raise RefusedDocument("declared_grid does not have exactly labels and epsilon")
-    declared, epsilon = stated.count("labels") - 1, stated.nonnegative("epsilon")
-    if not 1 <= declared < _MOST_DECLARED or epsilon > _MOST_EPSILON:
-        raise RefusedDocument("declared_grid is not of 2 to 2^20 labels, for an epsilon of at most 30")
+    domain, stated = public_domain(mechanism.document, mechanism.labels), mechanism.document["declared_grid"]
+    declared, epsilon = stated["labels"] - 1, Fraction(stated["epsilon"])
     if epsilon < mechanism.epsilon:
         yield "declared_grid.epsilon is below epsilon: it is that of the whole release"
     # Another library may compute the other integer beside the limit.
@@ -488,7 +468,7 @@ def _working_steps(declared: int, limit: int) -> int:
 
 def _fingerprint_problems(mechanism: _Mechanism) -> Iterator[str]:
     """The fingerprint is that of the weights."""
-    if mechanism.document.text("fingerprint") != mechanism.fingerprint:
+    if mechanism.document["fingerprint"] != mechanism.fingerprint:
         yield "fingerprint is not that of the bits, columns, labels and outputs"
 
 
@@ -509,7 +489,7 @@ _CHECKS: tuple[Callable[[_Mechanism], Iterable[str]], ...] = (
 """Each yields one line for each statement of a mechanism file that fails; of a member that is not there, none."""
 
 
-def _replay(document: Members) -> tuple[list[str], str]:
+def _replay(document: Mapping[str, Any]) -> tuple[list[str], str]:
     """Replays the center of a document without other problems: what does not follow, or the line of the report.
 
     The program's own code is loaded only where there is a center.
@@ -523,12 +503,11 @@ def _replay(document: Members) -> tuple[list[str], str]:
     return problems, "" if problems else linear_replay_line(linear)
 
 
-def _audit_class_center(document: Members) -> Audit:
+def _audit_class_center(document: Mapping[str, Any]) -> Audit:
     """Audits a mechanism file whose classes are drawn from a center: it has no randomizer, and no prior."""
     classes, center = read_classes(document), read_class_center(document)
-    if classes is None or center is None:
-        raise RefusedDocument(f"classes or {CLASS_CENTER} is missing")
-    document.text("label")
+    assert classes is not None
+    assert center is not None
     problems = list(class_center_problems(document, center))
     if not problems:
         from .center_replay import class_replay_problems

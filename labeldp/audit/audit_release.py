@@ -12,11 +12,9 @@ from typing import Any
 
 from .audit_mechanism import Audit, audit_document, audit_mechanism
 from .class_center_document import CLASS_CENTER
-from .document_members import CENTER, CENTER_MECHANISM, CENTER_RELEASE, LABELS, MECHANISM, RELEASE, written_problems
-from .document_members import CLASS_CENTER as CLASS_CENTER_FILE
-from .documents import Members, RefusedDocument, as_text, load_document, printable
+from .document_members import check_form, written_problems
+from .documents import RefusedDocument, load_document, printable
 from .manifest_audit import (
-    LABEL_DATA,
     LABELS_FORMAT,
     budget_problems,
     center_epsilon,
@@ -110,8 +108,8 @@ def _audit_release(folder: Path, manifest: dict[str, Any], data: bool, counted: 
     expected = CENTER_RELEASE_FORMAT if audit.drawn_from_center else RELEASE_FORMAT
     if manifest.get("format") != expected:
         raise RefusedDocument(f"release.json is not a release manifest of this mechanism: its format is not {expected}")
-    if manifest.get("data", "data") not in ("data", LABEL_DATA):
-        raise RefusedDocument("release.data is neither data nor that of a release of several labels")
+    forms = ("center_mechanism", "center_release") if audit.drawn_from_center else ("mechanism", "release")
+    check_form(manifest, forms[1], "release")
     shards = folder / manifest.get("data", "data")
     problems = audit.problems + tuple(_document_problems(folder, shards, manifest, mechanism, audit, data))
     lines: tuple[str, ...] = ()
@@ -122,11 +120,9 @@ def _audit_release(folder: Path, manifest: dict[str, Any], data: bool, counted: 
         from .audit_data import audit_data
 
         problems, lines, left = audit_data(shards, manifest, mechanism, counted)
-    # The last of all checks: what the members say is known by now.
-    forms = (CENTER_MECHANISM, CENTER_RELEASE) if audit.drawn_from_center else (MECHANISM, RELEASE)
     problems = problems or (
         *written_problems(folder / "mechanism.json", mechanism, forms[0]),
-        *written_problems(folder / "release.json", manifest, forms[1]),
+        *written_problems(folder / "release.json", manifest, forms[1], 2),
     )
     return dataclasses.replace(
         audit,
@@ -145,26 +141,27 @@ def _document_problems(
     folder: Path, shards: Path, manifest: dict[str, Any], mechanism: dict[str, Any], audit: Audit, data: bool
 ) -> Iterator[str]:
     """Compares a manifest with the mechanism file and with the files that it lists."""
-    release, failed = Members(manifest, "release"), bool(audit.problems)
+    failed = bool(audit.problems)
     for problem in itertools.chain(
-        budget_problems(release, mechanism, audit),
-        statement_problems(release, mechanism, audit),
-        unit_problems(release, mechanism, audit),
-        table_problems(release),
-        removal_problems(release),
-        shard_problems(release, shards),
+        budget_problems(manifest, mechanism, audit),
+        statement_problems(manifest, mechanism, audit),
+        unit_problems(manifest, mechanism, audit),
+        table_problems(manifest),
+        removal_problems(manifest),
+        shard_problems(manifest, shards),
         _center_file_problems(folder / "center.json", mechanism),
         # With the records, the files of dead letters are read.
-        () if data else letter_name_problems(shards.parent, release),
+        () if data else letter_name_problems(shards.parent, manifest),
     ):
         failed = True
         yield problem
     if not failed:
-        yield from warning_problems(release, mechanism)
+        yield from warning_problems(manifest, mechanism)
 
 
 def _audit_labels(folder: Path, manifest: dict[str, Any], data: bool, counted: Callable[[int, int], object]) -> Audit:
     """Audits the release of each label, and this manifest of all."""
+    check_form(manifest, "labels_release", "release")
     folders = label_folders(folder, manifest)
     for path in folders.values():
         if not path.is_dir():
@@ -172,8 +169,8 @@ def _audit_labels(folder: Path, manifest: dict[str, Any], data: bool, counted: C
     parts = tuple((label, audit_path(str(path), data, counted=counted)) for label, path in folders.items())
     problems = tuple(f"label {printable(label)}: {problem}" for label, part in parts for problem in part.problems)
     problems = problems or (
-        *whole_problems(Members(manifest, "release"), folder, folders),
-        *written_problems(folder / "release.json", manifest, LABELS),
+        *whole_problems(manifest, folder, folders),
+        *written_problems(folder / "release.json", manifest, "labels_release", 2),
     )
     left = "" if problems else next((part.not_compared for _, part in parts if part.not_compared), "")
     total = None if problems else float(manifest["epsilon"])
@@ -184,10 +181,10 @@ def _center_file_problems(path: Path, mechanism: dict[str, Any]) -> Iterator[str
     """Compares center.json with the linear center, or the center of classes, of the mechanism file."""
     center, expected = mechanism.get("center", {}), {"format": CENTER_FORMAT}
     if CLASS_CENTER in mechanism:
-        kind, form = "center of classes", CLASS_CENTER_FILE
-        expected |= {**mechanism[CLASS_CENTER], "classes": mechanism["classes"]}
+        kind, form, owner = "center of classes", "class_center_file", mechanism[CLASS_CENTER]
+        expected |= {"column": owner["column"], "classes": mechanism["classes"], "center": owner["center"]}
     elif "linear" in center:
-        kind, form = "linear center", CENTER
+        kind, form = "linear center", "center_file"
         expected |= {key: center[key] for key in ("column", "domain", "linear")}
     else:
         if path.exists():
@@ -195,12 +192,10 @@ def _center_file_problems(path: Path, mechanism: dict[str, Any]) -> Iterator[str
         return
     if not path.exists():
         yield f"center.json is missing: mechanism.json has a {kind}"
-        return
-    document = load_document(path)
-    if as_text(document) != as_text(expected):
+    elif load_document(path) != expected:
         yield f"center.json is not the {kind} of mechanism.json"
     else:
-        yield from written_problems(path, document, form)
+        yield from written_problems(path, expected, form)
 
 
 def audit_report(audit: Audit) -> str:

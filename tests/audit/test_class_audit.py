@@ -12,7 +12,7 @@ from labeldp.audit.audit_mechanism import audit_mechanism
 from labeldp.audit.audit_release import audit_path, audit_report
 from labeldp.audit.class_audit import class_statement_problems
 from labeldp.audit.class_columns import ClassLabels
-from labeldp.audit.documents import Members, RefusedDocument
+from labeldp.audit.documents import RefusedDocument
 from labeldp.audit.manifest_audit import warning_problems
 from labeldp.mechanisms import Prior, solve
 from labeldp.mechanisms.analysis.release_warnings import release_warnings
@@ -83,8 +83,10 @@ def test_misspelled_classes_are_named(
 @pytest.mark.parametrize(
     ("member", "problem"),
     [
-        ({"values": ["a"], "other": 0}, "classes.values are not 2 to 1000 texts"),
-        ({"values": [f"{i}" for i in range(1001)], "other": 0}, "classes.values are not 2 to 1000 texts"),
+        *(
+            ({"values": [f"{i}" for i in range(size)], "other": 0}, "mechanism.classes.values does not have 2 to 1000")
+            for size in (1, 1001)
+        ),
         ({"values": ["a", "b", "a"], "other": 0}, "classes.values has a class twice"),
         ({"values": ["a", "b", "\ud800"], "other": 0}, "classes.values has a class that is not Unicode text"),
         ({"values": ["a", "b", "c"], "other": 3}, "classes.other is not the place of a class"),
@@ -127,7 +129,7 @@ def test_labels_and_outputs_are_places(
     [
         ({"rounding": "randomized"}, "rounding is not nearest: places of classes are not rounded"),
         ({"mechanism": "unbiased"}, "mechanism is not one of classes: rr or rr_top_k"),
-        ({"declared_grid": {"labels": 9, "epsilon": 1}}, "declared_grid is there, but labels are classes"),
+        ({"declared_grid": {"labels": 9, "epsilon": 1.0}}, "declared_grid is there, but labels are classes"),
         (
             {"center": {"column": "c", "domain": [0.0, 1.0, 2.0], "counts": [1] * 5}},
             "center is there, but labels are classes",
@@ -169,10 +171,10 @@ def test_the_auditor_finds_loss_and_warnings_of_the_job(
         facts = ReleasedFacts(randomizer, prior, prior_epsilon, records, classes=classes, class_counts=counts)
         stated = [warning.name for warning in release_warnings(facts)]
         stated_loss = {"zero_one": randomizer.expected_loss(prior, ZERO_ONE)}
-        release = Members({
+        release = {
             "records": records, "prior_epsilon": prior_epsilon, "warnings": stated, "classes": document["classes"],
             "expected_loss": stated_loss,
-        }, "release")  # fmt: skip
+        }  # fmt: skip
         assert list(class_statement_problems(release, document)) == []
         assert list(warning_problems(release, document)) == []
         for warning in ("unseen_classes", "lost_classes", "label_error"):
@@ -183,7 +185,7 @@ def test_the_auditor_finds_loss_and_warnings_of_the_job(
                 names = ("unseen_classes", "lost_classes", "label_error")
                 others = [each for each in names if each in (*stated, warning)]
                 expected = f"release.warnings has {warning}, which the released facts do not give"
-            changed = Members({**release, "warnings": others}, "release")
+            changed = {**release, "warnings": others}
             assert list(warning_problems(changed, document)) == [expected]
 
 

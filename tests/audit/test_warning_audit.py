@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from labeldp.audit.documents import Members
 from labeldp.audit.manifest_audit import warning_problems
 from labeldp.mechanisms import Prior, solve
 from labeldp.mechanisms.analysis.release_warnings import release_warnings
@@ -19,7 +18,7 @@ PRIORS = {
 }
 
 
-def documents(facts: ReleasedFacts) -> tuple[Members, dict[str, Any]]:
+def documents(facts: ReleasedFacts) -> tuple[dict[str, Any], dict[str, Any]]:
     prior = {"weights": facts.prior.weights.tolist(), "epsilon": facts.prior_epsilon}
     mechanism = json.loads(facts.randomizer.to_json(prior=prior))
     release = {
@@ -27,7 +26,7 @@ def documents(facts: ReleasedFacts) -> tuple[Members, dict[str, Any]]:
         "features": facts.features, "expected_loss": {"squared": facts.utility.squared_error},
         "warnings": [warning.name for warning in release_warnings(facts)],
     }  # fmt: skip
-    return Members(release, "release"), mechanism
+    return release, mechanism
 
 
 @pytest.mark.parametrize("name", ["rr_on_bins", "unbiased", "rr", "laplace", "bias_limited"])

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from labeldp.audit.audit_release import audit_path, audit_report
-from labeldp.audit.document_members import CENTER_MECHANISM, CENTER_RELEASE, MECHANISM, RELEASE
+from labeldp.audit.document_members import in_order
 from labeldp.mechanisms.noise.noisy_histogram import estimated_prior
 from labeldp.transforms.shards.shard_formats import GroupWriter, compressed_file
 from labeldp.transforms.tfrecord.framing import frame, read_records
@@ -55,21 +55,19 @@ def change_members(document: Any, change: Any) -> None:
             parent[last] = value
 
 
+FORMS = {
+    "labeldp-mechanism-1": "mechanism", "labeldp-mechanism-2": "center_mechanism", "labeldp-release-1": "release",
+    "labeldp-release-2": "center_release", "labeldp-labels-1": "labels_release", "labeldp-center-1": "center_file",
+}  # fmt: skip
+
+
 def write_document(path: Path, document: Any) -> None:
     """Writes a JSON document of a release, with its members in their order."""
-    forms = {"release.json": RELEASE, "mechanism.json": MECHANISM}
-    if "class_center" in document:
-        forms = {"release.json": CENTER_RELEASE, "mechanism.json": CENTER_MECHANISM}
-    form = forms.get(path.name, ({}, None))[0]
-    document = _ordered(document, {} if "labels" in document and "mechanism" not in document else form)
+    form = FORMS.get(document["format"], "release")
+    if form == "center_file" and "classes" in document:
+        form = "class_center_file"
+    document = in_order(document, form)
     path.write_text(json.dumps(document, indent=2 if path.name == "release.json" else None) + "\n")
-
-
-def _ordered(document: Any, form: Any) -> Any:
-    if not isinstance(document, dict) or not isinstance(form, dict):
-        return document
-    known = {key: _ordered(document[key], form[key]) for key in form if key in document}
-    return known | {key: value for key, value in document.items() if key not in form}
 
 
 def write_shard(table: pa.Table, path: Path, compression: str = "none") -> None:

@@ -1,6 +1,7 @@
 """The documentation site builds with warnings as errors, loads nothing from other hosts and documents every module."""
 
 import importlib.util
+import json
 import re
 import subprocess
 import sys
@@ -72,6 +73,16 @@ def test_the_page_of_modules_has_every_module(reference: ModuleType) -> None:
     for folder, modules in reference.packages().items():
         assert f"## {folder}/\n" in page
         assert all(f"| `{path.stem}` |" in page for path in modules)
+
+
+def test_the_page_of_documents_has_every_member(reference: ModuleType) -> None:
+    page = reference.reference_pages()[reference.DOCUMENTS]
+    schema = json.loads((ROOT / "labeldp" / "documents.json").read_text())
+    for name, form in schema["$defs"].items():
+        section = page.split(f"\n## {name}\n")[1].split("\n## ")[0]
+        assert re.findall(r"^\| `([^`]+)` \| \S", section, re.MULTILINE) == [*form["properties"]]
+        assert form["additionalProperties"] is False
+        assert {*form["required"]} <= {*form["properties"]}
 
 
 def test_the_example_of_the_reference_runs(capsys: pytest.CaptureFixture[str]) -> None:
