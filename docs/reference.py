@@ -118,11 +118,10 @@ def document_tables() -> str:
 
     def limits(form: Any) -> str:
         inner = form.get("items") or form.get("additionalProperties") or {}
-        ends = [_power(form[key]) if key in form else "" for key in ("minimum", "maximum")]
-        sizes = [str(form[key]) if key in form else "" for key in ("minItems", "maxItems")]
-        texts = [f"{ends[0]} to {ends[1]}".strip() if any(ends) else "", ", ".join(map(str, form.get("enum", ())))]
+        texts = [_range(form, "minimum", "maximum"), ", ".join(map(str, form.get("enum", ())))]
         texts += [f"`{form['pattern']}`" if "pattern" in form else "", limits(inner) if inner else ""]
-        texts += [f"{sizes[0]} to {sizes[1]} entries".strip() if any(sizes) else ""]
+        sizes = _range(form, "minItems", "maxItems")
+        texts += [f"{sizes} entries" if sizes else ""]
         return "; ".join(filter(None, texts)).replace("|", "\\|")
 
     parts = [f"Version {schema['version']}."]
@@ -133,6 +132,11 @@ def document_tables() -> str:
             rows.append(f"| `{key}` | {kind(form)}{lacking} | {form['description']} | {limits(form)} |")
         parts.append(f"## {name}\n\n{owner['description']}\n\n" + "\n".join(rows))
     return "\n\n".join(parts)
+
+
+def _range(form: Any, least: str, most: str) -> str:
+    ends = [_power(form[key]) for key in (least, most) if key in form]
+    return "" if not ends else " to ".join(ends) if len(ends) == 2 else f"at least {ends[0]}"
 
 
 def _power(value: float) -> str:

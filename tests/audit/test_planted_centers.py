@@ -259,7 +259,7 @@ CLASSES: list[tuple[Any, str]] = [
     ({"budget.cells": 31.0}, "budget.cells is not a number from 0"),
     ({"counts": [6000]}, "counts does not have 2 to 128"),
     ({"linear.epsilon": 0.0}, "linear.sums do not have 0 entries"),
-    ({"linear.norm": 255}, "linear.norm is not between"),
+    ({"linear.norm": 255}, "linear.norm is not a number from 256"),
     ({"linear.rows.0": "E"}, "linear.rows are not base64"),
     ({"linear.rows.0": "EB=="}, "linear.rows have another spelling"),
     ({"linear.rows.0": "EA=="}, "linear.rows are not of one length"),
