@@ -101,4 +101,4 @@ def _chosen(value: Any, form: Any) -> Any:
         return form
     forms = [_chosen(value, part) for part in form["anyOf"]]
     typed = [part for part in forms if type(value) in map(_TYPES.get, _kinds(part))]
-    return next((part for part in typed if not {*part.get("required", ())} - {*value}), forms[-1])
+    return next((part for part in typed if all(key in value for key in part.get("required", ()))), forms[-1])

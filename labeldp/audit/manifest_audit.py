@@ -303,7 +303,7 @@ def _center_problems(release: Mapping[str, Any], mechanism: Mapping[str, Any]) -
         yield "release.center.column is the label column"
     if linear is None and "linear" in stated:
         yield "release.center.linear is there, but mechanism.json has none"
-    summary = {} if linear is None else stated["linear"]
+    summary = stated.get("linear", {})
     if linear is not None:
         if label in linear.features:
             yield "the label column is a feature of the linear center"

@@ -63,7 +63,7 @@ FORMS = {
 
 def write_document(path: Path, document: Any) -> None:
     """Writes a JSON document of a release, with its members in their order."""
-    form = FORMS.get(document["format"], "release")
+    form = FORMS.get(str(document.get("format")), "release")
     if form == "center_file" and "classes" in document:
         form = "class_center_file"
     document = in_order(document, form)
