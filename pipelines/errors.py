@@ -125,10 +125,6 @@ class Fact(Generic[T]):
             raise self._error
         return cast("T", self._value)
 
-    def or_else(self, value: T) -> T:
-        """The value, or another one where the look failed."""
-        return value if self._error is not None else cast("T", self._value)
-
 
 def did_you_mean(name: str, known: Iterable[str], before: str = "") -> str:
     """Text to append to an error message: "; did you mean X?", or nothing if no known name is similar.

@@ -87,17 +87,18 @@ def look_at(command: str, fields: Fields, may_exist: bool = False) -> Facts:
     if input.format.missing:
         # Of TFRecords, whether the first ones lack a label must not show: its missing ones are put in, as in the job.
         schema = read_schema(input, names)
-    records = Fact.of(lambda: schema)
-    makes = Fact.of(lambda: any(center.makes(label) for label, center in zip(labels, centers, strict=True)))
-    if makes.or_else(False) and not fields.dry_run:
-        records = Fact.of(lambda: first_schema(input, labels[0].column))
+
+    def records() -> pa.Schema:
+        makes = any(center.makes(label) for label, center in zip(labels, centers, strict=True))
+        return first_schema(input, labels[0].column) if makes and not fields.dry_run else schema
+
     target, mode = (fields.mechanism_file if command == "fit" else fields.output) or "", fields.noise_key_mode
     return Facts(
         input,
         schema,
         labels,
         centers,
-        records,
+        Fact.of(records),
         [find_twin(name, input, schema, names_of(fields.leave_out)) for name in names],
         Fact.of(lambda: int96_columns(input.paths[0]) if input.format.name == "parquet" else []),
         Fact.of(lambda: read_text(fields.validate) if isinstance(fields.validate, str) else ""),

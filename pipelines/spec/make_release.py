@@ -31,6 +31,9 @@ from .release import InputSpec, OutputSpec, Release, ValidationSpec
 from .table_input import check_output_table
 from .target_checks import create_key, read_caps, read_unusable_fraction
 
+_MOST_SHARDS = 99_999
+"""Shard names have five digits."""
+
 
 def make_release(command: str, fields: Fields, may_exist: bool = False, creates_key: bool = True) -> Release:
     """Looks at what the fields of `privatize`, `fit` or `apply` name, and checks them against it.
@@ -56,12 +59,15 @@ def make_release(command: str, fields: Fields, may_exist: bool = False, creates_
             "--id_column, to keep it",
             one_line(listed(input.left_out)),
         )
-    format = fields.output_format or default_format(fields.input_format)
+    # That of the input, and for CSV Parquet, which can hold its types.
+    format = fields.output_format or ("tfrecord" if fields.input_format == "tfrecord" else "parquet")
     for (label, choice), twin in zip(asked, facts.twins, strict=True):
         check_columns(_named_columns(label, choice, fields.unit_column), input, schema)
         check_twin(label.name, input.paths[0], twin)
         _check_classes(label.column, input.paths[0], schema, command != "fit" and format == "tfrecord")
-    shards = _checked_shards(fields.num_shards)
+    shards = fields.num_shards
+    if shards is not None and not 1 <= shards <= _MOST_SHARDS:
+        raise FieldError("{num_shards} must be from 1 to {most:,}, not {given:,}", most=_MOST_SHARDS, given=shards)
     if format == "tfrecord":
         check_tfrecord("--output_format tfrecord", "give --output_format parquet")
     partitions, table = partition_columns(fields.partition_output, input), facts.table.get()
@@ -155,21 +161,6 @@ def check_fitted_center(label: Label) -> None:
             "that the file was fitted for",
             name=label.name,
         )
-
-
-_MOST_SHARDS = 99_999
-"""Shard names have five digits."""
-
-
-def default_format(input_format: str | None) -> str:
-    """Format of the shards: by default that of the input, and for CSV Parquet, which can hold its types."""
-    return "tfrecord" if input_format == "tfrecord" else "parquet"
-
-
-def _checked_shards(given: int | None) -> int | None:
-    if given is not None and not 1 <= given <= _MOST_SHARDS:
-        raise FieldError("{num_shards} must be from 1 to {most:,}, not {given:,}", most=_MOST_SHARDS, given=given)
-    return given
 
 
 def check_left_out(
