@@ -14,15 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from ..core.budget import MAX_EPSILON, check_epsilon
+from ..core.budget import check_epsilon
+from ..core.document_form import check_form
 from .cell_center import CellCenter
 from .cell_document import cells_document, read_cells
-from .document_values import read_list, read_object, read_real, read_text, read_whole, read_wholes
+from .document_values import check_same, read_sized
 from .feature_rows import (
     MOST_ENCODED,
-    MOST_NORM,
-    MOST_WEIGHT,
-    ROW_UNIT,
     Categories,
     Category,
     Encoder,
@@ -31,30 +29,10 @@ from .feature_rows import (
     RowMap,
     category_spread,
 )
-from .linear_center import LARGEST_COEFFICIENT, MOST_COMPONENTS, MOST_LABELS, MOST_SAMPLE, CenterDesign, LinearCenter
+from .linear_center import CenterDesign, LinearCenter
 from .residuals import check_even
 
 CENTER_FORMAT = "labeldp-center-1"
-
-MOST_RECORDS = 1 << 53
-"""Largest number of records: larger integers are not exact in float64."""
-MOST_SUM = 1 << 128
-"""Largest absolute noised sum. Raw sums are below 2^53 records times 2^44; noise beyond 2^127 does not occur."""
-
-_LEAST_SIGNAL = 1e-30
-_KEYS = (
-    "encoders",
-    "weights",
-    "norm",
-    "epsilon",
-    "gram",
-    "sampled",
-    "signal",
-    "records",
-    "labels",
-    "sums",
-    "coefficients",
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,15 +65,8 @@ class CenterModel:
           ValueError: If it is not a center, or its coefficients do not follow from its noised sums.
         """
         document = json.loads(text)
-        if not isinstance(document, dict) or document.get("format") != CENTER_FORMAT:
-            raise ValueError(f"this is not a center: its format is not {CENTER_FORMAT}")
-        if set(document) != {"format", "column", "domain", "linear"}:
-            raise ValueError("a center must have a column, a domain and a linear center, and nothing else")
+        check_form(document, "center_file", "center.json")
         column, domain = document["column"], document["domain"]
-        if not isinstance(column, str):
-            raise ValueError("column of the center is not text")
-        if not isinstance(domain, list) or not all(isinstance(each, float) and math.isfinite(each) for each in domain):
-            raise ValueError("domain of the center is not a list of finite floats")
         check_even(np.array(domain))
         linear = read_center(document["linear"])
         if linear.labels != len(domain):
@@ -202,53 +173,46 @@ def center_document(center: LinearCenter) -> dict[str, Any]:
     return {**document, "cells": cells_document(center.cells)} if isinstance(center, CellCenter) else document
 
 
-def read_center(document: object) -> LinearCenter:
+def read_center(document: Any) -> LinearCenter:
     """Reads a linear center from an untrusted document, parsed JSON, as `center_document` writes it.
 
     The number of labels is in proportion to the coefficients' variances and to the noise alike, so they do not confirm
     it: compare it with that of the label domain. Raises ValueError, which says what is wrong, if the document is
     anything else, or its coefficients do not follow from its sums.
     """
-    cells = document.get("cells") if isinstance(document, dict) else None
-    found = read_object(document, _KEYS if cells is None else (*_KEYS, "cells"), "the center")
-    row_map = read_row_map(found)
+    check_form(document, "linear", "center")
+    row_map = read_row_map(document)
     size = row_map.size - 1
-    sampled = read_whole(found["sampled"], "sampled", 1, MOST_SAMPLE)
-    signal = tuple(
-        read_real(each, "signal", _LEAST_SIGNAL, 1.0) for each in read_list(found["signal"], "signal", MOST_COMPONENTS)
-    )
-    if len(signal) != size:
-        raise ValueError(f"the center has {len(signal)} entries of signal for {size} components")
+    signal = tuple(read_sized(document["signal"], "signal", size))
     design = CenterDesign(
         row_map,
-        _epsilon(found["epsilon"], size),
-        _gram(found["gram"], size + 1, sampled * row_map.norm**2),
-        sampled,
+        _epsilon(document["epsilon"], size),
+        _gram(document["gram"], size + 1, document["sampled"] * row_map.norm**2),
+        document["sampled"],
         signal,
-        read_whole(found["records"], "records", 1, MOST_RECORDS),
+        document["records"],
     )
-    sums = read_wholes(found["sums"], "sums", size + 1 if size else 0, -MOST_SUM, MOST_SUM)
-    most = LARGEST_COEFFICIENT
-    coefficients = read_wholes(found["coefficients"], "coefficients", size + 1, -most, most)
-    labels = read_whole(found["labels"], "labels", 2, MOST_LABELS)
+    sums = tuple(read_sized(document["sums"], "sums", size + 1 if size else 0))
+    labels = document["labels"]
     with np.errstate(all="ignore"):
         center = LinearCenter.fit(design, labels, sums)
-    if center.coefficients != coefficients:
-        raise ValueError("the coefficients of the center do not follow from its sums: the document was changed")
-    return center if cells is None else CellCenter.of(center, read_cells(cells, center))
+    check_same(document["coefficients"], list(center.coefficients), "coefficients", "its sums")
+    return CellCenter.of(center, read_cells(document["cells"], center)) if "cells" in document else center
 
 
-def read_row_map(found: Mapping[str, Any]) -> RowMap:
-    """Reads the map of a center from the members `encoders`, `weights` and `norm` of an untrusted document."""
-    encoders = tuple(_encoder(each) for each in read_list(found["encoders"], "encoders", MOST_ENCODED))
-    names = [each.name for each in encoders]
+def read_row_map(document: Mapping[str, Any]) -> RowMap:
+    """Reads the map of a center from the members `encoders`, `weights` and `norm` of a document that has its form."""
+    encoders = tuple(map(_encoder, document["encoders"]))
+    names = [encoder.name for encoder in encoders]
     if len(set(names)) < len(names):
         raise ValueError("two encoders of the center have the same name")
-    width = sum(each.width for each in encoders)
+    width = sum(encoder.width for encoder in encoders)
     if width > MOST_ENCODED:
         raise ValueError(f"the center has {width} encoded features; at most {MOST_ENCODED} are allowed")
-    weights = _weights(found["weights"], width)
-    return RowMap(encoders, weights, read_whole(found["norm"], "norm", ROW_UNIT, MOST_NORM))
+    rows = read_sized(document["weights"], "weights", width)
+    size = len(rows[0]) if rows else 0
+    weights = np.array([read_sized(row, "weights", size) for row in rows], np.int64).reshape(width, size)
+    return RowMap(encoders, weights, document["norm"])
 
 
 def row_map_document(row_map: RowMap) -> dict[str, Any]:
@@ -271,17 +235,11 @@ def _encoder_document(encoder: Encoder) -> dict[str, Any]:
     }
 
 
-def _encoder(document: object) -> Encoder:
-    category = isinstance(document, dict) and "shares" in document
-    keys = ("name", "values", "shares", "spread") if category else ("name", "mean", "spread")
-    found = read_object(document, keys, "an encoder of the center")
-    name = read_text(found["name"], "name of an encoder")
-    largest = float(np.finfo(np.float64).max)
-    spread = read_real(found["spread"], "spread", math.ulp(0.0), largest)
-    if not category:
-        return Number(name, read_real(found["mean"], "mean", -largest, largest), spread)
-    values = tuple(read_text(each, "value") for each in read_list(found["values"], "values", MOST_ENCODED))
-    shares = tuple(read_real(each, "share", 0.0, 1.0) for each in read_list(found["shares"], "shares", MOST_ENCODED))
+def _encoder(document: dict[str, Any]) -> Encoder:
+    name, spread = document["name"], document["spread"]
+    if "shares" not in document:
+        return Number(name, document["mean"], spread)
+    values, shares = tuple(document["values"]), tuple(document["shares"])
     if len(set(values)) < len(values):
         raise ValueError("two values of a category of the center are the same")
     if values and len(values) != len(shares):
@@ -294,22 +252,10 @@ def _encoder(document: object) -> Encoder:
     return Category(name, values, shares, spread)
 
 
-def _weights(document: object, width: int) -> np.ndarray:
-    rows = read_list(document, "weights", MOST_ENCODED)
-    if len(rows) != width:
-        raise ValueError(f"the center has {len(rows)} rows of weights for {width} encoded features")
-    if not rows:
-        return np.zeros((0, 0), np.int64)
-    size = len(read_list(rows[0], "weights", MOST_COMPONENTS))
-    if not size:
-        raise ValueError("the center has features and no component")
-    return np.array([read_wholes(row, "weights", size, -MOST_WEIGHT, MOST_WEIGHT) for row in rows], np.int64)
-
-
-def _gram(document: object, size: int, most: int) -> np.ndarray:
-    rows = [read_wholes(row, "gram", size, -most, most) for row in read_list(document, "gram", size)]
-    if len(rows) != size:
-        raise ValueError(f"gram of the center has {len(rows)} rows instead of {size}")
+def _gram(document: list[list[int]], size: int, most: int) -> np.ndarray:
+    rows = [read_sized(row, "gram", size) for row in read_sized(document, "gram", size)]
+    if any(abs(value) > most for row in rows for value in row):
+        raise ValueError("gram of the center is not that of so many rows")
     if rows[0][0] < 1 or any(rows[i][i] < 0 for i in range(size)):
         raise ValueError("gram of the center has a diagonal that no rows have")
     for i, j in itertools.combinations(range(size), 2):
@@ -318,8 +264,7 @@ def _gram(document: object, size: int, most: int) -> np.ndarray:
     return np.array(rows, np.int64)
 
 
-def _epsilon(value: object, size: int) -> float:
-    epsilon = read_real(value, "epsilon", 0.0, MAX_EPSILON)
+def _epsilon(epsilon: float, size: int) -> float:
     if size:
         check_epsilon(epsilon)
     elif epsilon:

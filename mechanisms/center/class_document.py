@@ -1,6 +1,6 @@
 """Center of classes as a document of center.json.
 
-Documents are untrusted: every number that is read is checked, and coefficients and trees must follow from the noised
+Documents are untrusted: their form is checked, and coefficients and trees must follow from the noised
 sums and counts. Codes of the sample are one character each, of the alphabet of base64; its coarse rows are one signed
 byte a number, in base64: a text for each column.
 """
@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from ..core.budget import MAX_EPSILON, MIN_EPSILON
+from ..core.budget import MIN_EPSILON
+from ..core.document_form import check_form
 from .cell_document import (
     codes_document,
     column_document,
@@ -24,35 +25,25 @@ from .cell_document import (
     tree_document,
     trees_document,
 )
-from .cell_partition import MOST_CELLS, MOST_COLUMNS
-from .center_model import MOST_RECORDS, read_row_map, row_map_document
+from .center_model import read_row_map, row_map_document
 from .class_center import ClassBudget, ClassCellDesign, ClassCenter, ReleasedClassCells, cells_epsilon
 from .class_logit import (
     COARSE,
-    MOST_CLASSES,
     MOST_LOGIT_ROWS,
     LinearClasses,
     LogitDesign,
 )
 from .class_partition import (
     MOST_CLASS_SAMPLE,
-    MOST_COMPONENT_COLUMNS,
-    MOST_LOGIT_COLUMNS,
     ClassPartition,
     ClassSample,
     RowColumn,
 )
-from .document_values import check_same, read_list, read_object, read_real, read_text, read_whole, read_wholes
+from .document_values import check_same, read_sized
 from .feature_rows import ROW_UNIT
-from .linear_center import MOST_COMPONENTS
 
 _FITTED = "coefficients or trees"
-_KEYS = ("budget", "counts", "linear", "cells")
-_BUDGET = ("counts", "sums", "cells")
-_LINEAR = ("encoders", "weights", "norm", "records", "epsilon", "rows", "signal", "sums", "coefficients")
-_CELLS = ("features", "others", "codes", "rows", "tree", "epsilon", "counts", "coefficients", "trees")
-_MOST_COUNT, _MOST_SUM, _MOST_VALUE = 1 << 62, 1 << 128, 1 << 52
-_LEAST_SIGNAL, _MOST_SIGNAL = 1e-30, 1e3
+_MOST_VALUE = 1 << 52
 
 
 def class_document(center: ClassCenter) -> dict[str, Any]:
@@ -91,109 +82,84 @@ def _cells_document(cells: ReleasedClassCells) -> dict[str, Any]:
     }
 
 
-def read_class_center(document: object) -> ClassCenter:
+def read_class_center(document: Any) -> ClassCenter:
     """Reads a center of classes from an untrusted document, parsed JSON, as `class_document` writes it.
 
     Raises ValueError, which says what is wrong, if the document is anything else, or what it says does not follow from
     its noised numbers.
     """
-    found = read_object(document, _KEYS, "the center")
-    parts = read_object(found["budget"], _BUDGET, "budget of the center")
-    budget = ClassBudget(*(read_real(parts[name], name, 0.0, MAX_EPSILON) for name in _BUDGET))
-    if budget.counts < MIN_EPSILON:
-        raise ValueError(f"the counts of the classes must have an epsilon of at least {MIN_EPSILON:g}")
-    listed = read_list(found["counts"], "counts", MOST_CLASSES)
-    if len(listed) < 2:
-        raise ValueError("the center has fewer than two classes")
-    counts = np.array(read_wholes(listed, "counts", len(listed), -_MOST_COUNT, _MOST_COUNT), np.int64)
-    linear = _linear(found["linear"], len(counts))
+    check_form(document, "class_model", "center")
+    budget = ClassBudget(**document["budget"])
+    counts = np.array(document["counts"], np.int64)
+    linear = _linear(document["linear"], len(counts))
     if linear.design.epsilon not in (0.0, budget.sums):
         raise ValueError("the linear center has another epsilon than its part of the budget")
-    cells = None if found["cells"] is None else _cells(found["cells"], linear, budget)
+    cells = None if document["cells"] is None else _cells(document["cells"], linear, budget)
     return ClassCenter(budget, counts, linear, cells)
 
 
-def _linear(document: object, classes: int) -> LinearClasses:
-    found = read_object(document, _LINEAR, "the linear center")
-    row_map = read_row_map(found)
-    size = row_map.size
-    signal = tuple(
-        read_real(each, "signal", _LEAST_SIGNAL, _MOST_SIGNAL)
-        for each in read_list(found["signal"], "signal", MOST_COMPONENTS)
-    )
-    if len(signal) != size - 1 or not signal:
-        raise ValueError(f"the center has {len(signal)} entries of signal for {size - 1} components")
-    epsilon = read_real(found["epsilon"], "epsilon", 0.0, MAX_EPSILON)
+def _linear(document: dict[str, Any], classes: int) -> LinearClasses:
+    row_map = read_row_map(document)
+    size, epsilon, records = row_map.size, document["epsilon"], document["records"]
+    signal = tuple(read_sized(document["signal"], "signal", size - 1))
     if 0 < epsilon < MIN_EPSILON:
         raise ValueError(f"epsilon of the center must be 0 or at least {MIN_EPSILON:g}")
-    records = read_whole(found["records"], "records", 1, MOST_RECORDS)
-    rows = _rows(found["rows"], size, MOST_LOGIT_ROWS)
+    rows = _rows(document["rows"], size, MOST_LOGIT_ROWS)
     design = LogitDesign(row_map, classes, records, epsilon, rows, signal)
-    sums = _matrix(found["sums"], "sums", size if epsilon else 0, classes, _MOST_SUM)
+    sums = _matrix(document["sums"], "sums", size if epsilon else 0, classes)
     with np.errstate(all="ignore"):
         linear = LinearClasses.fit(design, sums)
-    check_same(found["coefficients"], linear.coefficients.tolist(), "coefficients", "its sums")
+    check_same(document["coefficients"], linear.coefficients.tolist(), "coefficients", "its sums")
     return linear
 
 
-def _cells(document: object, linear: LinearClasses, budget: ClassBudget) -> ReleasedClassCells:
-    found = read_object(document, _CELLS, "cells of the center")
+def _cells(document: dict[str, Any], linear: LinearClasses, budget: ClassBudget) -> ReleasedClassCells:
     design, classes = linear.design, linear.design.classes
-    features = tuple(
-        read_column(each, design.map.encoders) for each in read_list(found["features"], "features", MOST_COLUMNS)
-    )
-    most = MOST_COMPONENT_COLUMNS + MOST_LOGIT_COLUMNS
-    others = tuple(_row_column(each, design) for each in read_list(found["others"], "others", most))
+    features = tuple(read_column(column, design.map.encoders) for column in document["features"])
+    others = tuple(_row_column(column, design) for column in document["others"])
     if not features and not others:
         raise ValueError("the cells of the center have no column")
     columns = len(features) + len(others)
-    codes = read_codes(found["codes"], columns, MOST_CLASS_SAMPLE)
-    rows = _rows(found["rows"], design.map.size, MOST_CLASS_SAMPLE)
+    codes = read_codes(document["codes"], columns, MOST_CLASS_SAMPLE)
+    rows = _rows(document["rows"], design.map.size, MOST_CLASS_SAMPLE)
     if len(codes) != len(rows):
         raise ValueError("the sample of the center has other numbers of codes and rows")
-    tree = read_tree(found["tree"], columns)
+    tree = read_tree(document["tree"], columns)
     size = len(tree.leaves)
     if not np.bincount(tree.cells(codes), minlength=size).all():
         raise ValueError("a cell of the center has no record of the sample")
     sample = ClassSample(ClassPartition(features, others, tree), codes, rows)
-    epsilon = read_real(found["epsilon"], "epsilon", MIN_EPSILON, MAX_EPSILON)
+    epsilon = document["epsilon"]
     if epsilon != cells_epsilon(linear, budget):
         raise ValueError("the cells of the center have another epsilon than their part of the budget")
-    counts = np.array(_matrix(found["counts"], "counts", size, classes, _MOST_COUNT // MOST_CELLS), np.int64)
+    counts = np.array(_matrix(document["counts"], "counts", size, classes), np.int64)
     totals = counts.sum(axis=1)
     if (totals < 0).any() or int(totals.sum()) != design.records:
         raise ValueError("the counts of the cells do not add up to the number of records")
     with np.errstate(all="ignore"):
         cells = ReleasedClassCells.fit(ClassCellDesign(sample, epsilon), linear, counts)
-    check_same(found["coefficients"], cells.coefficients.tolist(), _FITTED, "the counts of the cells")
-    check_same(found["trees"], trees_document(cells.trees), _FITTED, "the counts of the cells")
+    check_same(document["coefficients"], cells.coefficients.tolist(), _FITTED, "the counts of the cells")
+    check_same(document["trees"], trees_document(cells.trees), _FITTED, "the counts of the cells")
     return cells
 
 
-def _row_column(document: object, design: LogitDesign) -> RowColumn:
-    found = read_object(document, ("logit", "place", "cuts"), "a column of the cells")
-    logit = found["logit"]
-    if not isinstance(logit, bool):
-        raise ValueError("logit of a column of the cells must be true or false")
-    first, last = (0, design.classes - 1) if logit else (1, design.map.size - 1)
-    return RowColumn(logit, read_whole(found["place"], "place", first, last), read_cuts(found["cuts"], _MOST_VALUE))
+def _row_column(document: dict[str, Any], design: LogitDesign) -> RowColumn:
+    logit, place = document["logit"], document["place"]
+    if not (0 if logit else 1) <= place < (design.classes if logit else design.map.size):
+        raise ValueError("a column of the cells of the center has a place that is not there")
+    return RowColumn(logit, place, read_cuts(document["cuts"], _MOST_VALUE))
 
 
-def _matrix(document: object, name: str, size: int, width: int, most: int) -> tuple[tuple[int, ...], ...]:
-    rows = read_list(document, name, size)
-    if len(rows) != size:
-        raise ValueError(f"{name} of the center has {len(rows)} rows instead of {size}")
-    return tuple(read_wholes(row, name, width, -most, most) for row in rows)
+def _matrix(rows: list[list[int]], name: str, size: int, width: int) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(read_sized(row, name, width)) for row in read_sized(rows, name, size))
 
 
 def _rows_document(rows: np.ndarray) -> list[str]:
     return [base64.b64encode((each // COARSE).astype(np.int8).tobytes()).decode() for each in rows.T]
 
 
-def _rows(document: object, columns: int, most: int) -> np.ndarray:
-    texts = [read_text(each, "rows") for each in read_list(document, "rows", columns)]
-    if len(texts) != columns or any(len(each) > 2 * most for each in texts):
-        raise ValueError(f"rows of the center are not {columns} texts of at most {most} bytes")
+def _rows(texts: list[str], columns: int, most: int) -> np.ndarray:
+    read_sized(texts, "rows", columns)
     try:
         parts = [np.frombuffer(base64.b64decode(each, validate=True), np.int8) for each in texts]
     except (binascii.Error, ValueError):

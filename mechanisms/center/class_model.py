@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from ..core.document_form import check_form
 from ..core.label_classes import LabelClasses
 from ..core.randomizer import Randomizer
 from ..noise.keyed_words import Identities, words
@@ -49,19 +50,8 @@ class ClassModel:
           ValueError: If it is not a center of classes, or what it says does not follow from its noised numbers.
         """
         document = json.loads(text)
-        if not isinstance(document, dict) or document.get("format") != CENTER_FORMAT or "classes" not in document:
-            raise ValueError(
-                f"this is not a center of classes: its format is not {CENTER_FORMAT}, or it has no classes"
-            )
-        if set(document) != {"format", "column", "classes", "center"}:
-            raise ValueError("a center of classes must have a column, classes and a center, and nothing else")
+        check_form(document, "class_center_file", "center.json")
         column, listed = document["column"], document["classes"]
-        if not isinstance(column, str):
-            raise ValueError("column of the center is not text")
-        if not isinstance(listed, dict) or set(listed) != {"values", "other"} or not isinstance(listed["values"], list):
-            raise ValueError("classes of the center must have values and other")
-        if not all(isinstance(each, str) for each in listed["values"]) or type(listed["other"]) is not int:
-            raise ValueError("classes of the center are not texts, with the place of the other class")
         classes, center = LabelClasses(tuple(listed["values"]), listed["other"]), read_class_center(document["center"])
         if len(classes) != len(center.counts):
             raise ValueError("the center is for another number of classes")

@@ -60,7 +60,7 @@ def test_columns_that_do_not_fit(model, columns, message):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": "other"}, "its format is not labeldp-center-1"),
+        ({"format": "other"}, "format is not one of labeldp-center-1"),
         ({"domain": [0.0, 1.0, 5.0]}, "evenly spaced"),
         ({"domain": [0.0, 1.0]}, "another number of labels"),
     ],
