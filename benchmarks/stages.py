@@ -23,8 +23,8 @@ from labeldp.mechanisms.core.prior import Prior
 from labeldp.mechanisms.core.randomizer import Randomizer
 from labeldp.mechanisms.noise.keyed_words import words
 from labeldp.mechanisms.registry import solve
+from labeldp.mechanisms.release.drawing import drawing_of
 from labeldp.mechanisms.release.label_column import LabelColumn
-from labeldp.mechanisms.release.label_draws import LabelSampler
 from labeldp.mechanisms.release.plan import Histogram
 from labeldp.transforms.batches import LabelledBatch, label_values, replace_label
 from labeldp.transforms.io.input_format import BATCH_ROWS, FilePart, Format
@@ -216,11 +216,11 @@ def _noise(records: Records) -> Iterator[Stage]:
 
         yield Stage(f"count and digest, records named by text {name}", count_and_digest_ids, {}, 1.5e6)
 
-    sampler = LabelSampler(randomizer, _KEY, _KEY)
+    drawing = drawing_of(randomizer, records.column)
 
     def randomize() -> None:
         for usable in records.usable:
-            privatize_batch(usable, sampler)
+            privatize_batch(usable, drawing, _KEY, _KEY)
 
     yield Stage("randomize: label, word, output, its bytes and checksum", randomize)
 

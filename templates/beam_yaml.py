@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 from apache_beam.pvalue import AsSingleton, PCollection, TaggedOutput
 
-from ..mechanisms.center.class_model import Mechanism
 from ..mechanisms.center.class_partition import MOST_CLASS_SAMPLE
+from ..mechanisms.release.drawing import Drawing
 from ..mechanisms.release.feature_sample import CenterFeatures
 from ..mechanisms.release.unit_bound import UnitBound, UnitCounts
 from ..pipelines.api.memory_request import ledger_place, python_errors
@@ -237,7 +237,7 @@ def _center_features(fields: Fields) -> CenterFeatures | None:
 
 def _privatize(
     batches: PCollection[LabelledBatch],
-    randomizer: PCollection[Mechanism],
+    randomizer: PCollection[Drawing],
     prior: PCollection[Any],
     column: LabelColumn,
     key: NoiseKeyFile,
@@ -328,7 +328,7 @@ class _Charge:
         entries = release_entries(prior, mechanism, with_labels=True)
         charge = Charge(
             "privatize", self.request, self.label, prior.unit, prior.records, f"{prior.digest:064x}", "LabelDP",
-            entries, mechanism.drawn_by,
+            entries, mechanism.drawing.fingerprint,
         )  # fmt: skip
         with python_errors(InputError), charged(Ledger(self.ledger), charge, self.caps):
             pass
@@ -355,7 +355,7 @@ class _DescribeRelease(beam.DoFn):
     @redact_errors("releasing")
     def process(
         self,
-        randomizer: Mechanism,
+        randomizer: Drawing,
         prior: PriorRelease,
         without_id: int,
         digest: int,
@@ -375,7 +375,7 @@ class _DescribeRelease(beam.DoFn):
         mechanism = MechanismFile.of_release(randomizer, prior)
         details = {"label": self._label.name, "identity": self._label.column.id_column, "where": None, **self._left_out}
         result = JobResult(prior, digest, {}, frozenset([drawn_by]), units)
-        result.check_same_mechanism(mechanism.drawn_by)
+        result.check_same_mechanism(randomizer.fingerprint)
         document = make_manifest(result, mechanism, self._label.budget.epsilon, details)
         if self._charge is not None:
             self._charge.write(prior, mechanism)

@@ -140,9 +140,9 @@ FAULTS = {
         "tests/mechanisms/release/test_unit_bound.py",
     ),
     "words of a stream": Fault(
-        "mechanisms/release/label_draws.py",
-        "randomizer.fingerprint, records.identities, records.values, centers)",
-        "randomizer.fingerprint, records.identities, records.values)",
+        "mechanisms/release/drawing.py",
+        "purpose, records.identities, records.values, records.centers)",
+        "purpose, records.identities, records.values)",
         "tests/transforms/test_unbounded.py tests/transforms/test_centered_labels.py",
     ),
     "key of a center": Fault(

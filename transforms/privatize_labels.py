@@ -1,4 +1,4 @@
-"""Stage that replaces each label by a draw from the randomizer, or from the probabilities of a center of classes."""
+"""Stage that replaces each label by a draw from its randomizer, or from the probabilities of a center of classes."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ import pyarrow as pa
 from apache_beam.pvalue import PCollection, TaggedOutput
 from apache_beam.utils.shared import Shared
 
-from ..mechanisms.center.class_center import PROBABILITY_UNIT, ClassCenter
-from ..mechanisms.center.class_model import Mechanism, drawn_by, drawn_classes
+from ..mechanisms.center.class_center import PROBABILITY_UNIT
+from ..mechanisms.center.feature_rows import MappedColumns, RowMap
 from ..mechanisms.core.randomizer import Randomizer
 from ..mechanisms.noise.input_digest import RawSums, add_sums, input_digest
 from ..mechanisms.release.bound_noise import NoiseBinding, StreamBinding
+from ..mechanisms.release.drawing import Drawing, drawing_of
 from ..mechanisms.release.label_column import LabelColumn
-from ..mechanisms.release.label_draws import LabelSampler, fits
 from ..mechanisms.release.label_records import label_sums
 from .batches import Carried, LabelledBatch, as_argument, as_side_input, check_new, check_whole_input, replace_label
 from .beam_internals import typed_outputs
@@ -107,8 +107,8 @@ class PrivatizeLabels(ShownTransform):
     With a center column, a label y with center c becomes c + M(clip(y - c)). The randomizer M takes the residuals of a
     range, to which they are clipped. The center column stays as it is.
 
-    In place of a randomizer, classes may have a center: they are drawn from the probabilities that it predicts, which
-    become a column of their own (`draw_batch`).
+    Classes may be drawn from the probabilities that their center predicts, which become a column of their own
+    (`privatize_batch`).
 
     Of several private columns, each has a stage of its own, one after the other, with the others in
     `LabelColumn.others`. Their epsilons add up.
@@ -117,14 +117,15 @@ class PrivatizeLabels(ShownTransform):
     its records need ids.
 
     Attributes:
-      randomizer: Exactly one randomizer or center of classes, as a PCollection, carried by the batches, or as a value.
+      randomizer: Exactly one drawing, of `SolveRandomizer`, or a Randomizer alone, as a PCollection, carried by the
+        batches, or as a value.
       binding: Exactly one NoiseBinding (a PriorRelease is one), as a PCollection or carried; or a StreamBinding.
-      column: The private column. Its domain must be that of the randomizer; with a center, the randomizer's must be
-        consecutive residuals.
+      column: The private column. Its domain must be that of the drawing; with a center, the labels of its randomizer
+        must be consecutive residuals.
       key: Reference to the secret key.
     """
 
-    randomizer: PCollection[Any] | Carried[Any] | Mechanism
+    randomizer: PCollection[Drawing] | Carried[Drawing] | Drawing | Randomizer
     binding: PCollection[NoiseBinding] | Carried[NoiseBinding] | StreamBinding
     column: LabelColumn
     key: NoiseKeyFile
@@ -164,35 +165,29 @@ class PrivatizeLabels(ShownTransform):
         return PrivatizedLabels(outputs[BATCHES], outputs[DEAD_LETTERS], compared[DIGEST], compared[MECHANISM])
 
 
-def privatize_batch(records: UsableRecords, sampler: LabelSampler) -> LabelledBatch:
-    """Replaces each label of a batch by a draw with the random word of its record.
+def privatize_batch(
+    records: UsableRecords, drawing: Drawing, noise_key: bytes, secret: bytes, streaming: bool = False
+) -> LabelledBatch:
+    """Replaces each label of a batch by a draw with the random word of its record; arguments as of `Drawing.draw`.
 
-    Returns the batch with its label column replaced, and the fingerprint of the randomizer.
-    """
-    batch = records.batch
-    column = records.labels.column
-    replaced = replace_label(batch, column.name, sampler.sample(records.labels), column.classes)
-    return _drawn(replaced, sampler.randomizer.fingerprint.hex())
-
-
-def _drawn(batch: LabelledBatch, fingerprint: str) -> LabelledBatch:
-    """The batch with the mechanism of its labels, perhaps after one that has drawn another private column."""
-    mechanism = fingerprint if batch.mechanism is None else f"{batch.mechanism},{fingerprint}"
-    return dataclasses.replace(batch, mechanism=mechanism)
-
-
-def draw_batch(records: UsableRecords, center: ClassCenter, noise_key: bytes) -> LabelledBatch:
-    """Draws the classes of a batch, each with the random word of its record, and adds their probabilities.
-
-    The column of probabilities has a list of K floats for each record: multiples of 1 / 65,536, which float32 holds
+    Returns the batch with its label column replaced, and the fingerprint of what drew them. Classes that are drawn from
+    probabilities get a column of them: a list of K floats for each record, multiples of 1 / 65,536, which float32 holds
     exactly, that add up to 1. Raises InputError if there is a column of its name, or a feature is the label.
     """
     batch, column = records.batch, records.labels.column
-    check_features(column, center.map)
-    fingerprint, probabilities = drawn_by(center), center.probabilities(center_columns(batch, center.map))
-    drawn = drawn_classes(center, probabilities, noise_key, records.labels.identities)
-    replaced = replace_label(batch, column.name, drawn, column.classes)
-    return _drawn(_with_probabilities(replaced, probabilities, column), fingerprint)
+
+    def features(row_map: RowMap) -> MappedColumns:
+        check_features(column, row_map)
+        return center_columns(batch, row_map)
+
+    probabilities = drawing.probabilities(features)
+    drawn = drawing.draw(records.labels, noise_key, secret, probabilities, streaming)
+    released = replace_label(batch, column.name, drawn, column.classes)
+    if probabilities is not None:
+        released = _with_probabilities(released, probabilities, column)
+    # Perhaps after a mechanism that has drawn another private column.
+    mechanism = ",".join(name for name in (batch.mechanism, drawing.fingerprint) if name)
+    return dataclasses.replace(released, mechanism=mechanism)
 
 
 def _with_probabilities(batch: LabelledBatch, probabilities: np.ndarray, column: LabelColumn) -> LabelledBatch:
@@ -237,51 +232,46 @@ class _Randomize(beam.DoFn):
     def setup(self) -> None:
         self._secret = self._key.load()
         self._progress = self._shared.acquire(lambda: Progress("privatized"))
-        self._samplers: dict[tuple[bytes, NoiseBinding | StreamBinding], LabelSampler] = {}
+        self._drawings: dict[tuple[str, NoiseBinding | StreamBinding], tuple[Drawing, bytes]] = {}
 
     @redact_errors("privatizing labels")
-    def process(self, batch: LabelledBatch, randomizer: Any, binding: Any) -> Iterator[LabelledBatch | TaggedOutput]:
-        randomizer, binding = batch.resolve(randomizer), batch.resolve(binding)
-        records = usable_records(batch, self._column)
+    def process(self, batch: LabelledBatch, drawing: Any, binding: Any) -> Iterator[LabelledBatch | TaggedOutput]:
+        drawing, binding = drawing_of(batch.resolve(drawing), self._column), batch.resolve(binding)
+        records, streaming = usable_records(batch, self._column), isinstance(binding, StreamBinding)
         yield from dead_letters(records)
         # The first of several labels leaves out the records that lack any of them.
         if batch.mechanism is None:
             RECORDS_LEFT_OUT.inc(len(records.unusable) + batch.left_out)
         mechanisms: frozenset[str] = frozenset()
         if len(records.labels):
-            mechanisms = frozenset([drawn_by(randomizer)])
-            if isinstance(randomizer, Randomizer):
-                yield privatize_batch(records, self._sampler(randomizer, binding))
-            else:
-                yield draw_batch(records, randomizer, binding.noise_key(self._secret))
-        if not isinstance(binding, StreamBinding):
+            mechanisms = frozenset([drawing.fingerprint])
+            yield privatize_batch(records, *self._cached(drawing, binding), self._secret, streaming)
+        if not streaming:
             sums = label_sums(records.labels, self._secret)
             yield TaggedOutput(DRAWN, Drawn(sums, mechanisms))
         self._progress.add(len(records.labels))
 
-    def _sampler(self, randomizer: Randomizer, binding: NoiseBinding | StreamBinding) -> LabelSampler:
-        """Returns the sampler, whose randomizer has its alias table built.
+    def _cached(self, drawing: Drawing, binding: NoiseBinding | StreamBinding) -> tuple[Drawing, bytes]:
+        """Returns an equal drawing, whose alias table is built already, and the noise key.
 
         Cached, because side inputs are decoded again for each bundle.
         """
-        wanted = (randomizer.fingerprint, binding)
-        if wanted not in self._samplers:
-            if not fits(self._column, randomizer):
+        wanted = (drawing.fingerprint, binding)
+        if wanted not in self._drawings:
+            if not drawing.fits(self._column):
                 raise InputError("the label domain of the mechanism differs from the declared one")
             if isinstance(binding, StreamBinding):
                 noise_key = binding.noise_key(self._secret, self._column)
             else:
                 noise_key = binding.noise_key(self._secret)
-            streaming = isinstance(binding, StreamBinding)
-            self._samplers = {wanted: LabelSampler(randomizer, noise_key, self._secret, streaming)}
-        return self._samplers[wanted]
+            self._drawings = {wanted: (drawing, noise_key)}
+        return self._drawings[wanted]
 
 
 class CompareDigests(beam.DoFn):
     """Converts the raw sums to their digest, which is safe to show, and compares it with that of the binding.
 
-    The mechanisms that drew the labels are compared with the randomizer, or the center of classes, as this stage sees
-    it.
+    The mechanisms that drew the labels are compared with the drawing as this stage sees it.
     """
 
     def __init__(self, column: LabelColumn, key: NoiseKeyFile):
@@ -289,12 +279,14 @@ class CompareDigests(beam.DoFn):
         self._key = key
 
     @redact_errors("comparing the passes")
-    def process(self, drawn: Drawn, randomizer: Any, binding: NoiseBinding) -> Iterator[int | TaggedOutput]:
+    def process(
+        self, drawn: Drawn, drawing: Drawing | Randomizer, binding: NoiseBinding
+    ) -> Iterator[int | TaggedOutput]:
         column = self._column
         digest = input_digest(self._key.load(), drawn.sums, column.request, binding.budget)
         if digest != binding.digest:
             raise InputError(CHANGED_INPUT)
-        mechanism = drawn_by(randomizer)
+        mechanism = drawing_of(drawing, column).fingerprint
         if drawn.mechanisms - {mechanism}:
             raise InputError(OTHER_MECHANISM)
         PASSES.inc()

@@ -10,11 +10,10 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
-from ..mechanisms.analysis.automatic import CANDIDATES, LABELS
-from ..mechanisms.center.class_model import Mechanism
-from ..mechanisms.core.randomizer import Randomizer
 from ..mechanisms.registry import AUTO, mechanism_named
-from ..mechanisms.release.prior_release import EarlierMechanism, PriorRelease, chosen, public_reason, solved
+from ..mechanisms.release.conclude import EarlierMechanism, conclude
+from ..mechanisms.release.drawing import Drawing
+from ..mechanisms.release.prior_release import PriorRelease
 from .errors import InputError
 from .job_metrics import SOLVE_MILLISECONDS
 from .progress_log import LOGGER
@@ -27,9 +26,9 @@ class SolveRandomizer(ShownTransform):
 
     With a center, the randomizer is for the residuals of a range, which is chosen for it; its labels are that range.
 
-    Takes a PCollection of PriorRelease and returns a PCollection of Randomizer, or of the centers of classes that the
-    releases have made. It sees released values only, so it
-    spends no budget. The job fails with InputError if the mechanism has no randomizer for the prior.
+    Takes a PCollection of PriorRelease and returns a PCollection of `Drawing`, which has the `randomizer`. It sees
+    released values only, so it spends no budget. The job fails with InputError if the mechanism has no randomizer for
+    the prior.
 
     Attributes:
       mechanism: Name in `MECHANISMS`, or "auto" for the one with the least error of a model (`choose_mechanism`).
@@ -49,10 +48,11 @@ class SolveRandomizer(ShownTransform):
         elif self.parameters:
             raise ValueError(f"mechanism auto has no parameter {next(iter(self.parameters))!r}: it finds them itself")
 
-    def expand(self, releases: PCollection[PriorRelease]) -> PCollection[Any]:
+    def expand(self, releases: PCollection[PriorRelease]) -> PCollection[Drawing]:
         return (
             releases
-            | "Solve" >> beam.ParDo(_Solve(self.mechanism, self.parameters, tuple(self.earlier)))
+            | "Solve"
+            >> beam.ParDo(_Solve(self.mechanism, self.parameters, tuple(self.earlier))).with_output_types(Drawing)
             # A solver may be slow: with a checkpoint, it runs once for all consumers.
             | "Checkpoint" >> beam.Reshuffle()
         )
@@ -64,27 +64,16 @@ class _Solve(beam.DoFn):
         self._parameters = parameters
         self._earlier = earlier
 
-    def process(self, release: PriorRelease) -> Iterator[Mechanism]:
+    def process(self, release: PriorRelease) -> Iterator[Drawing]:
         # The lines are the same for an earlier mechanism: the log does not tell whether the input is unchanged.
         LOGGER.info("solving %s", self._mechanism)
         started = time.monotonic()
-        randomizer = self._earlier_randomizer(release) or self._solve(release)
+        try:
+            drawing = conclude(release, self._mechanism, self._parameters, self._earlier)
+        except ValueError as error:
+            raise InputError(f"`mechanism` {self._mechanism}: {error}") from None
         # The number of outputs is not logged: it depends on the noised histogram, which is charged, and may be shown,
         # only once the job has succeeded.
         LOGGER.info("solved %s", self._mechanism)
         SOLVE_MILLISECONDS.update(round(1000 * (time.monotonic() - started)))
-        yield chosen(release, randomizer)
-
-    def _earlier_randomizer(self, release: PriorRelease) -> Randomizer | None:
-        for earlier in self._earlier:
-            if earlier.belongs_to(release, self._mechanism):
-                return earlier.randomizer
-        return None
-
-    def _solve(self, release: PriorRelease) -> Randomizer:
-        mechanism = None if self._mechanism == AUTO else mechanism_named(self._mechanism, **self._parameters)
-        try:
-            return solved(release, mechanism)
-        except ValueError:
-            shown = CANDIDATES[LABELS] if mechanism is None else mechanism
-            raise InputError(f"`mechanism` {self._mechanism}: {public_reason(shown, release)}") from None
+        yield drawing

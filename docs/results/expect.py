@@ -27,9 +27,9 @@ from labeldp.mechanisms.center.linear_center import (
 )
 from labeldp.mechanisms.core.randomizer import variances
 from labeldp.mechanisms.registry import AUTO, default_rounding, mechanism_named
+from labeldp.mechanisms.release.conclude import solved
 from labeldp.mechanisms.release.label_column import LabelColumn
 from labeldp.mechanisms.release.plan import Histogram
-from labeldp.mechanisms.release.prior_release import solved
 from labeldp.study.dataset import Dataset, select_records
 from labeldp.study.evaluation_cell import (
     CELL_CENTER,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from ..audit.audit_release import audit_path
 from ..mechanisms.center.center import Center
 from ..mechanisms.center.residuals import ResidualDomain
@@ -73,6 +75,7 @@ def read_claim(folder: str, name: str) -> Claim:
 def audited_claim(folder: str) -> Claim:
     """Reads the claims of a release that has passed its audit. Raises InputError if its file cannot be used."""
     file = read_mechanism_file(str(Path(folder, MECHANISM_NAME)))
-    residuals = None if file.center is None else file.center.residuals
-    center = None if file.class_center is None else file.class_center.center
-    return Claim(file.solved, file.prior, file.prior_epsilon, residuals, file.unit, file.classes, center)
+    drawing = file.drawing
+    residuals = ResidualDomain(np.array(file.domain)) if drawing.whole else None
+    center = None if drawing.solved else drawing.made
+    return Claim(drawing.solved, file.prior, file.prior_epsilon, residuals, file.unit, file.classes, center)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..mechanisms.center.class_model import mechanism_name
+from ..mechanisms.release.drawing import DRAWN_BY_CENTER
 from ..pipelines.cli.exit_codes import FAILURE, SUCCESS, WARNED, run_command
 from ..pipelines.errors import UsageError, one_line
 from ..pipelines.flags.arguments import local_copy, log_to_stderr
@@ -185,9 +185,10 @@ def _release_lines(files: ReleaseFiles, records: ReleasedRecords, truth: str, ma
     claim, manifest = files.claim, files.manifest
     delta = f" with delta {manifest.certified_delta:.6g}" if manifest.certified_delta else ""
     of = "" if files.unit is None else " of one record"
+    name = claim.solved.mechanism if claim.solved else DRAWN_BY_CENTER
     yield _line(
         "release",
-        f"{mechanism_name(claim.solved)}: label {_name(files.label)} of {manifest.records:,} records; claims epsilon "
+        f"{name}: label {_name(files.label)} of {manifest.records:,} records; claims epsilon "
         f"{files.epsilon:.6g}{delta} for all that was released of it{of}",
     )
     sample = f"; a sample of {len(records.rows):,} records" if len(records.rows) < manifest.records else ""

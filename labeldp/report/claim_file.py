@@ -117,7 +117,7 @@ def read_claimed(path: str, ledger: str | None = None, name: str | None = None) 
     parts = [read_report_input(str(folder / place), ledger, name, "claim") for place in places]
     labels, runs = [_of_label(part) for part in parts], [ChargedRun.from_dict(dict(run)) for run in parts[0].ledger]
     made = {"input_digest": {label["manifest"].input_digest for label in labels},
-            "mechanism_fingerprint": {part.mechanism.drawn_by for part in parts}}  # fmt: skip
+            "mechanism_fingerprint": {part.mechanism.drawing.fingerprint for part in parts}}  # fmt: skip
     days, others = [], []
     for run, charged in zip(parts[0].ledger, runs, strict=True):
         if all({*str(run.get(key, "")).split(",")} == values for key, values in made.items()):
@@ -177,12 +177,13 @@ def _of_release(
 def _of_label(part: Any) -> dict[str, Any]:
     """Values of statements on a label; `part` is the input of its report."""
     manifest, file, audit, unit = part.manifest, part.mechanism, part.audit, part.unit
-    name, classes, center, solved = _code(manifest.label), file.classes, file.center, file.solved
+    name, classes, drawing, solved = _code(manifest.label), file.classes, file.drawing, file.drawing.solved
+    made, residuals = drawing.made, drawing.whole is not None
     each, most = ("", 1) if unit is None else (" for each record", unit.max_records)
     facts, stated = manifest_facts(file, manifest), manifest.expected_loss
     epsilons = (file.center_epsilon, file.prior_epsilon, audit.certified_epsilon)
     times = f", times the {most:,} records of a unit" if most > 1 else ""
-    noised = (f"{name}: {part.noise} on {part.what} (epsilon {part.epsilon!r}{each})." for part in file.parts)
+    noised = (f"{name}: {part.noise} on {part.what} (epsilon {part.epsilon!r}{each})." for part in drawing.parts)
     # Other names in a manifest are those of anybody, and no contradiction of it would be found.
     losses = (f"{loss} {stated[loss]!r}" for loss in losses_of(file) if stated.get(loss) is not None)
     return {
@@ -193,27 +194,27 @@ def _of_label(part: Any) -> dict[str, Any]:
         "numbers": classes is None,
         "classes": classes and f"{len(classes):,} classes, {_codes(classes.values, _MOST_CLASSES)}",
         "other": classes and _code(classes.values[classes.other]),
-        "column": center and center.linear is None and _code(center.column),
-        "public_prior": not file.parts,
-        "nearest": "to the nearest" if file.rounding == "nearest" else "at random to one",
-        "model": file.made_center and (_codes(file.made_center.map.columns, _MOST_FEATURES) or "none"),
+        "column": drawing.given_column and _code(drawing.given_column),
+        "public_prior": not drawing.parts,
+        "nearest": "to the nearest" if drawing.rounding == "nearest" else "at random to one",
+        "model": made and (_codes(made.map.columns, _MOST_FEATURES) or "none"),
         "chosen": solved is not None and solved.choice is not None,
         "declared": file.declared and file.declared.labels,
         "parts": "\n- ".join(noised),
-        "drawn": file.draws_classes and _code(str(file.center_column)),
-        "replaced": solved and ("residual" if center else "label"),
+        "drawn": not solved and _code(str(drawing.column)),
+        "replaced": solved and ("residual" if residuals else "label"),
         "randomizer": solved,
         "table": solved and f"{len(solved.labels):,} inputs to {len(solved.outputs):,} outputs",
         "certified": _spent(audit.certified_epsilon, audit.certified_delta),
         "each": each,
         "sum": " + ".join(repr(epsilon) for epsilon in epsilons if epsilon) + times,
-        "center": center and _code(center.column),
-        "solved": center is None and file.prior_epsilon,
+        "center": residuals and _code(str(drawing.column)),
+        "solved": not residuals and file.prior_epsilon,
         "verdict": verdict(facts),
         "losses": ", ".join(losses),
         "debiasing": debiasing(facts),
         "warnings": "\n- ".join(f"{name}: warning: {warning.text}." for warning in release_warnings(facts)),
-        "fingerprint": _code(file.drawn_by),
+        "fingerprint": _code(drawing.fingerprint),
         "digest": _code(manifest.input_digest),
     }
 

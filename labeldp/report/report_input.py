@@ -94,7 +94,7 @@ def read_report_input(
     document = json.loads(read_text(str(folder / MANIFEST_NAME))) if released else {}
     unit = unit_summary(mechanism, document.get("unit"))
     problems = contradictions(manifest, mechanism) if manifest else []
-    if mechanism.drawn_by != audit.fingerprint:
+    if mechanism.drawing.fingerprint != audit.fingerprint:
         problems.append("the mechanism file changed while it was read")
     validation = read_validation(str(folder), manifest.label) if manifest and not problems else None
     if manifest and validation:
@@ -146,7 +146,7 @@ def contradictions(manifest: Manifest, mechanism: MechanismFile) -> list[str]:
 
     A line for each contradiction.
     """
-    randomizer, problems = mechanism.solved, []
+    randomizer, problems = mechanism.drawing.solved, []
     if manifest.mechanism != (None if randomizer is None else randomizer.mechanism):
         problems.append(f"{MANIFEST_NAME} names another mechanism")
     if manifest.adjacency != adjacency(mechanism.unit is not None, manifest.missing is not None):
@@ -157,7 +157,7 @@ def contradictions(manifest: Manifest, mechanism: MechanismFile) -> list[str]:
         problems.append(f"{MANIFEST_NAME} states another delta")
     if manifest.domain != (mechanism.domain[0], mechanism.domain[-1], len(mechanism.domain)):
         problems.append(f"{MANIFEST_NAME} states another label domain")
-    if manifest.center != (mechanism.center and mechanism.center.column):
+    if manifest.center != (mechanism.drawing.column if randomizer else None):
         problems.append(f"{MANIFEST_NAME} states another center column")
     bias = 0.0 if mechanism.classes is not None else mechanism.randomizer.certificate().max_bias
     if not math.isclose(manifest.max_bias, bias, rel_tol=_TOLERANCE):

@@ -25,6 +25,7 @@ from ..mechanisms.analysis.privacy_attacks import label_inferences, largest_adva
 from ..mechanisms.analysis.release_warnings import measured_warnings, shown_warnings
 from ..mechanisms.analysis.utility import ReleasedFacts
 from ..mechanisms.analysis.verdict import debiasing, parameters_of, verdict
+from ..mechanisms.center.class_model import ClassModel
 from ..mechanisms.core.budget import round_up
 from ..mechanisms.core.integer_weights import BITS, TOTAL
 from ..mechanisms.core.randomizer import Randomizer
@@ -61,7 +62,7 @@ def report_page(subject: ReportInput, party: str | None = None) -> str:
     `party` released it, as the page shall say; None leaves it out.
     """
     mechanism, manifest, audit = subject.mechanism, subject.manifest, subject.audit
-    randomizer = mechanism.solved
+    randomizer = mechanism.drawing.solved
     facts = manifest_facts(mechanism, manifest)
     ledger = _ledger_of(subject)
     # The ledger of the party that applied a mechanism file may lack the prior, which fit charged to another ledger.
@@ -83,7 +84,8 @@ def report_page(subject: ReportInput, party: str | None = None) -> str:
             manifest=manifest,
             mechanism=mechanism,
             randomizer=randomizer,
-            center=subject.mechanism.center,
+            center=mechanism.drawing if mechanism.drawing.whole else None,
+            has_cells=facts.center is not None and facts.center.cells,
             bits=BITS,
             total=TOTAL,
             total_epsilon=manifest.certified_epsilon if manifest else None,
@@ -134,9 +136,9 @@ def _tiny_of(facts: ReleasedFacts) -> float:
 
 def _randomized(mechanism: MechanismFile, randomizer: Randomizer, audit: Audit) -> dict[str, Any]:
     """Values of the page for labels that a randomizer draws."""
-    prior, center = mechanism.prior, mechanism.center
+    prior, drawing = mechanism.prior, mechanism.drawing
     return {
-        "clipping": center.clipping(randomizer) if center else None,
+        "clipping": drawing.clipping if drawing.whole else None,
         "certificate": randomizer.certificate(),
         "ratio_at": attained_ratio(randomizer, audit.ratio) if audit.ratio and randomizer.pure else None,
         "inferences": label_inferences(randomizer, prior, mechanism.classes is not None),
@@ -179,9 +181,8 @@ def _class_summary(facts: ReleasedFacts) -> ClassSummary | None:
 
 def _center_summary(mechanism: MechanismFile) -> CenterSummary | None:
     """Summary of the center that classes were drawn from; None for any other release."""
-    if mechanism.class_center is None or mechanism.classes is None:
-        return None
-    return CenterSummary(mechanism.classes, mechanism.class_center.column, mechanism.class_center.center)
+    model = mechanism.drawing.model
+    return CenterSummary(model.classes, model.column, model.center) if isinstance(model, ClassModel) else None
 
 
 def _advantage_bounds(mechanism: MechanismFile) -> dict[str, Any]:
@@ -193,8 +194,8 @@ def _advantage_bounds(mechanism: MechanismFile) -> dict[str, Any]:
 def _ledger_of(subject: ReportInput) -> list[LedgerRow]:
     """Rows of the ledger, of which some made the release, or the prior or center that the mechanism file holds."""
     mechanism = subject.mechanism
-    released = None if subject.manifest else mechanism.prior_release
-    if mechanism.draws_classes:
+    released = None if subject.manifest else mechanism.drawing.prior_release
+    if not mechanism.drawing.solved:
         released = center_release_name(mechanism)
     return ledger_rows(subject.ledger, subject.audit.fingerprint, released)
 
@@ -230,8 +231,8 @@ def _column_name(subject: ReportInput) -> str:
 
 def _axis_name(subject: ReportInput) -> str:
     """Name of what the mechanism randomizes: the label, or the label minus its center."""
-    center = subject.mechanism.center
-    return _column_name(subject) if center is None else f"{_column_name(subject)} - {center.column}"
+    name, drawing = _column_name(subject), subject.mechanism.drawing
+    return f"{name} - {drawing.column}" if drawing.whole else name
 
 
 def _charts_of(subject: ReportInput, facts: ReleasedFacts) -> dict[str, Markup]:

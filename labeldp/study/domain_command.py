@@ -39,7 +39,6 @@ from ..pipelines.publish.signals import signals_as_interrupts
 from ..pipelines.spec.fields import Fields
 from ..pipelines.spec.input_spec import check_columns, input_spec, read_as, read_schema
 from ..pipelines.spec.label import Budget, unit_bound
-from ..pipelines.spec.mechanism_file import prior_release_name
 from ..pipelines.spec.release import InputSpec
 from ..pipelines.spec.store_access import open_stores
 from ..pipelines.spec.target_checks import (
@@ -216,7 +215,7 @@ def _charge(request: DomainRequest, binding: NoiseBinding) -> Charge:
         binding.records,
         f"{binding.digest:064x}",
         request.target,
-        [LedgerEntry("domain", request.budget.epsilon, prior_release_name(binding))],
+        [LedgerEntry("domain", request.budget.epsilon, binding.release_name)],
     )
 
 

@@ -19,11 +19,10 @@ from ..mechanisms.core.prior import Prior
 from ..mechanisms.core.randomizer import Randomizer
 from ..mechanisms.noise.noisy_histogram import mean_variance
 from ..mechanisms.registry import AUTO, default_rounding
+from ..mechanisms.release.conclude import drawing_for, solved
 from ..mechanisms.release.feature_sample import NO_SAMPLE, CenterFeatures, sample_words, smallest
 from ..mechanisms.release.label_column import LabelColumn, LabelMeaning
-from ..mechanisms.release.label_draws import LabelSampler
 from ..mechanisms.release.plan import Histogram, passes_of, run_passes
-from ..mechanisms.release.prior_release import restricted_prior, solved
 from ..pipelines.spec.machine import one_thread_for_fits
 from ..pipelines.spec.mechanism_spec import parse_mechanism_spec
 from ..transforms.batches import LabelledBatch
@@ -253,11 +252,10 @@ def privatize_labels(batch: LabelledBatch, cell: Cell, task: Task, center: Cente
     made = None if center is None else center.made
     release = run_passes([_histogram(cell, task)], NO_SAMPLE, column, secret, lambda *_: iter([(records, {})]), made)
     randomizer = solved(release, None if spec.name == AUTO else spec.mechanism(task.loss))
-    outputs = LabelSampler(randomizer, release.noise_key(secret), secret).sample(records)
-    centers = records.centers
-    prior = release.prior if centers is None else restricted_prior(release.prior, randomizer.labels)
-    on_grid = None if centers is None else column.labels[centers]
-    return ReleasedLabels(outputs, prior, release.budget.prior, randomizer, on_grid)
+    drawing = drawing_for(release, randomizer)
+    outputs = drawing.draw(records, release.noise_key(secret), secret)
+    on_grid = None if records.centers is None else column.labels[records.centers]
+    return ReleasedLabels(outputs, drawing.prior, release.budget.prior, randomizer, on_grid)
 
 
 def _histogram(cell: Cell, task: Task) -> Histogram:

@@ -102,13 +102,13 @@ class Release:
         mechanism = read_mechanism_file(os.path.join(folder, MECHANISM_NAME))
         manifest = read_manifest(os.path.join(folder, MANIFEST_NAME))
         stated = (mechanism.domain[0], mechanism.domain[-1], len(mechanism.domain))
-        center = None if mechanism.center is None else mechanism.center.column
+        solved = mechanism.drawing.solved
         listed = mechanism.classes
         classes = None if listed is None else {"values": [*listed.values], "other": listed.other}
         if (
-            manifest.mechanism_fingerprint != (None if mechanism.solved is None else mechanism.drawn_by)
+            manifest.mechanism_fingerprint != (mechanism.drawing.fingerprint if solved else None)
             or manifest.domain != stated
-            or manifest.center != center
+            or manifest.center != (mechanism.drawing.column if solved else None)
             or document.get("classes") != classes
         ):
             raise InputError(
@@ -135,46 +135,30 @@ class Release:
     @classmethod
     def _of(cls, mechanism: MechanismFile, label: str | None, records: int | None) -> Release:
         """Computes what follows from a checked mechanism file."""
-        from ..mechanisms.analysis.channel import Channel
-        from ..mechanisms.analysis.explained import NoisedHistogram
-        from ..mechanisms.analysis.utility import clipped_utility, utility
         from ..mechanisms.center.center_model import CenterModel
+        from ..pipelines.spec.measured_labels import channel_of
 
-        if mechanism.class_center is not None:
+        drawing, classes = mechanism.drawing, mechanism.classes
+        if not drawing.solved:
             raise ValueError(
                 "the classes of this release were drawn from probabilities, and say nothing beside them: train on the "
-                f"column {mechanism.class_center.column!r} (labeldp.training.soft_rows), which needs no correction"
+                f"column {drawing.column!r} (labeldp.training.soft_rows), which needs no correction"
             )
-        randomizer, center, classes = mechanism.randomizer, mechanism.center, mechanism.classes
-        if classes is not None:
-            channel = Channel(
-                randomizer.labels, randomizer.outputs, randomizer.probabilities(), mechanism.prior.weights
-            )
-            certified = float(mechanism.labels_certified[0])
-            facts = (randomizer.mechanism, certified, None, False, 0.0, records, classes.values)
-            return cls(label, None, np.array(mechanism.domain), channel, *facts)
-        whole_prior = None if center is None else center.prior
-        before = None if whole_prior is None else (whole_prior.labels, whole_prior.weights)
-        own, model = utility(randomizer, mechanism.prior), mechanism.center_model
-        counted = mechanism.noised if center is None else center
-        histogram = None
-        if counted is not None and mechanism.prior_epsilon > 0:
-            domain = np.array(mechanism.domain)
-            histogram = NoisedHistogram(domain, np.array(counted.counts), mechanism.prior_epsilon)
-        whole = own if whole_prior is None else clipped_utility(randomizer, whole_prior)
+        channel, line = channel_of(drawing)
+        certified = float(mechanism.labels_certified[0])
+        facts = np.array(mechanism.domain), channel, drawing.name, certified
+        if classes:
+            return cls(label, None, *facts, None, False, 0.0, records, classes.values)
         return cls(
             label,
-            None if center is None else center.column,
-            np.array(mechanism.domain),
-            Channel(randomizer.labels, randomizer.outputs, randomizer.probabilities(), mechanism.prior.weights, before),
-            randomizer.mechanism,
-            float(mechanism.labels_certified[0]),
-            (0.0, 1.0) if own.unbiased else whole.line,
-            own.unbiased,
-            0.0 if center is None else center.clipping(randomizer).share,
+            drawing.column,
+            *facts,
+            line,
+            line == (0.0, 1.0),
+            drawing.clipping.share,
             records,
-            model=model if isinstance(model, CenterModel) else None,
-            histogram=histogram,
+            model=drawing.model if isinstance(drawing.model, CenterModel) else None,
+            histogram=drawing.histogram,
         )
 
     def fit(

@@ -401,6 +401,13 @@ class CellCenter(LinearCenter):
             parts.append(NoisedPart("cell sums", what, design.epsilon, moved, 1, len(cells.sums), add))
         return tuple(parts)
 
+    @property
+    def summary(self) -> dict[str, object]:
+        """As of the linear center, with a summary of the cells."""
+        cells = self.cells
+        own = {"cells": len(cells.sums), "trees": len(cells.trees.leaves), "epsilon": cells.epsilon}
+        return {**super().summary, "cells": own}
+
     def label_variance(self, residual_variance: float) -> float | None:
         """As of the linear center, whose residuals the histogram has; `residual_variance` is that of other ones."""
         return super().label_variance(self._linear_variance)

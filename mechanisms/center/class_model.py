@@ -7,16 +7,14 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from ..core.document_form import check_form
 from ..core.label_classes import LabelClasses
-from ..core.randomizer import Randomizer
-from ..noise.keyed_words import Identities, words
 from .center_model import CENTER_FORMAT, mapped_columns
-from .class_center import PROBABILITY_UNIT, ClassCenter, draw_classes
+from .class_center import PROBABILITY_UNIT, ClassCenter
 from .class_document import class_document, read_class_center
 
 
@@ -95,31 +93,8 @@ class ClassModel:
         return self.center.probabilities(found) / PROBABILITY_UNIT
 
 
-DRAWN_BY_CENTER = "class_center"
-"""Name of what draws classes from the probabilities of their center, in place of that of a mechanism."""
-
-
 @functools.lru_cache(maxsize=16)
 def center_fingerprint(center: ClassCenter) -> str:
     """Fingerprint of a center of classes, 64 hexadecimal digits: BLAKE2b of its canonical JSON."""
     text = json.dumps(class_document(center), sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.blake2b(text.encode(), digest_size=32).hexdigest()
-
-
-Mechanism: TypeAlias = "Randomizer | ClassCenter"
-"""What draws labels: a randomizer, each label from its row, or a center of classes, from what it predicts."""
-
-
-def mechanism_name(solved: Randomizer | None) -> str:
-    """Name of the randomizer's mechanism, or of centers that classes are drawn from, which have no randomizer."""
-    return DRAWN_BY_CENTER if solved is None else solved.mechanism
-
-
-def drawn_by(mechanism: Mechanism) -> str:
-    """Fingerprint of what draws labels, in hexadecimal digits."""
-    return mechanism.fingerprint.hex() if isinstance(mechanism, Randomizer) else center_fingerprint(mechanism)
-
-
-def drawn_classes(center: ClassCenter, probabilities: np.ndarray, noise_key: bytes, records: Identities) -> np.ndarray:
-    """Draws a class for each record from its coded probabilities, shape (n, K), by the word of its identity."""
-    return draw_classes(probabilities, words(noise_key, center_fingerprint(center).encode(), records))

@@ -338,6 +338,12 @@ class LinearCenter:
         """Map of the features that it predicts from."""
         return self.design.map
 
+    @property
+    def summary(self) -> dict[str, object]:
+        """Member `linear` of a manifest; mechanism.json and center.json have all of the center."""
+        rows = self.design.map
+        return {"features": rows.columns, "components": rows.size - 1, "epsilon": self.epsilon}
+
     def label_variance(self, residual_variance: float) -> float | None:
         """Estimates the variance of the labels, in squared steps of the domain, from the release; None without sums.
 

@@ -5,6 +5,7 @@ The secret key has 32 bytes, and so have the noise keys that are derived from it
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import dataclass
 from typing import Any
@@ -67,6 +68,19 @@ class NoiseBinding(HasMeaning):
           32 bytes.
         """
         return derive_noise_key(secret, self.digest, self._bound_column.request, self.budget)
+
+    @property
+    def release_name(self) -> str:
+        """Name of the release of a prior with this noise, by everything that it is bound to but the secret key.
+
+        It has 32 hexadecimal digits; the same input under the same key gives the same name.
+        """
+        spent = [self.budget.prior, self.budget.labels]
+        noise: list[object] = [f"{self.digest:064x}", self.column, list(self.domain), spent, self.rounding]
+        noise += [] if self.center is None else [self.center]
+        noise += [] if self.unit is None else [{"unit": self.unit.request}]
+        noise += [] if self.classes is None else [{"classes": self.classes.request}]
+        return hashlib.blake2b(json.dumps(noise).encode(), digest_size=16, person=b"labeldp ledger").hexdigest()
 
     @property
     def _bound_column(self) -> LabelColumn:

@@ -1,20 +1,15 @@
-"""Release of the label distribution under label DP, with the binding of its noise, and the randomizer solved for it.
-
-A repetition of an earlier release recognizes its mechanism instead of solving. The secret key has 32 bytes.
-"""
+"""Release of the label distribution under label DP, with the binding of its noise. The secret key has 32 bytes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-import numpy as np
-
-from ..analysis.automatic import CANDIDATES, choose_mechanism, least_records, solve_choice
+from ..analysis.automatic import least_records
 from ..center.cell_center import CellCenter
 from ..center.class_center import ClassCenter
 from ..center.linear_center import LinearCenter
-from ..center.residuals import MOST_RESIDUALS, choose_range, clipped_prior
+from ..center.residuals import MOST_RESIDUALS
 from ..core.budget import (
     CELL_RESIDUAL_SHARE,
     CLASS_SHARE,
@@ -27,9 +22,8 @@ from ..core.budget import (
     whole_grains,
 )
 from ..core.prior import Prior
-from ..core.randomizer import Randomizer
 from ..noise.noisy_histogram import estimated_prior, noisy_counts
-from ..registry import AUTO, Mechanism, prior_share
+from ..registry import AUTO, prior_share
 from .bound_noise import NoiseBinding, make_binding
 from .label_column import LabelColumn
 from .label_records import PassSums
@@ -130,102 +124,3 @@ def check_records(budget: BudgetSplit, records: int, mechanism: str) -> None:
             f"histogram: even the mean of all released labels would say nothing. Release at least {least:,}, raise "
             "epsilon, leave out the center, or name a mechanism in place of auto, which takes any number of records"
         )
-
-
-@dataclass(frozen=True, eq=False)
-class EarlierMechanism:
-    """Mechanism of an earlier release, which a repetition of that release uses again instead of solving.
-
-    Its maker has compared the parameters that were asked for: a randomizer may state those that were found.
-
-    Attributes:
-      digest: Keyed digest of the input of that release, which binds the label column and the request as well.
-      prior: Released prior that it was solved for.
-      budget: Epsilon of the prior and of the randomizer.
-      rounding: Rounding of labels to the domain.
-      randomizer: The randomizer. It is certified again whenever it is read or sent to a worker.
-    """
-
-    digest: int
-    prior: Prior
-    budget: BudgetSplit
-    rounding: str
-    randomizer: Randomizer
-
-    def belongs_to(self, release: PriorRelease, mechanism: str) -> bool:
-        """True if a new release repeats the earlier one.
-
-        That is the same input under the same key, the same request, and a noised prior that is equal bit for bit.
-        """
-        return (
-            self.digest == release.digest
-            and self.budget == release.budget
-            and self.rounding == release.rounding
-            and (self.randomizer.mechanism == mechanism or (mechanism == AUTO and self._is_candidate()))
-            and self._same_prior(release)
-        )
-
-    def _is_candidate(self) -> bool:
-        return self.randomizer.mechanism in {name.partition(":")[0] for name in CANDIDATES}
-
-    def _same_prior(self, release: PriorRelease) -> bool:
-        labels = self.randomizer.labels
-        try:
-            prior = restricted_prior(release.prior, labels) if release.around_center else release.prior
-        except ValueError:
-            return False
-        return np.array_equal(prior.labels, labels) and self.prior.weights.tobytes() == prior.weights.tobytes()
-
-
-def restricted_prior(prior: Prior, labels: np.ndarray) -> Prior:
-    """Clips a distribution of residuals, over all of their grid, to the range of a mechanism.
-
-    `labels` are those of the mechanism: the residuals of the range. Raises ValueError if they are not consecutive
-    residuals of the grid.
-    """
-    first = int(np.searchsorted(prior.labels, labels[0]))
-    found = clipped_prior(prior, first, min(first + len(labels), len(prior.labels)) - 1)
-    if not np.array_equal(found.labels, labels):
-        raise ValueError("the mechanism is not for consecutive residuals of the label domain")
-    return found
-
-
-def solved(release: PriorRelease, mechanism: Mechanism | None) -> Randomizer:
-    """Solves for the randomizer of a released prior; with a center, for a range that is chosen for it.
-
-    It is over the label domain or over the residuals of the range. Without a mechanism, `choose_mechanism` chooses one,
-    and the randomizer states the choice. Raises ValueError if the mechanism has no randomizer for the prior; the
-    message may depend on the prior.
-    """
-    prior, epsilon, residuals = release.prior, release.budget.labels, release.around_center
-    if mechanism is None:
-        return solve_choice(prior, epsilon, choose_mechanism(prior, epsilon, release.records, residuals))
-    if residuals:
-        found = choose_range(prior, mechanism, epsilon, release.records)
-        prior = clipped_prior(prior, found.first, found.last)
-    return mechanism.solve(prior, epsilon)
-
-
-def chosen(release: PriorRelease, randomizer: Randomizer) -> Randomizer | ClassCenter:
-    """Chooses what draws the labels: the center of classes, where one was made, or else the randomizer.
-
-    The randomizer is solved in any case, so that no line or time tells which one it is before the release is charged.
-    """
-    return release.made if isinstance(release.made, ClassCenter) else randomizer
-
-
-def public_reason(mechanism: Mechanism, release: PriorRelease) -> str:
-    """Finds the reason why there is no randomizer: the solver's message for a uniform prior, which is public.
-
-    Its message for the noised histogram is not shown: a job that fails is not charged for the histogram. The result
-    does not depend on the noised histogram.
-    """
-    flat = Prior(release.prior.labels, np.ones(len(release.prior.labels)))
-    try:
-        mechanism.solve(flat, release.budget.labels)
-    except ValueError as error:
-        return str(error)
-    return (
-        "there is no randomizer for the noised histogram of these labels, though there is one for a flat prior: "
-        "choose another epsilon, mechanism or label step"
-    )

@@ -158,7 +158,7 @@ def privatize(frame: Any, *, label: str, epsilon: float, **parameters: Any) -> R
         warn(left_out)
 
     def output(outcome: Outcome) -> tuple[Any, Any]:
-        centers, name = outcome.centers, outcome.release.mechanism.center_column
+        centers, name = outcome.centers, outcome.release.mechanism.drawing.column
         named = None if centers is None or name is None else (name, centers)
         made = released_frame(frame, place, outcome.labels, outcome.kept, named)
         return without_columns(made, left), None if centers is None else centers[outcome.kept]

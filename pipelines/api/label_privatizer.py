@@ -40,9 +40,7 @@ from .label_arrays import read_numbers
 from .memory_release import (
     MemoryRelease,
     Outcome,
-    as_shares,
-    class_probabilities,
-    predicted,
+    in_blocks,
     read_centers,
     release_applied,
     release_fitted,
@@ -295,12 +293,11 @@ class LabelPrivatizer(LabelFields, _Fitted):
           ValueError: If the mechanism has no linear center, or a feature is missing or has the wrong type.
           TypeError: If the features are of an unknown kind.
         """
-        mechanism = self._latest().mechanism
-        if mechanism.class_center is not None:
-            return as_shares(class_probabilities(mechanism.class_center.center, read_frame(features)))
-        if mechanism.center is None or mechanism.center.linear is None:
+        drawing = self._latest().mechanism.drawing
+        centers = in_blocks(drawing, read_frame(features), drawing.centers)
+        if centers is None:
             raise ValueError("there is no linear center: fit with features first")
-        return predicted(mechanism.center.linear, read_frame(features), np.array(mechanism.domain))
+        return centers
 
     def debias(self, values: Any, *, center: Any = None, features: Any = None) -> Any:
         """Removes the bias of released labels, or of predictions learned from them, by the line of the verdict.
@@ -414,7 +411,7 @@ class LabelPrivatizer(LabelFields, _Fitted):
         name = request_in_memory(command, release.source, request.label)
         charge = Charge(
             command, name, request.label.name, binding.unit, binding.records, f"{binding.digest:064x}",
-            f"LabelPrivatizer: {release.source}", entries, mechanism.drawn_by, solved=fitted,
+            f"LabelPrivatizer: {release.source}", entries, mechanism.drawing.fingerprint, solved=fitted,
         )  # fmt: skip
         facts = self._facts(release)
         judged = verdict(judged_facts(facts, command), release.measured, as_parameter)
@@ -425,11 +422,12 @@ class LabelPrivatizer(LabelFields, _Fitted):
         if fitted:
             for name in ("randomizer_", "certificate_"):
                 vars(self).pop(name, None)
-            if mechanism.solved is not None:
-                self.randomizer_, self.certificate_ = mechanism.solved, mechanism.solved.certificate()
+            solved = mechanism.drawing.solved
+            if solved:
+                self.randomizer_, self.certificate_ = solved, solved.certificate()
             self.prior_, self.budget_, self.labels_ = mechanism.prior, binding.budget, np.array(mechanism.domain)
             self.records_, self.classes_ = binding.records, mechanism.classes
-            self.center_name_ = mechanism.center_column
+            self.center_name_ = mechanism.drawing.column
         self.verdict_, self.warnings_ = judged, warned
         made = "The mechanism" if command == "fit" else "New labels"
         self.summary_ = Blocks(

@@ -7,6 +7,7 @@ ValueError, or TypeError for a kind that is not known; no label is in a message.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,24 +16,21 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ...mechanisms.analysis.automatic import CANDIDATES, LABELS
 from ...mechanisms.analysis.explained import MOST_RECORDS, Measured
-from ...mechanisms.center.class_center import PROBABILITY_UNIT, ClassCenter
-from ...mechanisms.center.class_model import drawn_classes
+from ...mechanisms.center.class_center import PROBABILITY_UNIT
 from ...mechanisms.center.feature_rows import Columns, MappedColumns, RowMap
 from ...mechanisms.center.linear_center import LinearCenter
 from ...mechanisms.core.label_classes import LabelClasses
-from ...mechanisms.core.randomizer import Randomizer
 from ...mechanisms.noise.keyed_words import Identities, row_identities
-from ...mechanisms.registry import AUTO, mechanism_named
 from ...mechanisms.release.bound_noise import NoiseBinding
 from ...mechanisms.release.center_passes import Pass, Released
+from ...mechanisms.release.conclude import conclude
+from ...mechanisms.release.drawing import Drawing, ReadFeatures
 from ...mechanisms.release.feature_sample import NO_SAMPLE, CenterFeatures, FeatureSample, sample_words, smallest
 from ...mechanisms.release.label_column import LabelColumn, LabelMeaning
-from ...mechanisms.release.label_draws import LabelSampler
 from ...mechanisms.release.label_records import LabelRecords
 from ...mechanisms.release.plan import Binding, run_passes
-from ...mechanisms.release.prior_release import PriorRelease, chosen, public_reason, solved
+from ...mechanisms.release.prior_release import PriorRelease
 from ...mechanisms.release.unit_bound import UnitCounts, bounded
 from ...transforms.center.feature_columns import center_columns, chosen_features, feature_columns, is_feature
 from ...transforms.class_values import class_column, class_places
@@ -171,7 +169,7 @@ def release_fitted(command: str, request: MemoryRequest, given: Given, secret: b
     records = read_records(request, column, secret, given, label.features is not None)
     run = MemoryRun(records, features, secret)
     binding = run.run(label.passes, of)
-    mechanism = MechanismFile.of_release(_solved(label.mechanism, binding), binding)
+    mechanism = MechanismFile.of_release(_concluded(label.mechanism, binding), binding)
     number = _number_of_features(features, column)
     release = MemoryRelease(command, request.source, binding, mechanism, label.budget.epsilon, records.counts, number)
     return _drawn(release, run, given.seen)
@@ -182,13 +180,13 @@ def release_applied(mechanism: MechanismFile, request: MemoryRequest, given: Giv
 
     Raises ValueError if an argument is wrong, or does not fit the mechanism.
     """
-    column, made, features = _fitted_column(mechanism, request), mechanism.made_center, given.features
+    column, made, features = _fitted_column(mechanism, request), mechanism.drawing.made, given.features
     records, linear = read_records(request, column, secret, given, made is not None), None
     if made is not None:
         features = _needed(features, made.map, column)
         linear = made if isinstance(made, LinearCenter) else None
     run = MemoryRun(records, features, secret)
-    binding = run.run((Binding(mechanism.budget),), None, linear)
+    binding = run.run((Binding(mechanism.drawing.budget),), None, linear)
     epsilon, number = mechanism.total_epsilon(mechanism.labels_budget[0]), _number_of_features(features, column)
     release = MemoryRelease("apply", request.source, binding, mechanism, epsilon, records.counts, number)
     return _drawn(release, run, given.seen)
@@ -196,26 +194,24 @@ def release_applied(mechanism: MechanismFile, request: MemoryRequest, given: Giv
 
 def _drawn(release: MemoryRelease, run: MemoryRun, seen: FeatureFrame | None) -> Outcome:
     """Draws the labels, unless the command is fit, and measures what `seen`, or else the features, explain of them."""
-    mechanism, binding, coded = release.mechanism, release.binding, None
+    drawing, labels = release.mechanism.drawing, None
     records, features, centers, secret = run.records, run.features, run.centers, run.secret
-    if mechanism.class_center is not None and features is not None:
-        coded = class_probabilities(mechanism.class_center.center, features)
+    coded = None if features is None else in_blocks(drawing, features, drawing.probabilities)
+    if coded is not None:
         centers = as_shares(coded)
-    if release.command == "fit":
-        labels = None
-    elif coded is None:
-        labels = draw_labels(records, mechanism.randomizer, binding, secret)
-        found = _measured(mechanism, records, labels, features if seen is None else seen)
+    if release.command != "fit":
+        labels = draw_labels(records, drawing, coded, release.binding, secret)
+        found = _measured(release.mechanism, records, labels, features if seen is None else seen)
         release = dataclasses.replace(release, measured=found)
-    else:
-        labels = draw_class_labels(records, mechanism.drawing, coded, binding, secret)
     return Outcome(release, records.kept, centers, labels)
 
 
 def _measured(
     mechanism: MechanismFile, records: MemoryRecords, labels: Any, features: FeatureFrame | None
 ) -> Measured | None:
-    """Measures a ridge of the features on released labels, on evenly spaced records."""
+    """Measures a ridge of the features on released labels, on evenly spaced records; None if a center draws them."""
+    if mechanism.drawing.solved is None:
+        return None
     column, kept = records.released.column, np.flatnonzero(records.kept)
     every = slice(None, None, -(-len(kept) // MOST_RECORDS))
     rows, around = kept[every], records.released.centers
@@ -239,8 +235,8 @@ def _fitted_column(mechanism: MechanismFile, request: MemoryRequest) -> LabelCol
     if request.column.missing_label != mechanism.missing_label:
         raise ValueError("missing_label is not that of fit: fit again")
     return LabelColumn(
-        request.column.name, mechanism.domain, request.column.id_column, mechanism.rounding,
-        mechanism.center_column, unit=asked,
+        request.column.name, mechanism.domain, request.column.id_column, mechanism.drawing.rounding,
+        mechanism.drawing.column, unit=asked,
         meaning=LabelMeaning(mechanism.classes, mechanism.declared, mechanism.missing),
     )  # fmt: skip
 
@@ -360,15 +356,12 @@ def blocks_of(features: FeatureFrame) -> Iterator[tuple[int, FeatureFrame]]:
         yield start, features.slice(start, start + _BLOCK)
 
 
-def _solved(choice: MechanismChoice, release: PriorRelease) -> Randomizer | ClassCenter:
-    """Solves for what draws the labels. Raises ValueError if there is no randomizer."""
-    mechanism = None if choice.name == AUTO else mechanism_named(choice.name, **choice.parameters)
+def _concluded(choice: MechanismChoice, release: PriorRelease) -> Drawing:
+    """Concludes how the labels are drawn. Raises ValueError if there is no randomizer."""
     try:
-        return chosen(release, solved(release, mechanism))
-    except ValueError:
-        # The solver's own message may depend on the noised histogram, which is not charged.
-        reason = public_reason(CANDIDATES[LABELS] if mechanism is None else mechanism, release)
-    raise ValueError(f"mechanism {choice.name}: {reason}")
+        return conclude(release, choice.name, choice.parameters)
+    except ValueError as error:
+        raise ValueError(f"mechanism {choice.name}: {error}") from None
 
 
 def _parts(records: LabelRecords, size: int, doing: str) -> Iterator[LabelRecords]:
@@ -379,37 +372,41 @@ def _parts(records: LabelRecords, size: int, doing: str) -> Iterator[LabelRecord
         advance(doing, len(part), len(records))
 
 
-def draw_labels(records: MemoryRecords, randomizer: Randomizer, binding: NoiseBinding, secret: bytes) -> Any:
-    """Draws the labels and puts them where the true ones were, in a column of the same kind."""
-    values = np.full(len(records.kept), np.nan)
-    sampler = LabelSampler(randomizer, binding.noise_key(secret), secret)
-    values[records.kept] = np.concatenate([sampler.sample(part) for part in _parts(records.released, _PART, "drew")])
+def draw_labels(
+    records: MemoryRecords, drawing: Drawing, probabilities: np.ndarray | None, binding: NoiseBinding, secret: bytes
+) -> Any:
+    """Draws the labels and puts them where the true ones were, in a column of the same kind.
+
+    `probabilities` are those of all records that classes are drawn from; None for any other drawing.
+    """
+    values, start, key = np.full(len(records.kept), np.nan), 0, binding.noise_key(secret)
+    given, drawn = None if probabilities is None else probabilities[records.kept], []
+    for part in _parts(records.released, _PART, "drew"):
+        own = None if given is None else given[start : start + len(part)]
+        drawn.append(drawing.draw(part, key, secret, own))
+        start += len(part)
+    values[records.kept] = np.concatenate(drawn)
     return records.labels.restore(values)
 
 
-def class_probabilities(center: Any, features: FeatureFrame) -> np.ndarray:
-    """Predicts the coded probabilities of each record, shape (n, K), int64.
+def in_blocks(
+    drawing: Drawing, features: FeatureFrame, predict: Callable[[ReadFeatures], np.ndarray | None]
+) -> np.ndarray | None:
+    """Predicts from the features of all records, a block of them at a time; `predict` is a method of the drawing.
 
     Raises ValueError, which names the column, if a feature is missing or has the wrong type.
     """
-    features.check(center.map)
-    parts = [center.probabilities(center_columns(block, center.map)) for _, block in blocks_of(features)]
-    return np.concatenate([np.zeros((0, len(center.counts)), np.int64), *parts])
+    if drawing.made is None:
+        return None
+    features.check(drawing.made.map)
+    blocks = (predict(functools.partial(center_columns, block)) for _, block in blocks_of(features))
+    parts = [part for part in blocks if part is not None]
+    return np.concatenate(parts) if parts else None
 
 
 def as_shares(probabilities: np.ndarray) -> np.ndarray:
     """Coded probabilities as floats that add up to 1."""
     return probabilities / PROBABILITY_UNIT
-
-
-def draw_class_labels(
-    records: MemoryRecords, center: Any, probabilities: np.ndarray, binding: NoiseBinding, secret: bytes
-) -> Any:
-    """Draws classes from the probabilities of all records, and puts them where the true ones were."""
-    values = np.full(len(records.kept), np.nan)
-    kept, identities = probabilities[records.kept], records.released.identities
-    values[records.kept] = drawn_classes(center, kept, binding.noise_key(secret), identities)
-    return records.labels.restore(values)
 
 
 def read_classes(data: Any, classes: LabelClasses, name: str, missing: float | None = None) -> LabelArray:

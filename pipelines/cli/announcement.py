@@ -174,14 +174,16 @@ def _announce_label(released: ReleasedLabel) -> None:
     _announce_units(result, mechanism)
     binding = result.binding
     of_record = ", of one record" if binding.unit is not None else ""
-    parts = [f"{part.epsilon:.6g} for the {part.name}" for part in mechanism.parts]
-    parts += [] if mechanism.draws_classes else [f"{binding.budget.labels:.6g} for the labels"]
+    parts = [f"{part.epsilon:.6g} for the {part.name}" for part in mechanism.drawing.parts]
+    if mechanism.drawing.solved:
+        parts.append(f"{binding.budget.labels:.6g} for the labels")
     print(f"budget     epsilon {' + '.join(parts)}{of_record}")
     if mechanism.classes is not None:
         print(f"classes    {describe_classes(mechanism.classes)}")
-    if mechanism.draws_classes:
-        made_of = ", ".join(f"{part.numbers:,} {part.name}" for part in mechanism.parts[1:]) or "the histogram alone"
-        print(f"center     {one_line(str(mechanism.center_column))}: probabilities of the classes, from {made_of}")
+    if not mechanism.drawing.solved:
+        made = (f"{part.numbers:,} {part.name}" for part in mechanism.drawing.parts[1:])
+        made_of = ", ".join(made) or "the histogram alone"
+        print(f"center     {one_line(str(mechanism.drawing.column))}: probabilities of the classes, from {made_of}")
         print(f"certified  epsilon {mechanism.center_epsilon!r} for the center, from which classes are drawn")
     else:
         _announce_randomizer(binding, mechanism, facts)
@@ -194,9 +196,8 @@ def _announce_randomizer(binding: NoiseBinding, mechanism: MechanismFile, facts:
     certificate, loss = randomizer.certificate(), loss_named(facts.loss or "squared")
     delta = "" if randomizer.pure else f" with delta {certificate.delta!r}"
     under = "the noised histogram" if mechanism.prior_epsilon else "the public prior"
-    if mechanism.center is not None:
-        column, labels = one_line(mechanism.center.column), randomizer.labels
-        error = mechanism.center.clipping(randomizer)
+    if mechanism.drawing.column:
+        column, labels, error = one_line(mechanism.drawing.column), randomizer.labels, mechanism.drawing.clipping
         print(
             f"center     {column}: {binding.missing_centers:,} missing; residuals clipped to {labels[0]:.6g}.."
             f"{labels[-1]:.6g}, expected squared loss of clipping {error.squared:.6g}, for {100 * error.share:.3g} % "

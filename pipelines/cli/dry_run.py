@@ -16,7 +16,8 @@ from ...mechanisms.core.budget import BudgetSplit, split_budget
 from ...mechanisms.core.losses import loss_named
 from ...mechanisms.core.prior import Prior
 from ...mechanisms.registry import AUTO, Mechanism, mechanism_named
-from ...mechanisms.release.prior_release import EarlierMechanism, RefusedRelease, check_records, histogram_shares
+from ...mechanisms.release.conclude import EarlierMechanism
+from ...mechanisms.release.prior_release import RefusedRelease, check_records, histogram_shares
 from ...transforms.batches import usable_labels
 from ...transforms.errors import listed
 from ...transforms.io.filesystems import is_remote
@@ -262,7 +263,7 @@ def _expected(label: Label, earlier_mechanisms: Sequence[EarlierMechanism], reco
         return "unknown: it depends on what the features say of the classes"
     loss = loss_named(label.mechanism.loss)
     if earlier_mechanisms:
-        earlier = earlier_mechanisms[0]
+        earlier = earlier_mechanisms[0].drawing
         value = earlier.randomizer.expected_loss(earlier.prior, loss)
         return f"{loss.name} loss {value:.6g}, as in the earlier release of this request, under its noised histogram"
     labels = label.column.labels

@@ -24,8 +24,8 @@ from ...mechanisms.analysis.explained import Measured
 from ...mechanisms.analysis.release_warnings import measured_warnings, release_warnings
 from ...mechanisms.analysis.utility import ReleasedFacts
 from ...mechanisms.analysis.verdict import verdict
-from ...mechanisms.center.class_model import DRAWN_BY_CENTER
 from ...mechanisms.core.budget import round_up
+from ...mechanisms.release.drawing import DRAWN_BY_CENTER
 from ...transforms.errors import InputError, StoreError
 from ...transforms.io.filesystems import FileSystems, exists, is_remote
 from ...transforms.stores.object_store import is_store
@@ -138,7 +138,7 @@ def verify_existing(release: Release) -> RunResult:
         fit = release.command == "fit"
         places = [path] if fit else [path / folder / MECHANISM_NAME for folder in release.folders]
         files = [read_mechanism_file(str(place)) for place in places]
-        if ",".join(file.drawn_by for file in files) != of_output[-1].get("mechanism_fingerprint"):
+        if ",".join(file.drawing.fingerprint for file in files) != of_output[-1].get("mechanism_fingerprint"):
             raise InputError(f"{target} exists, but its mechanism is not the one that the ledger has: name another")
         manifests = [None if fit else read_manifest(str(place.with_name(MANIFEST_NAME))) for place in places]
         first = manifests[0]

@@ -17,9 +17,10 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import AsList, AsSingleton, PCollection
 
-from ...mechanisms.center.class_model import Mechanism
 from ...mechanisms.release.bound_noise import NoiseBinding
-from ...mechanisms.release.prior_release import EarlierMechanism, PriorRelease
+from ...mechanisms.release.conclude import EarlierMechanism
+from ...mechanisms.release.drawing import Drawing
+from ...mechanisms.release.prior_release import PriorRelease
 from ...mechanisms.release.unit_bound import UnitCounts
 from ...transforms.batches import Carried, LabelledBatch
 from ...transforms.center.append_center import AppendCenter
@@ -187,7 +188,7 @@ class _LabelStages:
     def given_columns(self) -> list[str]:
         """Columns of the label that are in the input: all but a center that the job makes or applies."""
         column, fitted = self.label.column, self.label.mechanism.fitted
-        made = self.label.features is not None or (fitted is not None and fitted.made_center is not None)
+        made = self.label.features is not None or (fitted is not None and fitted.drawing.made is not None)
         return [name for name in column.columns if name != column.center or not (made or column.classes)]
 
 
@@ -227,8 +228,8 @@ class CenteredLabel(_LabelStages):
         columns, linear = stages.given_columns, plan.before()
         if linear is not None and features is not None:
             return cls(reads, place, plan, linear, columns + features.columns, [Carried(f"center{suffix}", linear)])
-        if fitted is not None and column.around_center and fitted.made_center is not None:
-            return cls(reads, place, plan, fitted.made_center, columns + fitted.made_center.map.columns, [])
+        if fitted is not None and column.around_center and fitted.drawing.made is not None:
+            return cls(reads, place, plan, fitted.drawing.made, columns + fitted.drawing.made.map.columns, [])
         return cls(reads, place, plan, None, columns, [])
 
     def fit(self, labels: PCollection[LabelledBatch], earlier: Sequence[EarlierMechanism], temp: str) -> FittedLabel:
@@ -265,13 +266,13 @@ class FittedLabel(_LabelStages):
 
     Attributes:
       binding: Exactly one binding of the noise.
-      mechanism: Randomizer, or center of classes, that draws the labels: carried by batches, or a value.
+      mechanism: How the labels are drawn: carried by batches, or a value.
       text: Exactly one text of the mechanism file.
       centers: Files of the linear centers of all records, carried by batches; None without any.
     """
 
     binding: Any
-    mechanism: Carried[Mechanism] | Mechanism
+    mechanism: Carried[Drawing] | Drawing
     text: Any
     centers: Carried[CenterFiles] | None
 
@@ -329,7 +330,7 @@ class FittedLabel(_LabelStages):
         )
 
 
-def _mechanism_text(mechanism: Mechanism, release: PriorRelease) -> str:
+def _mechanism_text(mechanism: Drawing, release: PriorRelease) -> str:
     return MechanismFile.of_release(mechanism, release).to_text()
 
 

@@ -107,8 +107,8 @@ def check_output(
             schema = _with_label(schema, label, mechanism)
         else:
             schema = with_privatized_classes(schema, label, mechanism.classes, _label_type(pattern, format, label))
-            if mechanism.class_center is not None:
-                schema = with_probabilities(schema, mechanism.class_center.column, len(mechanism.classes))
+            if mechanism.drawing.solved is None:
+                schema = with_probabilities(schema, str(mechanism.drawing.column), len(mechanism.classes))
 
     def wire(pipeline: beam.Pipeline) -> None:
         batches: Any = pipeline | "ReadOutput" >> ReadRecordBatches(pattern, format)
@@ -139,13 +139,13 @@ def _label_type(pattern: str, format: Format, label: str) -> pa.DataType:
 
 def _with_label(schema: str, label: str, mechanism: MechanismFile) -> str:
     """The schema with a privatized label, and with its linear center."""
-    outputs = mechanism.randomizer.outputs
-    if mechanism.center is not None:
+    drawing, outputs = mechanism.drawing, mechanism.randomizer.outputs
+    if drawing.column:
         # Outputs are added to centers, which are labels of the domain.
-        center, ends = mechanism.center, np.array([mechanism.domain[0], mechanism.domain[-1]])
+        ends = np.array([mechanism.domain[0], mechanism.domain[-1]])
         outputs = ends + np.array([outputs.min(), outputs.max()])
-        if center.linear is not None:
-            schema = with_center(schema, center.column, ends)
+        if drawing.made:
+            schema = with_center(schema, drawing.column, ends)
     return with_privatized_label(schema, label, outputs)
 
 

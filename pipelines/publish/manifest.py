@@ -19,16 +19,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
-from ...mechanisms.analysis.utility import CenterFacts, ClassCounts, ReleasedFacts
-from ...mechanisms.center.cell_center import CellCenter
-from ...mechanisms.center.linear_center import LinearCenter
+from ...mechanisms.analysis.explained import NoisedHistogram
+from ...mechanisms.analysis.utility import ClassCounts, ReleasedFacts
 from ...mechanisms.core.budget import round_up
 from ...mechanisms.core.losses import LOSSES, ZERO_ONE, Loss
 from ...mechanisms.noise.noisy_histogram import HISTOGRAM_SENSITIVITY
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import FileSystems, open_input, read_text
 from ...transforms.tfrecord.framing import read_records
-from ..spec.center_statement import ClassStatement
 from ..spec.mechanism_file import MechanismFile
 from .job_result import JobResult
 from .locked_versions import bill_statement
@@ -79,30 +77,11 @@ def make_manifest(
     `epsilon` is the budget of histogram and labels together. `details` are further keys: label, identity, where, loss,
     features and warnings, table for the input from one, output for shards, and those that a command adds.
     """
-    binding, randomizer, unit = result.binding, mechanism.solved, result.binding.unit
-    certified = Fraction(mechanism.center_epsilon) + Fraction(mechanism.prior_epsilon)
-    parts: dict[str, Any] = {}
-    randomized: dict[str, Any] = {}
-    rounding: dict[str, Any] = {}
-    losses: dict[str, Any] = {}
-    if randomizer is not None:
-        certificate = randomizer.certificate()
-        certified += Fraction(certificate.epsilon)
-        parts = {"prior_epsilon": mechanism.prior_epsilon, "randomizer_epsilon": randomizer.epsilon}
-        randomized = {
-            "mechanism": randomizer.mechanism,
-            "parameters": randomizer.parameters,
-            "mechanism_fingerprint": randomizer.fingerprint.hex(),
-        }
-        rounding = {"rounding": binding.rounding}
-        expected = {
-            name: randomizer.expected_loss(mechanism.prior, loss) for name, loss in losses_of(mechanism).items()
-        }
-        losses = {"expected_loss": {name: value if np.isfinite(value) else None for name, value in expected.items()}}
-        # Places of classes have no distances.
-        losses |= {"max_bias": certificate.max_bias} if binding.classes is None else {}
+    binding, drawing, unit = result.binding, mechanism.drawing, result.binding.unit
+    certified = Fraction(mechanism.center_epsilon) + Fraction(mechanism.prior_epsilon) + Fraction(drawing.certified[0])
+    parts, randomized, rounding, losses = _of_randomizer(mechanism) if drawing.solved else ({}, {}, {}, {})
     return {
-        "format": CENTER_FORMAT if randomizer is None else FORMAT,
+        "format": FORMAT if drawing.solved else CENTER_FORMAT,
         "adjacency": adjacency(unit is not None, binding.missing_label is not None),
         "epsilon": epsilon,
         **_unit(result, certified),
@@ -117,7 +96,7 @@ def make_manifest(
         **({} if binding.declared is None else {"declared_grid": asdict(binding.declared)}),
         **rounding,
         **_missing(result),
-        **_center(result, mechanism),
+        **drawing.summary(binding.missing_centers),
         "records": binding.records,
         "records_without_label": binding.unusable,
         "input_digest": f"{binding.digest:064x}",
@@ -127,6 +106,24 @@ def make_manifest(
         **({"dead_letters": result.dead_letters} if result.dead_letters else {}),
         "versions": {**versions(), "sbom": bill_statement()},
     }
+
+
+def _of_randomizer(mechanism: MechanismFile) -> tuple[dict[str, Any], ...]:
+    """Members on a randomizer: epsilons, mechanism, rounding, and losses under the prior."""
+    randomizer, prior = mechanism.randomizer, mechanism.prior
+    expected = {name: randomizer.expected_loss(prior, loss) for name, loss in losses_of(mechanism).items()}
+    losses = {"expected_loss": {name: value if np.isfinite(value) else None for name, value in expected.items()}}
+    # Places of classes have no distances.
+    return (
+        {"prior_epsilon": mechanism.prior_epsilon, "randomizer_epsilon": randomizer.epsilon},
+        {
+            "mechanism": randomizer.mechanism,
+            "parameters": randomizer.parameters,
+            "mechanism_fingerprint": mechanism.drawing.fingerprint,
+        },
+        {"rounding": mechanism.drawing.rounding},
+        losses if mechanism.classes else {**losses, "max_bias": randomizer.certificate().max_bias},
+    )
 
 
 def losses_of(mechanism: MechanismFile) -> dict[str, Loss]:
@@ -166,49 +163,6 @@ def _unit(result: JobResult, certified: Fraction) -> dict[str, Any]:
             "record_epsilon": round_up(certified),
         }
     }
-
-
-def _center(result: JobResult, mechanism: MechanismFile) -> dict[str, Any]:
-    """The member `center`, for labels that were privatized around one."""
-    if mechanism.class_center is not None:
-        return {"class_center": _class_center(mechanism.class_center, mechanism.drawn_by)}
-    if mechanism.center is None:
-        return {}
-    labels, error = mechanism.randomizer.labels, mechanism.center.clipping(mechanism.randomizer)
-    return {
-        "center": {
-            "column": mechanism.center.column,
-            "missing": result.binding.missing_centers,
-            "residuals": {"min": float(labels[0]), "max": float(labels[-1]), "labels": len(labels)},
-            "clipping": {"share": error.share, "bias": error.bias, "squared_error": error.squared},
-            **_linear(mechanism.center.linear),
-        }
-    }
-
-
-def _class_center(statement: ClassStatement, fingerprint: str) -> dict[str, Any]:
-    """Member `class_center`: a summary of the center; mechanism.json and center.json have all of it."""
-    center, cells = statement.center, statement.center.cells
-    return {
-        "column": statement.column,
-        "features": list(center.linear.design.map.columns),
-        "sums": len(center.linear.sums),
-        "cells": 0 if cells is None else len(cells.counts),
-        "trees": 0 if cells is None else len(cells.trees.leaves),
-        "fingerprint": fingerprint,
-    }
-
-
-def _linear(center: LinearCenter | None) -> dict[str, Any]:
-    """Member `linear`: a summary of a linear center and its cells; mechanism.json and center.json have all of it."""
-    if center is None:
-        return {}
-    rows = center.design.map
-    linear: dict[str, Any] = {"features": rows.columns, "components": rows.size - 1, "epsilon": center.epsilon}
-    if isinstance(center, CellCenter):
-        cells = center.cells
-        linear["cells"] = {"cells": len(cells.sums), "trees": len(cells.trees.leaves), "epsilon": cells.epsilon}
-    return {"linear": linear}
 
 
 def versions() -> dict[str, str]:
@@ -485,30 +439,19 @@ def released_facts(
     Without labels released yet, `records` is None; other arguments are None where they are unknown. `features` is a
     number of columns, `loss` the name of the one that was asked for, and `missing_centers` a number of records.
     """
-    center = mechanism.center
-    found = None if center is None else center.explained
+    drawing, classes = mechanism.drawing, mechanism.classes
     return ReleasedFacts(
-        mechanism.solved,
+        drawing.solved,
         mechanism.prior,
         mechanism.prior_epsilon,
         records,
         features,
         loss,
-        None
-        if center is None
-        else CenterFacts(
-            center.prior,
-            (center.domain[0], center.domain[-1]),
-            missing_centers,
-            None if found is None else found.variance,
-            None if found is None else found.share,
-            0.0 if found is None else found.error,
-            center.has_cells,
-        ),
+        drawing.facts(missing_centers),
         1 if mechanism.unit is None else mechanism.unit.max_records,
-        mechanism.classes,
-        None if mechanism.class_center is None else mechanism.class_center.center.budget.total,
-        _class_counts(mechanism),
+        classes,
+        None if drawing.solved else drawing.budget.total,
+        _class_counts(drawing.histogram) if classes else None,
     )
 
 
@@ -517,17 +460,12 @@ def judged_facts(facts: ReleasedFacts, command: str) -> ReleasedFacts:
     return replace(facts, records=None) if command == "fit" else facts
 
 
-def _class_counts(mechanism: MechanismFile) -> ClassCounts | None:
+def _class_counts(histogram: NoisedHistogram | None) -> ClassCounts | None:
     """Noised counts of the classes: those of the center, or of the histogram."""
-    if mechanism.class_center is not None:
-        center = mechanism.class_center.center
-        counts, epsilon = tuple(center.counts.tolist()), center.budget.counts
-    elif mechanism.classes is None or mechanism.noised is None:
+    if histogram is None:
         return None
-    else:
-        counts, epsilon = mechanism.noised.counts, mechanism.prior_epsilon
     # The variance of discrete Laplace noise is at most that of continuous noise, twice the square of its scale.
-    return ClassCounts(counts, math.sqrt(2) * HISTOGRAM_SENSITIVITY / epsilon)
+    return ClassCounts(tuple(histogram.counts.tolist()), math.sqrt(2) * HISTOGRAM_SENSITIVITY / histogram.epsilon)
 
 
 def manifest_facts(mechanism: MechanismFile, manifest: Manifest | None) -> ReleasedFacts:

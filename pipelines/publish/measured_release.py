@@ -50,11 +50,11 @@ def measured_shards(
 def _measured(
     data: str, shards: Mapping[str, int], labels: Mapping[str, MechanismFile], others: Collection[str]
 ) -> dict[str, Measured | None]:
-    randomized = {name: file for name, file in labels.items() if not file.draws_classes}
+    randomized = {name: file for name, file in labels.items() if file.drawing.solved}
     found: dict[str, Measured | None] = dict.fromkeys(labels)
     if not randomized or not any(shards.values()):
         return found
-    private = {name for file in randomized.values() for name in (file.center_column,) if name} | {*randomized}
+    private = {name for file in randomized.values() for name in (file.drawing.column,) if name} | {*randomized}
     classes = {name: file.classes for name, file in labels.items() if file.classes is not None}
     batches, features = _sample(data, shards, classes, private, others)
     sizes = [batch.batch.num_rows for batch in batches]
@@ -63,7 +63,7 @@ def _measured(
         positions = _positions(data, shards, batches)
     for name, file in randomized.items():
         released = np.concatenate([label_values(batch, name, file.classes) for batch in batches])
-        center, centers = file.center_column, None
+        center, centers = file.drawing.column, None
         if center is not None:
             centers = np.concatenate([center_values(batch, center) for batch in batches])
         if np.isfinite(released).all():

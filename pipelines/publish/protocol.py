@@ -25,7 +25,7 @@ from ..errors import FieldError, one_line
 from ..ledger.ledger import Ledger, unit_details
 from ..ledger.spent_budget import CapError, Caps, LedgerEntry
 from ..spec.label import Budget
-from ..spec.mechanism_file import MechanismFile, center_release_name, prior_release_name
+from ..spec.mechanism_file import MechanismFile, center_release_name
 from .signals import signals_ignored
 
 
@@ -117,7 +117,7 @@ def check_caps(
     """
     requested = [LedgerEntry("request", budget.epsilon, f"request {request_name}", budget.delta)]
     if fitted is not None:
-        prior = fitted.prior_release or f"prior of request {request_name}"
+        prior = fitted.drawing.prior_release or f"prior of request {request_name}"
         requested.append(LedgerEntry("prior", spent(fitted.unit, fitted.prior_epsilon), prior))
         if (center := center_release_name(fitted)) is not None:
             requested.append(LedgerEntry("center", spent(fitted.unit, fitted.center_epsilon), center))
@@ -155,14 +155,14 @@ def release_entries(binding: NoiseBinding, mechanism: MechanismFile, with_labels
     Without `with_labels`, as for `fit`, no labels are released: there are no entries then for a public prior without a
     center of its own.
     """
-    own, unit = prior_release_name(binding), binding.unit
+    own, unit = binding.release_name, binding.unit
     prior_epsilon = spent(unit, mechanism.prior_epsilon)
-    entries = [LedgerEntry("prior", prior_epsilon, mechanism.prior_release or own)] if prior_epsilon else []
+    entries = [LedgerEntry("prior", prior_epsilon, mechanism.drawing.prior_release or own)] if prior_epsilon else []
     center, center_epsilon = center_release_name(mechanism), spent(unit, mechanism.center_epsilon)
     if center is not None and center_epsilon:
         entries.insert(0, LedgerEntry("center", center_epsilon, center))
-    if with_labels and not mechanism.draws_classes:
-        name = f"{own}-{mechanism.randomizer.fingerprint.hex()[:32]}"
+    if with_labels and mechanism.drawing.solved:
+        name = f"{own}-{mechanism.drawing.fingerprint[:32]}"
         epsilon, delta = mechanism.labels_certified
         entries.append(LedgerEntry("labels", epsilon, name, delta))
     return entries

@@ -55,9 +55,9 @@ def privacy_lines(epsilon: float, mechanisms: Sequence[MechanismFile]) -> list[s
 
 def _parts(mechanism: MechanismFile) -> str:
     """Parts that epsilon is spent on, as the manifest names them; and the public domain, with the step taken."""
-    spent = [f"{part.epsilon:.4g} for the {part.name}" for part in mechanism.parts]
-    if not mechanism.draws_classes:
-        spent.append(f"{mechanism.budget.labels:.4g} for the labels")
+    spent = [f"{part.epsilon:.4g} for the {part.name}" for part in mechanism.drawing.parts]
+    if mechanism.drawing.solved:
+        spent.append(f"{mechanism.drawing.budget.labels:.4g} for the labels")
     each = "" if mechanism.unit is None else f", for each of at most {mechanism.unit.max_records} records of a unit"
     return f"{' + '.join(spent)}{each}; {_domain(mechanism)}"
 

@@ -19,7 +19,7 @@ from apache_beam.io.filesystems import FileSystems
 from ...mechanisms.analysis.explained import Measured
 from ...mechanisms.analysis.release_warnings import release_warnings
 from ...mechanisms.analysis.utility import ReleasedFacts
-from ...mechanisms.release.prior_release import EarlierMechanism
+from ...mechanisms.release.conclude import EarlierMechanism
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import delete_folder, read_text, write_text
 from ..ledger.ledger import Ledger
@@ -71,7 +71,7 @@ def read_results(run: Run, staging: Staging) -> list[ReleasedLabel]:
         result = unsealed(path, read_text(path), read_text(mechanism_path), run.digest, request.key)
         mechanism = read_mechanism_file(mechanism_path)
         result.check_same_input()
-        result.check_same_mechanism(mechanism.drawn_by)
+        result.check_same_mechanism(mechanism.drawing.fingerprint)
         for name in _stated_files(result):
             released_file(staging.release, name)
         facts = _facts(request, label, result, mechanism, staging)
@@ -110,7 +110,7 @@ def write_manifests(request: Request, released: Sequence[ReleasedLabel], staging
             document["data"] = DATA_OF_LABEL
         write_document(document, staging, folder, MANIFEST_NAME)
         documents.append(document)
-        model = each.mechanism.center_model
+        model = each.mechanism.drawing.model
         if model is not None:
             path = released_path(staging.release, folder, CENTER_NAME)
             write_text(path, json.dumps(model.to_document()) + "\n", staging.temp)
@@ -126,7 +126,7 @@ def release_files(request: Request, released: Sequence[ReleasedLabel]) -> set[st
     files = {name for each in released for name in _stated_files(each.result)}
     for each, folder in zip(released, request.folders, strict=True):
         files.add(released_path("", folder, MECHANISM_NAME))
-        if each.mechanism.center_model is not None:
+        if each.mechanism.drawing.model is not None:
             files.add(released_path("", folder, CENTER_NAME))
     if request.validation is not None:
         files |= {f"{VALIDATION_NAME}/{name}" for name in VALIDATION_FILES}
@@ -158,8 +158,9 @@ def _manifest(request: Request, released: ReleasedLabel, output: dict[str, Any])
         "features": facts.features,
         "warnings": [warning.name for warning in release_warnings(facts)],
     }
-    if mechanism.solved is not None and mechanism.solved.choice is not None:
-        details["choice"] = mechanism.solved.choice
+    solved = mechanism.drawing.solved
+    if solved and solved.choice is not None:
+        details["choice"] = solved.choice
     if request.validation is not None:
         details["validation"] = request.validation
     details["output"] = output
@@ -189,7 +190,7 @@ def charge_of(request: Request, released: Sequence[ReleasedLabel]) -> Charge:
             for each in released
             for entry in release_entries(each.result.binding, each.mechanism, with_labels=request.command != "fit")
         ],
-        ",".join(each.mechanism.drawn_by for each in released),
+        ",".join(each.mechanism.drawing.fingerprint for each in released),
         # `apply` takes its mechanism from a file: another file is another release.
         solved=not request.fitted,
     )
@@ -222,6 +223,6 @@ def earlier_mechanisms(
 def _read(run: dict[str, Any], digest: int, place: int, label_folder: str) -> EarlierMechanism:
     output = run["output"] if run["command"] == "fit" else released_path(run["output"], label_folder, MECHANISM_NAME)
     file = read_mechanism_file(output)
-    if file.drawn_by != run["mechanism_fingerprint"].split(",")[place]:
+    if file.drawing.fingerprint != run["mechanism_fingerprint"].split(",")[place]:
         raise ValueError("this is another mechanism than the charged one")
-    return EarlierMechanism(digest, file.prior, file.budget, file.rounding, file.randomizer)
+    return EarlierMechanism(digest, file.drawing)

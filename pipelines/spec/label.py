@@ -167,13 +167,14 @@ def fitted_label(fields: Fields, fitted: MechanismFile) -> Label:
     meaning = LabelMeaning(fitted.classes, fitted.declared)
     missing = fitted_missing_label(fields.missing_label, LabelDomain(fitted.domain, meaning), fitted, path)
     loss = _loss(fitted.classes is not None, fields.loss)
-    _check_names(fields.label, fields.id_column, fitted.center_column, "the center of {mechanism_file}")
+    _check_names(fields.label, fields.id_column, fitted.drawing.column, "the center of {mechanism_file}")
     with field_errors("{mechanism_file} {path}: {problem}", path=path):
         column = LabelColumn(
-            str(fields.label), fitted.domain, fields.id_column, fitted.rounding, fitted.center_column, unit,
+            str(fields.label), fitted.domain, fields.id_column, fitted.drawing.rounding,
+            fitted.drawing.column, unit,
             meaning=dataclasses.replace(meaning, missing=missing),
         )  # fmt: skip
-    return Label(column, budget, MechanismChoice(fitted.name, loss, {"loss": loss}, fitted))
+    return Label(column, budget, MechanismChoice(fitted.drawing.name, loss, {"loss": loss}, fitted))
 
 
 def given_epsilon(epsilon: float | None) -> float:

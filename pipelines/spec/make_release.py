@@ -101,12 +101,12 @@ def _named_columns(label: Label, choice: CenterChoice, unit: str | None) -> Mapp
     """Columns of the input by the fields that name them, without the features of a linear center."""
     column, fitted = label.column, label.mechanism.fitted
     named: dict[str, str | None] = {"label": label.name, "id_column": column.id_column, "unit_column": unit}
-    center = None if fitted is None else fitted.center
+    given = fitted.drawing.given_column if fitted else None
     if column.classes is not None:
         # The column of a center is new.
         return named
-    if center is not None and center.linear is None:
-        named["mechanism_file"] = center.column
+    if given:
+        named["mechanism_file"] = given
     elif not choice.asked:
         # Otherwise it is the name of a column that the job adds.
         named["center_column"] = choice.column
@@ -153,8 +153,8 @@ def _reason(kind: pa.DataType) -> str:
 def check_fitted_center(label: Label) -> None:
     """Checks that the center of the mechanism file of `apply`, if it has one, is no function of the label."""
     fitted = label.mechanism.fitted
-    made = None if fitted is None else fitted.made_center
-    if made is not None and label.name in made.map.columns:
+    made = fitted.drawing.made if fitted else None
+    if made and label.name in made.map.columns:
         # It would be released without noise.
         raise FieldError(
             "{label} {name} is a feature of the center of {mechanism_file}, which is released as it is: name the label "
@@ -200,8 +200,8 @@ def check_left_out(
 def _of_center(label: Label) -> tuple[str, ...]:
     """Columns of the input that recipients need to compute or to use the center of a label."""
     column, fitted = label.column, label.mechanism.fitted
-    made = None if fitted is None else fitted.made_center
-    used = () if made is None else tuple(made.map.columns)
+    made = fitted.drawing.made if fitted else None
+    used = tuple(made.map.columns) if made else ()
     used += () if label.features is None else tuple(label.features.names)
     return used if column.center is None else (*used, column.center)
 

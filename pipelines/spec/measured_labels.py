@@ -9,7 +9,6 @@ import numpy as np
 from ...mechanisms.analysis.channel import Channel
 from ...mechanisms.analysis.explained import (
     Measured,
-    NoisedHistogram,
     estimated_classes,
     estimated_labels,
     measure,
@@ -17,6 +16,7 @@ from ...mechanisms.analysis.explained import (
 )
 from ...mechanisms.analysis.utility import clipped_utility, utility
 from ...mechanisms.center.feature_rows import Columns
+from ...mechanisms.release.drawing import Drawing
 from ...mechanisms.release.label_column import LabelColumn
 from .mechanism_file import MechanismFile
 
@@ -24,16 +24,13 @@ from .mechanism_file import MechanismFile
 _MOST_INDICATORS = 1 << 24
 
 
-def channel_of(mechanism: MechanismFile) -> tuple[Channel, tuple[float, float] | None]:
+def channel_of(drawing: Drawing) -> tuple[Channel, tuple[float, float] | None]:
     """Channel of released labels, and the line that debiases numbers: (0, 1) if they need none, None without one."""
-    randomizer, prior = mechanism.randomizer, mechanism.prior
-    center = None if mechanism.center is None else mechanism.center.prior
-    whole = None if center is None else (center.labels, center.weights)
-    channel = Channel(randomizer.labels, randomizer.outputs, randomizer.probabilities(), prior.weights, whole)
-    if mechanism.classes is not None:
-        return channel, None
+    randomizer, prior, whole = drawing.randomizer, drawing.prior, drawing.whole
+    before = (whole.labels, whole.weights) if whole else None
+    channel = Channel(randomizer.labels, randomizer.outputs, randomizer.probabilities(), prior.weights, before)
     own = utility(randomizer, prior)
-    moments = own if center is None else clipped_utility(randomizer, center)
+    moments = clipped_utility(randomizer, whole) if whole else own
     return channel, (0.0, 1.0) if own.unbiased else moments.line
 
 
@@ -48,9 +45,9 @@ def measured(
 
     Labels, of classes their places, have shape (n,), and so have the centers; None for classes that a center draws.
     """
-    if mechanism.class_center is not None:
+    if mechanism.drawing.solved is None:
         return None
-    channel, line = channel_of(mechanism)
+    channel, line = channel_of(mechanism.drawing)
     drawn, around, domain = released, None, np.array(mechanism.domain)
     if centers is not None:
         column = LabelColumn("label", mechanism.domain, center="center")
@@ -61,9 +58,5 @@ def measured(
         every = np.s_[:: max(-(-len(places) * len(domain) // _MOST_INDICATORS), 1)]
         kept = [position[every] for position in positions]
         return measure(estimated_classes(channel, places[every]), records_of(columns, every), kept)
-    histogram = None
-    if mechanism.center is not None:
-        histogram = NoisedHistogram(domain, np.array(mechanism.center.counts), mechanism.prior_epsilon)
-    elif mechanism.noised is not None and mechanism.prior_epsilon > 0:
-        histogram = NoisedHistogram(domain, np.array(mechanism.noised.counts), mechanism.prior_epsilon)
-    return measure(estimated_labels(channel, line, places, around, histogram), columns, positions)
+    labels = estimated_labels(channel, line, places, around, mechanism.drawing.histogram)
+    return measure(labels, columns, positions)

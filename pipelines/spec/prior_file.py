@@ -10,62 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from ...mechanisms.center.residuals import ClippingError, clipping_error
+from ...mechanisms.center.residuals import ClippingError
 from ...mechanisms.core.prior import Prior
-from ...mechanisms.noise.noisy_histogram import estimated_prior
+from ...mechanisms.release.noised_counts import NoisedCounts, NoisedResiduals
 from ...transforms.errors import InputError
 from ..errors import UsageError
-from .center_statement import MOST_COUNT, CenterStatement, read_counts
 from .release_files import released_file
-
-# Relative to the largest weight. Weights have the same bits on every CPU; another numpy may add in another order.
-_TOLERANCE = 1e-6
-
-
-@dataclass(frozen=True)
-class NoisedCounts:
-    """Noised histogram of labels, from which a released prior was estimated.
-
-    Attributes:
-      counts: Noised number of records of each label; some may be negative.
-      records: Number of records, which is public.
-    """
-
-    counts: tuple[int, ...]
-    records: int
-
-    @classmethod
-    def from_document(cls, noised: dict[str, Any], counted: bool) -> NoisedCounts | None:
-        """Reads the counts from the member `prior` of a mechanism file.
-
-        Only a released prior of labels was `counted`; for others, the result is None. Raises ValueError if the counts
-        or the number of records are malformed, missing, or there without having been counted.
-        """
-        if {"counts", "records"} & noised.keys() and not counted:
-            raise ValueError("its prior has noised counts, but no epsilon, or a center with counts of its own")
-        if not counted:
-            return None
-        counts, records = read_counts(noised.get("counts"), "prior.counts"), noised.get("records")
-        if type(records) is not int or not 1 <= records < MOST_COUNT:
-            raise ValueError("its prior.records is not a positive integer")
-        return cls(counts, records)
-
-    def to_document(self) -> dict[str, Any]:
-        """Entries of the member `prior` of a mechanism file."""
-        return {"counts": list(self.counts), "records": self.records}
-
-    def check(self, prior: Prior, prior_epsilon: float) -> None:
-        """Compares the counts with the prior beside them, for whose release `prior_epsilon` was spent.
-
-        Raises ValueError if the prior does not follow from the counts.
-        """
-        if len(self.counts) != len(prior.labels):
-            raise ValueError("its prior.counts has not one count for each label")
-        estimate = estimated_prior(prior.labels, np.array(self.counts), self.records, prior_epsilon).weights
-        if np.abs(estimate - prior.weights).max() > _TOLERANCE * estimate.max():
-            raise ValueError("its prior does not follow from its counts")
 
 
 @dataclass(frozen=True)
@@ -150,9 +100,8 @@ def read_prior(path: str, name: str | None = None) -> PriorFile:
 
 
 def _residuals(document: Any, prior: Prior, epsilon: float) -> ReleasedResiduals:
-    statement = CenterStatement.from_document(document, epsilon)
-    clipping = clipping_error(statement.prior, float(prior.labels[0]), float(prior.labels[-1]))
-    return ReleasedResiduals(statement.column, statement.epsilon, clipping, statement.domain)
+    stated = NoisedResiduals.from_document(document, epsilon)
+    return ReleasedResiduals(stated.column, stated.epsilon, stated.clipping(prior.labels), stated.domain)
 
 
 def parse_prior_release(noised: dict[str, Any]) -> tuple[float, str | None, str | None]:

@@ -10,8 +10,8 @@ from labeldp.mechanisms.center.residuals import ResidualDomain
 from labeldp.mechanisms.core.prior import Prior
 from labeldp.mechanisms.noise.keyed_words import integer_identities
 from labeldp.mechanisms.registry import mechanism_named
+from labeldp.mechanisms.release.drawing import drawing_of
 from labeldp.mechanisms.release.label_column import LabelColumn
-from labeldp.mechanisms.release.label_draws import LabelSampler
 from labeldp.mechanisms.release.label_records import LabelRecords
 from labeldp.transforms.errors import InputError
 
@@ -32,7 +32,7 @@ def drawn(column: LabelColumn, randomizer: Any, label: int, center: int) -> np.n
     identities = integer_identities("id", np.arange(DRAWS))
     centers = None if column.center is None else np.full(DRAWS, center)
     records = LabelRecords(column, np.full(DRAWS, DOMAIN[label]), identities, centers)
-    return LabelSampler(randomizer, b"n" * 32, b"s" * 32).sample(records)
+    return drawing_of(randomizer, records.column).draw(records, b"n" * 32, b"s" * 32)
 
 
 @pytest.mark.parametrize(("label", "center"), [(0, None), (5, None), (4, 3), (8, 0)])

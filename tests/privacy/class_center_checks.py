@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from labeldp.attack.claims import Claim
 from labeldp.mechanisms.center.class_center import PROBABILITY_UNIT, draw_classes
-from labeldp.mechanisms.center.class_model import drawn_by
+from labeldp.mechanisms.center.class_model import center_fingerprint
 from labeldp.mechanisms.noise.keyed_words import integer_identities, words
 from labeldp.mechanisms.noise.noised_part import NoisedPart
 
@@ -163,7 +163,7 @@ def _check_draws(center: Any, setting: Setting, draws: Callable[[np.ndarray, np.
     probabilities = center.sample_probabilities()
     order = np.lexsort(probabilities.T)
     rows = probabilities[order[np.linspace(0, len(order) - 1, min(_RECORDS, len(order))).astype(np.intp)]]
-    classes, purpose, keys = rows.shape[1], drawn_by(center).encode(), setting.keys("draws of classes")
+    classes, purpose, keys = rows.shape[1], center_fingerprint(center).encode(), setting.keys("draws of classes")
     counts = np.zeros(rows.shape, np.int64)
     step = max(_MOST_NUMBERS // classes, 1)
     for start in range(0, setting.draws, step):

@@ -19,8 +19,8 @@ from labeldp.mechanisms.core.randomizer import Randomizer
 from labeldp.mechanisms.noise.keyed_words import Identities, first_repeated, integer_identities
 from labeldp.mechanisms.noise.noisy_histogram import noisy_counts
 from labeldp.mechanisms.release.bound_noise import make_binding
+from labeldp.mechanisms.release.drawing import drawing_of
 from labeldp.mechanisms.release.label_column import LabelColumn, LabelMeaning
-from labeldp.mechanisms.release.label_draws import LabelSampler
 from labeldp.mechanisms.release.label_records import LabelRecords
 from labeldp.mechanisms.release.unit_bound import UnitBound, over_limit, priorities, unit_words
 
@@ -239,7 +239,7 @@ class KeyedRelease:
         records = LabelRecords(column, labels, identities, bound)
         summary = count_labels(records, key)
         noise_key = make_binding(summary, column, self._budget, key).noise_key(key)
-        released = LabelSampler(randomizer, noise_key, key).sample(records)
+        released = drawing_of(randomizer, column).draw(records, noise_key, key)
         if centers is None and self.prior_epsilon == 0:
             return released, None
         counts = noisy_counts(summary.sums, self.prior_epsilon, noise_key)

@@ -20,6 +20,7 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
+from labeldp.mechanisms.center.linear_center import LinearCenter
 from labeldp.pipelines.spec.machine import one_thread_for_fits
 
 from tests.privacy.divergence_bounds import LogRatios, epsilon_of_renyi
@@ -139,10 +140,11 @@ def observed(release: WholeRelease, rows: np.ndarray) -> dict[str, np.ndarray]:
     A label that is randomized around a center is observed as its difference from the center.
     """
     mechanism, found = release.privatizers[0].mechanism_, {}
-    linear = None if mechanism.center is None else mechanism.center.linear
-    if linear is not None and linear.sums:
+    drawing = mechanism.drawing
+    linear = drawing.made
+    if isinstance(linear, LinearCenter) and linear.sums:
         found["center sums"] = np.array(linear.sums, np.float64)
-    noised = mechanism.noised if mechanism.center is None else mechanism.center
+    noised = drawing.histogram
     assert noised is not None
     found["histogram"] = np.array(noised.counts, np.float64)
     labels, center = release.labels[0][rows], release.privatizers[0].center_

@@ -17,7 +17,7 @@ from labeldp.mechanisms.core.integer_weights import TOTAL, AliasTable
 from labeldp.mechanisms.core.randomizer import Randomizer
 from labeldp.mechanisms.noise import discrete_laplace, noisy_histogram, sum_zero_laplace
 from labeldp.mechanisms.noise.keyed_words import keyed_hash
-from labeldp.mechanisms.release import center_passes, label_draws, prior_release
+from labeldp.mechanisms.release import center_passes, drawing, prior_release
 from labeldp.mechanisms.release.bound_noise import NoiseBinding
 from labeldp.mechanisms.release.center_passes import Moments, Pass
 from labeldp.mechanisms.release.unit_bound import UnitCounts
@@ -255,8 +255,8 @@ def test_noise_of_labels_is_not_bound_to_the_data(monkeypatch: pytest.MonkeyPatc
 
 
 def test_words_that_records_share(monkeypatch: pytest.MonkeyPatch, replay: Callable[..., Any]) -> None:
-    honest = label_draws.words
-    monkeypatch.setattr(label_draws, "words", lambda *arguments: np.repeat(honest(*arguments)[::2], 2))
+    honest = drawing.words
+    monkeypatch.setattr(drawing, "words", lambda *arguments: np.repeat(honest(*arguments)[::2], 2))
     kind = replay("classes")
     assert not kind.passed
     assert "two labels are drawn with the same word" in kind.text

@@ -214,8 +214,8 @@ class WholeRelease:
     def parts(self, number: int) -> dict[str, Fraction]:
         """Epsilon that the mechanism file of a column states for each part, of a record or of a unit."""
         mechanism, most = self.privatizers[number].mechanism_, max(self.case.most_of_unit, 1)
-        stated = {part.name: Fraction(part.epsilon) * most for part in mechanism.parts}
-        return stated | ({} if mechanism.draws_classes else {LABELS: Fraction(mechanism.labels_certified[0])})
+        stated = {part.name: Fraction(part.epsilon) * most for part in mechanism.drawing.parts}
+        return stated | ({} if not mechanism.drawing.solved else {LABELS: Fraction(mechanism.labels_certified[0])})
 
     def facts(self) -> dict[str, Any]:
         """Everything that is released but labels and names under which the ledger has it, which are keyed hashes."""
@@ -244,7 +244,7 @@ class WholeRelease:
         kept, mechanism, center = ~np.isnan(labels), privatizer.mechanism_, privatizer.center_
         frame = read_frame(self.features).keep(kept) if self.features else None
         columns = {} if frame is None else feature_columns(frame, frame.names)
-        centers = None if center is None or mechanism.draws_classes else center[kept]
+        centers = None if center is None or not mechanism.drawing.solved else center[kept]
         facts = released_facts(mechanism, int(kept.sum()))
         return privatizer.verdict_ == verdict(facts, measured(mechanism, labels[kept], centers, columns), as_parameter)
 

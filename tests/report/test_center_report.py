@@ -24,7 +24,7 @@ ROWS = STATES[STATE].rows
 
 @pytest.fixture(scope="module")
 def center(shown: Any) -> ClassCenter:
-    return shown(STATE).privatizer.mechanism_.class_center.center
+    return shown(STATE).privatizer.mechanism_.drawing.made
 
 
 def table_of(page: Any, beginning: str) -> list[list[str]]:

@@ -20,7 +20,8 @@ from labeldp.audit.class_center_document import read_class_center
 from labeldp.mechanisms.center.boosting import ObliviousTrees
 from labeldp.mechanisms.center.class_center import ReleasedClassCells
 from labeldp.mechanisms.center.class_logit import LinearClasses
-from labeldp.pipelines.spec.center_statement import ClassStatement
+from labeldp.mechanisms.center.class_model import ClassModel
+from labeldp.mechanisms.release.drawing import FromCenter
 from labeldp.report.report_input import ReportInput
 from labeldp.report.report_page import report_page
 
@@ -53,7 +54,7 @@ def test_a_release(name: str, shown: Any, snapshot: Any) -> None:
     clipped = re.search(r"of clipping \S+, for (\S+) % of the records", found.announcement)
     clips = clipped is not None and float(clipped[1]) > 0
     assert ("from clipping" in found.page.text) == (clips and mechanism.name == "unbiased")
-    if not mechanism.draws_classes:
+    if mechanism.drawing.solved:
         budget = next(rows for caption, rows in found.page.tables.items() if caption.startswith("Privacy budget"))
         *parts, total = (float(row[-2]) for row in budget[1:])
         assert sum(parts) == pytest.approx(total, rel=1e-3)
@@ -64,13 +65,13 @@ def test_a_release(name: str, shown: Any, snapshot: Any) -> None:
         # The page after `fit` is that of a mechanism file, which does not know of records and features.
         said = [each for each in warned if page is not found.pages[0] or each.name != "few_records"]
         # Those that call for an act are shown, no others.
-        made = mechanism.center is not None and mechanism.center.linear is not None
+        made = mechanism.drawing.whole is not None and mechanism.drawing.made is not None
         ordinary = {"label_error", "wide_residuals"} if made else {"label_error"}
         hidden = {each.name for each in said if each.text.split("--")[0][1:30] not in page.text}
         assert hidden == ordinary & {each.name for each in said}
         assert not {"i", "script"} & {tag for tag, _ in page.elements}
         if mechanism.classes is not None:
-            of_others = OF_RANDOMIZED if mechanism.draws_classes else OF_NUMBERS
+            of_others = OF_RANDOMIZED if not mechanism.drawing.solved else OF_NUMBERS
             assert [text for text in of_others if text in page.text] == []
 
 
@@ -85,8 +86,9 @@ def test_a_center_of_classes(sums: bool, cells: str | None, counts: str, shown: 
     """The audit is that of the whole center: it would refuse most others, which do not follow from such counts."""
     whole = shown("center of classes").privatizer
     file, path = whole.mechanism_, tmp_path / "mechanism.json"
-    assert file.class_center is not None
-    center = file.class_center.center
+    model = file.drawing.model
+    assert isinstance(model, ClassModel)
+    center = model.center
     assert center.linear.sums
     assert center.cells is not None
     assert len(center.cells.trees.leaves)
@@ -98,8 +100,7 @@ def test_a_center_of_classes(sums: bool, cells: str | None, counts: str, shown: 
         linear = LinearClasses.fit(replace(linear.design, epsilon=0.0), ())
     noised = {"noised": center.counts, "below zero": [6050, -60, 10], "one class": [6000, 0, 0]}[counts]
     own = replace(center, linear=linear, cells=found, counts=np.array(noised))
-    statement = ClassStatement(file.class_center.column, own)
-    mechanism = replace(file, class_center=statement, prior=statement.prior)
+    mechanism = replace(file, drawing=FromCenter.of(replace(model, center=own)))
     path.write_text(file.to_text())
     audit = audit_path(str(path))
     page = report_page(ReportInput("center", audit, mechanism, None, ()))

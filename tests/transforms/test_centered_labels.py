@@ -1,5 +1,6 @@
 """Labels around a center: the flow draws c + M(clip(y - c)), and any change of a center makes fresh noise."""
 
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -12,7 +13,6 @@ from labeldp.mechanisms.core.label_grid import LabelRounder
 from labeldp.mechanisms.noise.keyed_words import row_identities, words
 from labeldp.mechanisms.release.bound_noise import make_binding
 from labeldp.mechanisms.release.label_records import add_passes
-from labeldp.mechanisms.release.prior_release import restricted_prior
 from labeldp.transforms import (
     BindNoise,
     InputError,
@@ -53,7 +53,7 @@ def release(run, key):
             bound = pipeline | "Fit" >> beam.Create(batches)
             binding = bound | BindNoise(column, split_budget(epsilon, column.cells, ROWS, None, Fraction(1, 8)), key)
             return {
-                "prior": prior, "randomizer": randomizer, "batches": found.batches, "digest": found.digest,
+                "prior": prior, "drawing": randomizer, "batches": found.batches, "digest": found.digest,
                 "binding": binding, "letters": found.dead_letters,
             }  # fmt: skip
 
@@ -65,7 +65,8 @@ def release(run, key):
 def test_released_labels_are_center_plus_a_draw_for_the_clipped_residual(labelled, release, secret):
     columns = columns_of()
     found = release([labelled(columns)])
-    (prior,), (randomizer,), (batch,) = found["prior"], found["randomizer"], found["batches"]
+    (prior,), (drawing,), (batch,) = found["prior"], found["drawing"], found["batches"]
+    randomizer = drawing.randomizer
     assert found["digest"] == [prior.digest]
     assert batch.batch.column(0).to_pylist() == columns["c"].tolist(), "the center column stays"
     # Without the code of the project, apart from the randomizer and the words.
@@ -86,8 +87,8 @@ def test_released_labels_are_center_plus_a_draw_for_the_clipped_residual(labelle
 def test_the_randomizer_is_unbiased_around_the_center(labelled, release):
     columns = columns_of()
     found = release([labelled(columns)])
-    (randomizer,) = found["randomizer"]
-    assert np.abs(randomizer.bias()).max() < 1e-9
+    (drawing,) = found["drawing"]
+    assert np.abs(drawing.randomizer.bias()).max() < 1e-9
     errors = label_values(found["batches"][0], "y") - columns["y"]
     # Key and names are fixed: draws are the same in every run.
     assert abs(errors.mean()) < 5 * errors.std() / ROWS**0.5 + 0.1
@@ -174,17 +175,14 @@ def test_a_center_that_changes_between_the_passes_fails_the_job(labelled, failur
 
 
 def test_a_repetition_takes_the_earlier_mechanism(labelled, release):
-    from labeldp.mechanisms.release.prior_release import EarlierMechanism
+    from labeldp.mechanisms.release.conclude import EarlierMechanism
 
     batches = [labelled(columns_of())]
     found = release(batches)
-    (prior,), (randomizer,) = found["prior"], found["randomizer"]
-    solved = restricted_prior(prior.prior, randomizer.labels)
-    earlier = EarlierMechanism(prior.digest, solved, prior.budget, prior.rounding, randomizer)
-    assert earlier.belongs_to(prior, "unbiased")
-    assert not EarlierMechanism(prior.digest, prior.prior, prior.budget, prior.rounding, randomizer).belongs_to(
-        prior, "unbiased"
-    )
+    (prior,), (drawing,) = found["prior"], found["drawing"]
+    assert EarlierMechanism(prior.digest, drawing).belongs_to(prior, "unbiased")
+    other = replace(drawing, prior=prior.prior)
+    assert not EarlierMechanism(prior.digest, other).belongs_to(prior, "unbiased")
 
 
 def test_a_mechanism_for_other_residuals_is_refused(labelled, failure, key):

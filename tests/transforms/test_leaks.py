@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from labeldp.mechanisms.noise.input_digest import RawSums, input_digest
-from labeldp.mechanisms.release import bound_noise, label_column, label_draws, label_records, prior_release
+from labeldp.mechanisms.release import bound_noise, drawing, label_column, label_records, prior_release
 from labeldp.transforms import (
     Equals,
     Format,
@@ -152,7 +152,7 @@ STAGES = [
     (privatize, "usable_records", "csv", "privatizing labels"),
     (privatize, "label_sums", "parquet", "privatizing labels"),
     (privatize, "input_digest", "csv", "comparing the passes"),
-    (label_draws, "words", "tfrecord", "privatizing labels"),
+    (drawing, "words", "tfrecord", "privatizing labels"),
     (privatize, "replace_label", "csv", "privatizing labels"),
     (shard_writer, "shard_of_rows", "csv", "writing"),
     (shard_formats, "_common_schema", "csv", "writing"),

@@ -20,7 +20,7 @@ from labeldp.mechanisms.core.budget import BudgetSplit
 from labeldp.mechanisms.noise.input_digest import add_sums
 from labeldp.mechanisms.noise.keyed_words import row_identities, words
 from labeldp.mechanisms.release.bound_noise import make_binding
-from labeldp.mechanisms.release.label_draws import LabelSampler
+from labeldp.mechanisms.release.drawing import drawing_of
 from labeldp.mechanisms.release.label_records import PassSums, add_passes
 from labeldp.transforms import (
     BindNoise,
@@ -65,7 +65,7 @@ def binding_of(*batches: LabelledBatch, column=COLUMN, secret: bytes, budget=BUD
 
 def drawn(batch: LabelledBatch, noise_key: bytes, randomizer=RR, column=COLUMN) -> np.ndarray:
     """The privatized labels of a batch all of whose labels are usable."""
-    result = privatize_batch(usable_records(batch, column), LabelSampler(randomizer, noise_key, bytes(32)))
+    result = privatize_batch(usable_records(batch, column), drawing_of(randomizer, column), noise_key, bytes(32))
     return label_values(result, column.name)
 
 

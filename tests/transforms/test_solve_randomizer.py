@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from labeldp.mechanisms import MECHANISMS, Prior, Randomizer, solve
 from labeldp.mechanisms.core.budget import BudgetSplit
-from labeldp.mechanisms.release.prior_release import EarlierMechanism
+from labeldp.mechanisms.release.conclude import EarlierMechanism
+from labeldp.mechanisms.release.drawing import Table
 from labeldp.transforms import PriorRelease, SolveRandomizer
 
 DOMAIN = (0.0, 1.0, 2.0, 5.0)
@@ -22,7 +23,10 @@ def release_of(*weights: float, epsilon: float = 1.5) -> PriorRelease:
 @pytest.fixture
 def solved(run):
     """(releases, arguments of SolveRandomizer) -> the randomizers."""
-    return lambda releases, *args: run(lambda p: {"out": p | beam.Create(releases) | SolveRandomizer(*args)})["out"]
+    return lambda releases, *args: [
+        drawing.randomizer
+        for drawing in run(lambda p: {"out": p | beam.Create(releases) | SolveRandomizer(*args)})["out"]
+    ]
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
@@ -118,8 +122,9 @@ def test_how_many_outputs_there_are_is_not_logged(solved, caplog):
 # Mechanisms of earlier releases.
 
 
-def earlier_of(release: PriorRelease, randomizer: Randomizer, **changed: Any) -> EarlierMechanism:
-    return replace(EarlierMechanism(7, release.prior, release.budget, release.rounding, randomizer), **changed)
+def earlier_of(release: PriorRelease, randomizer: Randomizer, digest: int = 7, **changed: Any) -> EarlierMechanism:
+    table = Table(randomizer, prior=release.prior, prior_epsilon=release.budget.prior, rounding=release.rounding)
+    return EarlierMechanism(digest, replace(table, **changed))
 
 
 def test_the_mechanism_of_the_earlier_release_is_used_again(solved):
@@ -139,12 +144,12 @@ def test_a_mechanism_of_another_release_is_not_used(solved):
     wider = Prior(np.array([0.0, 1, 2, 6]), np.array([1.0, 2, 3, 4]))
     others = [
         earlier_of(release, earlier, digest=8),
-        earlier_of(release, earlier, budget=BudgetSplit(0.5, 1.5)),
+        earlier_of(release, earlier, prior_epsilon=0.5),
         earlier_of(release, earlier, rounding="randomized"),
         earlier_of(release, earlier, prior=Prior(np.array(DOMAIN), weights)),
         earlier_of(release, solve("rr", prior, 1.5)),
         earlier_of(release, solve("rr_on_bins", wider, 1.5)),
-        earlier_of(release, solve("rr_on_bins", prior, 0.5), budget=BudgetSplit(0.25, 0.5)),
+        earlier_of(release, solve("rr_on_bins", prior, 0.5)),
     ]
     assert not any(other.belongs_to(release, "rr_on_bins") for other in others)
     assert earlier_of(release, earlier).belongs_to(release, "rr_on_bins")

@@ -14,8 +14,8 @@ from labeldp.mechanisms import Prior, solve
 from labeldp.mechanisms.core.budget import decimal_budget
 from labeldp.mechanisms.noise.keyed_words import integer_identities
 from labeldp.mechanisms.release import prior_release
+from labeldp.mechanisms.release.drawing import drawing_of
 from labeldp.mechanisms.release.label_column import LabelColumn
-from labeldp.mechanisms.release.label_draws import LabelSampler
 from labeldp.mechanisms.release.label_records import LabelRecords
 from labeldp.mechanisms.release.prior_release import release_prior
 from labeldp.mechanisms.release.unit_bound import (
@@ -109,7 +109,7 @@ def hits_of(label: float, column: LabelColumn, epsilon: float, most: int, least:
         records = LabelRecords(column, labels, identities)
         release = release_prior(count_labels(records, secret), column, epsilon, epsilon / 2, secret, "rr")
         randomizer, key = solved(release.budget.labels), release.noise_key(secret)
-        released = LabelSampler(randomizer, key, secret).sample(records)[:most]
+        released = drawing_of(randomizer, records.column).draw(records, key, secret)[:most]
         counts = np.array(release.counts)
         ratio = (np.abs(counts - ones).sum() - np.abs(counts - zeros).sum()) * release.budget.prior / 2
         hits += bool(ratio + release.budget.labels * (most - 2 * released.sum()) >= least)

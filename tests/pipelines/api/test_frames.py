@@ -615,7 +615,7 @@ def test_without_an_even_domain_features_are_not_used_by_default(privatizer: Any
 def test_the_label_is_never_a_feature(privatizer: Any, standard: Any) -> None:
     log = LOG[:2000]
     made = privatizer().fit(log["weeks"], features=log)
-    assert "weeks" not in made._latest().mechanism.center.linear.design.map.columns
+    assert "weeks" not in made._latest().mechanism.drawing.made.map.columns
     for labels in (log["weeks"], log[["weeks"]], pl.from_pandas(log)["weeks"], pa.table(log[["weeks"]])):
         with pytest.raises(ValueError, match=r"features has the column 'weeks' of the labels, .*: give label='weeks'"):
             privatizer(label="label").fit(labels, features=log)

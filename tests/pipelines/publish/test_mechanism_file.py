@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from labeldp.mechanisms import Prior, solve
+from labeldp.mechanisms.release.drawing import Table
 from labeldp.pipelines.spec.mechanism_file import MechanismFile, read_mechanism_file
 
 
@@ -14,7 +15,7 @@ from labeldp.pipelines.spec.mechanism_file import MechanismFile, read_mechanism_
 def document() -> dict[str, Any]:
     """A mechanism file of two labels, as parsed JSON."""
     prior = Prior(np.array([0.0, 1.0]), np.array([0.5, 0.5]))
-    return json.loads(MechanismFile(solve("rr", prior, 1.0), prior, 0.0).to_text())
+    return json.loads(MechanismFile(Table(solve("rr", prior, 1.0), prior=prior)).to_text())
 
 
 def test_it_reads_what_it_wrote(document: dict[str, Any], tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The mechanism that is published drew every label: a solver that gives two results makes the job fail."""
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,22 +10,24 @@ import numpy as np
 import pytest
 from labeldp.mechanisms import Randomizer
 from labeldp.mechanisms.core.budget import BudgetSplit
+from labeldp.mechanisms.release.drawing import Table
 from labeldp.transforms.batches import Carried
 
 MESSAGE = "labels were drawn by another mechanism than the one of this release"
 
 
-def elsewhere(found: Randomizer) -> Randomizer:
-    """The mechanism as another CPU might compute it: its outputs differ in the last bit."""
-    outputs = np.nextafter(found.outputs, np.inf)
-    return Randomizer(found.labels, outputs, found.weights, found.epsilon, found.mechanism, found.parameters, found.gap)
+def elsewhere(drawing: Any) -> Any:
+    """The drawing as another CPU might compute it: its outputs differ in the last bit."""
+    of, outputs = drawing.table, np.nextafter(drawing.table.outputs, np.inf)
+    table = Randomizer(of.labels, outputs, of.weights, of.epsilon, of.mechanism, of.parameters, of.gap)
+    return dataclasses.replace(drawing, table=table)
 
 
 def computed_again(randomizer: Any) -> Any:
-    """The randomizer of a second consumer, as a PCollection for `privatize` and as a value for `apply`."""
+    """The drawing of a second consumer, as a PCollection for `privatize` and as a value for `apply`."""
     if isinstance(randomizer, Carried):
         randomizer = randomizer.value
-    return elsewhere(randomizer) if isinstance(randomizer, Randomizer) else randomizer | beam.Map(elsewhere)
+    return elsewhere(randomizer) if isinstance(randomizer, Table) else randomizer | beam.Map(elsewhere)
 
 
 @pytest.fixture

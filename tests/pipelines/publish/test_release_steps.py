@@ -147,5 +147,5 @@ def test_the_latest_mechanisms_of_at_most_eight_inputs_are_read(
 
     found = earlier_mechanisms(ledger, run["request"])
     assert [each.digest for each in found] == [9, 8, 7, 6, 5, 4, 3, 2]
-    assert {each.randomizer.fingerprint.hex() for each in found} == {run["mechanism_fingerprint"]}
+    assert {each.drawing.fingerprint for each in found} == {run["mechanism_fingerprint"]}
     assert earlier_mechanisms(ledger, "another request") == ()

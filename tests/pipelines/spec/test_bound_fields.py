@@ -17,9 +17,9 @@ from labeldp.mechanisms.noise.keyed_words import integer_identities, row_identit
 from labeldp.mechanisms.registry import AUTO, mechanism_named
 from labeldp.mechanisms.release.bound_noise import StreamBinding
 from labeldp.mechanisms.release.center_passes import CenterPass
+from labeldp.mechanisms.release.conclude import solved
 from labeldp.mechanisms.release.feature_sample import FeatureSample, sample_words
 from labeldp.mechanisms.release.label_records import LabelRecords
-from labeldp.mechanisms.release.prior_release import solved
 from labeldp.pipelines.spec.fields import Fields
 from labeldp.pipelines.spec.make_release import make_release
 from labeldp.pipelines.spec.release import Release

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from labeldp import LabelPrivatizer
 from labeldp.mechanisms import Prior, solve
+from labeldp.mechanisms.release.drawing import Table
 from labeldp.pipelines.cli.commands import command_parser
 from labeldp.pipelines.errors import FieldError
 from labeldp.pipelines.spec.fields import Fields, declared, flag_name
@@ -430,7 +431,8 @@ def fitted(folder: Path, invoke: Any, secret: bytes, tmp_path_factory: pytest.Te
     prior = Prior(np.arange(5.0), np.full(5, 0.2))
     priors: dict[str, Any] = {"rr": {}, "gaussian": {"delta": 1e-6}}
     for name, delta in priors.items():
-        (folder / f"{name}.json").write_text(MechanismFile(solve(name, prior, 1.0, **delta), prior, 0.0).to_text())
+        file = MechanismFile(Table(solve(name, prior, 1.0, **delta), prior=prior))
+        (folder / f"{name}.json").write_text(file.to_text())
 
 
 @pytest.mark.parametrize(("field", "value", "said", "more"), CASES)

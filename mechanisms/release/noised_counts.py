@@ -1,4 +1,4 @@
-"""Center of a released mechanism: its column, the label domain, and the noised histogram of the residuals."""
+"""Noised histograms of a mechanism file, of labels or of residuals around a center; documents are untrusted."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import Any
 
 import numpy as np
 
-from ...mechanisms.center.cell_center import CellCenter
-from ...mechanisms.center.center_model import center_document, read_center
-from ...mechanisms.center.class_center import ClassCenter
-from ...mechanisms.center.class_document import class_document, read_class_center
-from ...mechanisms.center.linear_center import Explained, LinearCenter
-from ...mechanisms.center.residuals import ClippingError, ResidualDomain, clipping_error
-from ...mechanisms.core.budget import MIN_EPSILON
-from ...mechanisms.core.prior import Prior
-from ...mechanisms.core.randomizer import Randomizer
-from ...mechanisms.release.prior_release import PriorRelease, restricted_prior
+from ..center.cell_center import CellCenter
+from ..center.center_model import center_document, read_center
+from ..center.linear_center import Explained, LinearCenter
+from ..center.residuals import ClippingError, ResidualDomain, clipped_prior, clipping_error
+from ..core.budget import MIN_EPSILON
+from ..core.prior import Prior
+from ..noise.noisy_histogram import estimated_prior
 
 MOST_COUNT = 1 << 62
 """Noised counts and numbers of records are below it."""
 
+# Relative to the largest weight. Weights have the same bits on every CPU; another numpy may add in another order.
+_TOLERANCE = 1e-6
 
-def read_counts(counts: Any, name: str) -> tuple[int, ...]:
+
+def read_counts(counts: object, name: str) -> tuple[int, ...]:
     """Reads noised counts. Raises ValueError, which names the member, if they are anything else."""
     if not isinstance(counts, list) or not all(type(count) is int and abs(count) < MOST_COUNT for count in counts):
         raise ValueError(f"its {name} is not an array of integers")
@@ -31,7 +31,51 @@ def read_counts(counts: Any, name: str) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True)
-class CenterStatement:
+class NoisedCounts:
+    """Noised histogram of labels, from which a released prior was estimated.
+
+    Attributes:
+      counts: Noised number of records of each label; some may be negative.
+      records: Number of records, which is public.
+    """
+
+    counts: tuple[int, ...]
+    records: int
+
+    @classmethod
+    def from_document(cls, noised: dict[str, Any], counted: bool) -> NoisedCounts | None:
+        """Reads the counts from the member `prior` of a mechanism file.
+
+        Only a released prior of labels was `counted`; for others, the result is None. Raises ValueError if the counts
+        or the number of records are malformed, missing, or there without having been counted.
+        """
+        if {"counts", "records"} & noised.keys() and not counted:
+            raise ValueError("its prior has noised counts, but no epsilon, or a center with counts of its own")
+        if not counted:
+            return None
+        counts, records = read_counts(noised.get("counts"), "prior.counts"), noised.get("records")
+        if type(records) is not int or not 1 <= records < MOST_COUNT:
+            raise ValueError("its prior.records is not a positive integer")
+        return cls(counts, records)
+
+    def to_document(self) -> dict[str, Any]:
+        """Entries of the member `prior` of a mechanism file."""
+        return {"counts": list(self.counts), "records": self.records}
+
+    def check(self, prior: Prior, prior_epsilon: float) -> None:
+        """Compares the counts with the prior beside them, for whose release `prior_epsilon` was spent.
+
+        Raises ValueError if the prior does not follow from the counts.
+        """
+        if len(self.counts) != len(prior.labels):
+            raise ValueError("its prior.counts has not one count for each label")
+        expected = estimated_prior(prior.labels, np.array(self.counts), self.records, prior_epsilon).weights
+        if np.abs(expected - prior.weights).max() > _TOLERANCE * expected.max():
+            raise ValueError("its prior does not follow from its counts")
+
+
+@dataclass(frozen=True)
+class NoisedResiduals:
     """Member `center` of a mechanism file: everything that residuals and their range follow from.
 
     Attributes:
@@ -49,15 +93,7 @@ class CenterStatement:
     linear: LinearCenter | None = None
 
     @classmethod
-    def of_release(cls, release: PriorRelease) -> CenterStatement | None:
-        """Makes the statement for a released prior; None for labels without a center."""
-        if release.center is None or not release.around_center:
-            return None
-        linear = release.made if isinstance(release.made, LinearCenter) else None
-        return cls(release.center, release.domain, release.counts, release.budget.prior, linear)
-
-    @classmethod
-    def from_document(cls, document: Any, prior_epsilon: float) -> CenterStatement:
+    def from_document(cls, document: Any, prior_epsilon: float) -> NoisedResiduals:
         """Reads the member of an untrusted mechanism file, whose prior has spent `prior_epsilon`.
 
         Raises ValueError if the member does not have the form of a center.
@@ -76,13 +112,13 @@ class CenterStatement:
         linear = read_center(document["linear"]) if "linear" in document else None
         if linear is not None and linear.labels != len(domain):
             raise ValueError("its center.linear is for another number of labels")
-        statement = cls(column, tuple(domain), counts, prior_epsilon, linear)
-        if len(counts) != statement.residuals.cells:
+        residuals = cls(column, tuple(domain), counts, prior_epsilon, linear)
+        if len(counts) != residuals.residuals.cells:
             raise ValueError("its center.counts has not one count for each cell of residuals")
-        return statement
+        return residuals
 
     def to_document(self) -> dict[str, Any]:
-        """JSON object of the statement, a member of a mechanism file."""
+        """JSON object of the member."""
         linear = {} if self.linear is None else {"linear": center_document(self.linear)}
         return {"column": self.column, "domain": list(self.domain), "counts": list(self.counts), **linear}
 
@@ -124,62 +160,27 @@ class CenterStatement:
         step = float(self.residuals.grid[-1]) / self.residuals.most
         return None if explained is None else explained._replace(variance=explained.variance * step**2)
 
-    def mechanism_prior(self, randomizer: Randomizer) -> Prior:
-        """Distribution that a mechanism was solved for: of clipped residuals.
+    def check(self, prior: Prior) -> None:
+        """Compares the counts with the prior of a mechanism beside them, over the range that it takes.
 
-        Raises ValueError if the mechanism is not for residuals of this domain.
+        Raises ValueError if the mechanism is not for residuals of this domain, or the prior does not follow.
         """
-        return restricted_prior(self.prior, randomizer.labels)
-
-    def check(self, randomizer: Randomizer, prior: Prior) -> None:
-        """Compares the statement with the mechanism and the prior beside it.
-
-        Raises ValueError if the mechanism is not for residuals of this domain, or the prior does not follow from the
-        counts.
-        """
-        if self.mechanism_prior(randomizer).weights.tobytes() != prior.weights.tobytes():
+        if restricted_prior(self.prior, prior.labels).weights.tobytes() != prior.weights.tobytes():
             raise ValueError("its prior is not that of its center's counts")
 
-    def clipping(self, randomizer: Randomizer) -> ClippingError:
-        """Error of clipping residuals to the range of a mechanism, under the noised histogram."""
-        return clipping_error(self.prior, float(randomizer.labels[0]), float(randomizer.labels[-1]))
+    def clipping(self, labels: np.ndarray) -> ClippingError:
+        """Error of clipping residuals to the range of a mechanism with these labels, under the noised histogram."""
+        return clipping_error(self.prior, float(labels[0]), float(labels[-1]))
 
 
-@dataclass(frozen=True, eq=False)
-class ClassStatement:
-    """Member `class_center` of a mechanism file.
+def restricted_prior(prior: Prior, labels: np.ndarray) -> Prior:
+    """Clips a distribution of residuals, over all of their grid, to the range of a mechanism.
 
-    Attributes:
-      column: Column of the probabilities of each record.
-      center: The center, from which the classes were drawn.
+    `labels` are those of the mechanism: the residuals of the range. Raises ValueError if they are not consecutive
+    residuals of the grid.
     """
-
-    column: str
-    center: ClassCenter
-
-    @property
-    def epsilon(self) -> float:
-        """Epsilon that the center has spent."""
-        return self.center.epsilon
-
-    @property
-    def prior(self) -> Prior:
-        """Shares of the classes, by the released counts."""
-        shares = self.center.shares
-        return Prior(np.arange(len(shares), dtype=np.float64), shares)
-
-    def to_document(self) -> dict[str, Any]:
-        """Writes the member, which center.json holds as well."""
-        return {"column": self.column, "center": class_document(self.center)}
-
-    @classmethod
-    def from_document(cls, document: Any, classes: int) -> ClassStatement:
-        """Reads the member, which is untrusted, of a file of so many classes. Raises ValueError if it is wrong."""
-        if not isinstance(document, dict) or set(document) != {"column", "center"}:
-            raise ValueError("its class_center must have a column and a center")
-        if not isinstance(document["column"], str) or not document["column"]:
-            raise ValueError("the column of its class_center is not a name")
-        center = read_class_center(document["center"])
-        if len(center.counts) != classes:
-            raise ValueError("its class_center is for another number of classes")
-        return cls(document["column"], center)
+    first = int(np.searchsorted(prior.labels, labels[0]))
+    clipped = clipped_prior(prior, first, min(first + len(labels), len(prior.labels)) - 1)
+    if not np.array_equal(clipped.labels, labels):
+        raise ValueError("the mechanism is not for consecutive residuals of the label domain")
+    return clipped
