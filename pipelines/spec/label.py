@@ -97,7 +97,7 @@ class Label:
     def passes(self) -> tuple[Pass, ...]:
         """The passes over the labels that release what they are drawn by; for `apply`, the binding of noise alone."""
         if self.mechanism.fitted is not None:
-            return (Binding(self.mechanism.fitted.budget),)
+            return (Binding(self.mechanism.fitted.drawing.budget),)
         budget = self.record_budget
         histogram = Histogram(budget.epsilon, budget.prior_epsilon, self.mechanism.name)
         return passes_of(self.column, histogram, self.features)
