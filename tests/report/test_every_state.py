@@ -53,7 +53,7 @@ def test_a_release(name: str, shown: Any, snapshot: Any) -> None:
     assert "\nUse       " in found.announcement
     clipped = re.search(r"of clipping \S+, for (\S+) % of the records", found.announcement)
     clips = clipped is not None and float(clipped[1]) > 0
-    assert ("from clipping" in found.page.text) == (clips and mechanism.name == "unbiased")
+    assert ("from clipping" in found.page.text) == (clips and mechanism.drawing.name == "unbiased")
     if mechanism.drawing.solved:
         budget = next(rows for caption, rows in found.page.tables.items() if caption.startswith("Privacy budget"))
         *parts, total = (float(row[-2]) for row in budget[1:])
