@@ -8,7 +8,6 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.orc as pa_orc
 import pyarrow.parquet as pq
-import pytest
 
 
 def write_log(path: Path, table: pa.Table | dict[str, Any], format: str | None = None) -> Path:
@@ -21,7 +20,6 @@ def write_log(path: Path, table: pa.Table | dict[str, Any], format: str | None =
     format = format or path.suffix[1:]
     path.parent.mkdir(parents=True, exist_ok=True)
     if format == "tfrecord":
-        pytest.importorskip("google_crc32c", reason="the extra tfrecord is not installed")
         from labeldp.transforms.tfrecord.example_encoder import encode_examples
         from labeldp.transforms.tfrecord.framing import frame
 

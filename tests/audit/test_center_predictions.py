@@ -17,6 +17,8 @@ from labeldp.audit.shard_columns import Column
 from labeldp.mechanisms.center.center_model import center_document
 from labeldp.mechanisms.center.feature_rows import Categories
 from labeldp.mechanisms.center.linear_center import LinearCenter, design_center, moment_sums, noised_sums
+from labeldp.transforms.tfrecord.example_encoder import encode_examples
+from labeldp.transforms.tfrecord.framing import frame
 
 RECORDS = 1500
 FORMATS = ("parquet", "csv to tfrecord", "tfrecord")
@@ -116,10 +118,6 @@ def table():
 @pytest.fixture(scope="module")
 def released(tmp_path_factory, key_file, invoke, command):
     """Releases with a linear center, by format. `code` and `flag` were fitted as texts: they are categories."""
-    pytest.importorskip("google_crc32c", reason="the extra tfrecord is not installed")
-    from labeldp.transforms.tfrecord.example_encoder import encode_examples
-    from labeldp.transforms.tfrecord.framing import frame
-
     folder = tmp_path_factory.mktemp("linear")
     pq.write_table(table(), folder / "log.parquet")
     pa_csv.write_csv(table(), folder / "log.csv")

@@ -3,6 +3,7 @@
 import gzip
 import struct
 
+import google_crc32c as crc32c
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,8 +11,6 @@ from hypothesis import strategies as st
 from labeldp.audit import tfrecord_examples
 from labeldp.audit.documents import RefusedDocument
 from labeldp.audit.tfrecord_examples import Records, checksums, read_features, read_tfrecords
-
-crc32c = pytest.importorskip("google_crc32c", reason="the extra tfrecord is not installed")
 
 
 def masked(text):

@@ -30,8 +30,6 @@ def contents(paths: list[Path]) -> list[bytes]:
 
 @pytest.mark.parametrize("format", ["tfrecord", "parquet"])
 def test_a_seed_is_a_log(write: Any, format: str) -> None:
-    if format == "tfrecord":
-        pytest.importorskip("google_crc32c", reason="the extra tfrecord is not installed")
     first = write(format)
 
     assert [path.name for path in first] == [f"part-{number:05d}.{format}" for number in range(FILES)]
@@ -73,7 +71,6 @@ def first_feature(record: bytes) -> bytes:
 @pytest.mark.parametrize("order", ["mixed", "fixed"])
 def test_wide_tfrecords(benchmark: Any, tmp_path: Path, sequence: bool, order: str) -> None:
     tensorflow: Any = pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
-    pytest.importorskip("google_crc32c", reason="the extra tfrecord is not installed")
     benchmark("synthetic").write_wide(tmp_path / "log", "tfrecord", 300, 2, order=order, sequence=sequence)
     paths = sorted(map(str, (tmp_path / "log").iterdir()))
     records = list(tensorflow.data.TFRecordDataset(paths).as_numpy_iterator())

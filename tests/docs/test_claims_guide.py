@@ -18,7 +18,6 @@ EXAMPLE = ROOT / "docs/examples/claim_facts.yaml"
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    pytest.importorskip("google_crc32c", reason="the extra tfrecord is not installed")
     output = tmp_path_factory.mktemp("demo") / "demo_output"
     assert main(["demo", f"--output={output}", "--clicks=40000"]) == 0
     return output

@@ -138,7 +138,6 @@ def test_the_demo_prints_what_the_readme_shows(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Compares the lines without numbers, which depend on the key, and without what depends on the records."""
-    pytest.importorskip("google_crc32c", reason="the extra tfrecord is not installed")
     shown = re.search(r"```text\n(Released .*?)```", text_of("README.md"), re.DOTALL)
     assert shown is not None
     monkeypatch.chdir(tmp_path)

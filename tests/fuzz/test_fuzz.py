@@ -3,7 +3,6 @@
 import pytest
 
 pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
-pytest.importorskip("google_crc32c")
 
 from fuzz import all_targets
 from harness import Campaign, Target, case_text, read_case

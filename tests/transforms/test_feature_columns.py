@@ -14,6 +14,8 @@ from labeldp.transforms.arrow_values import time_texts
 from labeldp.transforms.batches import LabelledBatch
 from labeldp.transforms.center.feature_columns import concatenated, feature_columns, hashed_texts
 from labeldp.transforms.errors import InputError
+from labeldp.transforms.tfrecord.example_decoder import ExampleDecoder
+from labeldp.transforms.tfrecord.example_encoder import encode_examples
 
 
 def batch(**columns: pa.Array) -> LabelledBatch:
@@ -141,10 +143,7 @@ TIMES = [
 @pytest.mark.parametrize("column", TIMES, ids=lambda column: str(column.type))
 def test_times_are_the_same_text_as_category_in_tfrecords_and_for_the_audit(column: pa.Array) -> None:
     """In years beyond those of Python, too."""
-    pytest.importorskip("google_crc32c")
     from labeldp.audit import shard_columns
-    from labeldp.transforms.tfrecord.example_decoder import ExampleDecoder
-    from labeldp.transforms.tfrecord.example_encoder import encode_examples
 
     own = texts(feature_columns(batch(t=column), ["t"], ["t"])["t"])
     audited = shard_columns._texts(column)

@@ -19,6 +19,7 @@ from labeldp.transforms.batches import LabelledBatchCoder
 from labeldp.transforms.io.input_format import Equals, FilePart
 from labeldp.transforms.readers.file_reader import FileReader
 from labeldp.transforms.tfrecord import example_columns, framing
+from labeldp.transforms.tfrecord.example_encoder import encode_examples
 from pyarrow import orc
 
 from tests.written_logs import write_log
@@ -48,8 +49,6 @@ def records_with(name: str, label: int) -> tuple[bytes, tuple[bytes, ...], bytes
     if name == "csv":
         rows = tuple(b"%d,%d,%d\n" % row for row in zip(*columns.values(), strict=True))
         return b"id,x,y\n", rows, b"1,2,text\n"
-    from labeldp.transforms.tfrecord.example_encoder import encode_examples
-
     examples = encode_examples(pa.RecordBatch.from_pydict(columns))
     frames = tuple(bytes(framing.frame([example])) for example in examples)
     return b"", frames, frames[20_000][:-1] + bytes([frames[20_000][-1] ^ 1])
@@ -103,8 +102,6 @@ def read(path: str, format: str, **options: Any) -> tuple[list[tuple[int, int, i
 @pytest.mark.parametrize("options", [{}, {"columns": ["y"]}], ids=["all", "label"])
 @pytest.mark.parametrize("format", FORMATS)
 def test_batches_and_errors_are_equal(tmp_path: Path, format: str, options: dict[str, Any], damage: str) -> None:
-    if format.startswith("tfrecord"):
-        pytest.importorskip("google_crc32c")
     seen = [read(log(tmp_path / str(label), format, label, damage), format, **options) for label in LABELS]
     assert seen[0] == seen[1]
     batches, text = seen[0]
@@ -118,8 +115,6 @@ def test_batches_and_errors_are_equal(tmp_path: Path, format: str, options: dict
 @pytest.mark.parametrize("format", ["csv", "tfrecord", "parquet", "orc"])
 def test_another_private_column_decides_nothing_either(tmp_path: Path, format: str) -> None:
     """As the CSV type of the column would, which is that of the first rows."""
-    if format == "tfrecord":
-        pytest.importorskip("google_crc32c")
     private = {"label_column": "x", "other_labels": ["y"]}
     seen = [read(log(tmp_path / str(label), format, label), format, **private) for label in LABELS]
     assert seen[0] == seen[1]
@@ -137,8 +132,6 @@ def test_texts_of_classes_decide_nothing(tmp_path: Path, format: str) -> None:
         path = tmp_path / f"{number}" / f"log.{format}"
         write_log(path, table)
         if format == "tfrecord":
-            from labeldp.transforms.tfrecord.example_encoder import encode_examples
-
             examples = encode_examples(table.to_batches()[0])
             assert len({*example_columns.FeatureSizes("log", ["y"])(framing.Frames.of(examples)).tolist()[:7]}) == 1
             bounds = example_columns.FeatureSizes("log", ["y"])(framing.Frames.of(examples))
@@ -165,9 +158,6 @@ def test_batches_of_large_records_are_equal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoded: bool, labels: list[str]
 ) -> None:
     """The limit of bytes lies where the wider label would move it, if it counted."""
-    pytest.importorskip("google_crc32c")
-    from labeldp.transforms.tfrecord.example_encoder import encode_examples
-
     files, sizes = [], np.zeros(0)
     for label in LABELS:
         values = [label if row == 3 else 9 for row in range(40)]
@@ -201,8 +191,6 @@ def counters(build: Callable[[beam.Pipeline], Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("format", ["csv", "tfrecord", "parquet", "orc"])
 def test_element_counts_are_equal(tmp_path: Path, format: str, key: Any) -> None:
-    if format == "tfrecord":
-        pytest.importorskip("google_crc32c")
     column = LabelColumn("y", tuple(float(label) for label in range(50)))
 
     def of(label: int) -> dict[str, Any]:
@@ -227,8 +215,6 @@ def test_element_counts_are_equal(tmp_path: Path, format: str, key: Any) -> None
 @pytest.mark.parametrize("format", ["csv", "tfrecord", "parquet", "orc"])
 def test_sizes_that_runners_sample_are_equal(tmp_path: Path, format: str) -> None:
     """Runners show the mean size of elements, as their coder estimates or encodes them."""
-    if format == "tfrecord":
-        pytest.importorskip("google_crc32c")
     coder, seen = LabelledBatchCoder(), []
     for label in LABELS:
         path = log(tmp_path, format, label)

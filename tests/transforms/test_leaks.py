@@ -77,7 +77,6 @@ def make_input(folder: Path, format: str) -> str:
         if format == "parquet":
             pq.write_table(pa.Table.from_batches([batch]), str(path))
         elif format == "tfrecord":
-            pytest.importorskip("google_crc32c")
             path.write_bytes(frame(encode_examples(batch)))
         else:
             lines = [f"{i},{x},{'' if y is None else y}" for i, x, y in zip(*batch.to_pydict().values(), strict=True)]
@@ -164,8 +163,6 @@ STAGES = [
     ("module", "name", "format", "stage"), STAGES, ids=[f"{stage} {name}" for _, name, _, stage in STAGES]
 )
 def test_a_failing_stage_shows_no_label(whole_flow, failure, shown, monkeypatch, module, name, format, stage):
-    if format == "tfrecord":
-        pytest.importorskip("google_crc32c")
     build = whole_flow(format, where=Equals("x", "7") if name == "single_values" else None)
     monkeypatch.setattr(module, name, fail_with_labels)
     text = failure(build)
@@ -229,10 +226,6 @@ def raw_sums(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_a_job_that_succeeds_shows_neither_label_nor_key(
     whole_flow, run, shown, raw_sums, tmp_path, format, output, secret, key, column
 ):
-    if format == "tfrecord":
-        pytest.importorskip("google_crc32c")
-    if output == "tfrecord":
-        pytest.importorskip("google_crc32c")
     found = run(whole_flow(format, output, column=column))
     Path(key.path).unlink()
     assert len(found["files"]) == len(os.listdir(tmp_path / "data")) == 2

@@ -15,6 +15,8 @@ from labeldp.transforms.class_values import coded_classes
 from labeldp.transforms.io.input_format import FilePart, Format
 from labeldp.transforms.missing_labels import filled, with_columns, with_numbers
 from labeldp.transforms.readers.file_reader import FileReader
+from labeldp.transforms.tfrecord.example_encoder import encode_examples
+from labeldp.transforms.tfrecord.framing import frame
 
 NAN, INF = float("nan"), float("inf")
 DOMAIN = (0.0, 1.0, 2.0)
@@ -66,9 +68,6 @@ def test_a_feature_that_no_record_has_is_put_where_others_have_it() -> None:
 @pytest.mark.parametrize("columns", [None, ["y"], ["x", "y"]])
 def test_batches_of_examples_without_a_label(tmp_path: Path, columns: list[str] | None) -> None:
     """A file of which no record has a label gives the batches of one in which all have the public label."""
-    from labeldp.transforms.tfrecord.example_encoder import encode_examples
-    from labeldp.transforms.tfrecord.framing import frame
-
     batches = []
     for name, features in (("without", {}), ("with", {"y": np.full(5, 2, np.float32)})):
         path = tmp_path / f"{name}.tfrecord"

@@ -9,24 +9,17 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from tests.written_logs import write_log
+
 SECRET_LABEL = 41.625
 
 
 @pytest.fixture(scope="module")
 def logs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The same records as CSV, Parquet and, where the extra is installed, TFRecord."""
+    """The same records in each format."""
     folder = tmp_path_factory.mktemp("logs")
     columns = {"age": [8131, 8132], "home town": ["a", "b"], "weeks": [SECRET_LABEL, SECRET_LABEL]}
-    pq.write_table(pa.table(columns), folder / "log.parquet")
-    (folder / "log.csv").write_text(f"age,home town,weeks\n8131,a,{SECRET_LABEL}\n8132,b,{SECRET_LABEL}\n")
-    found = {kind: folder / f"log.{kind}" for kind in ("csv", "parquet")}
-    try:
-        from labeldp.transforms.tfrecord.example_encoder import encode_examples
-        from labeldp.transforms.tfrecord.framing import frame
-    except ImportError:
-        return found
-    (folder / "log.tfrecord").write_bytes(frame(encode_examples(pa.RecordBatch.from_pydict(columns))))
-    return {**found, "tfrecord": folder / "log.tfrecord"}
+    return {kind: write_log(folder / f"log.{kind}", columns) for kind in ("csv", "parquet", "tfrecord")}
 
 
 @pytest.fixture
@@ -36,8 +29,6 @@ def target(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("kind", ["csv", "parquet", "tfrecord"])
 def test_it_names_format_and_columns_and_no_value(invoke: Any, logs: dict[str, Path], target: Path, kind: str) -> None:
-    if kind not in logs:
-        pytest.skip("the extra tfrecord is not installed")
     outcome = invoke(["init", str(logs[kind]), f"--output={target}"]).ok()
     text = target.read_text()
 

@@ -8,7 +8,6 @@ import pytest
 
 CLICKS = 4000
 
-pytest.importorskip("google_crc32c", reason="the extra tfrecord is not installed")
 pytestmark = pytest.mark.xdist_group("demo")
 
 

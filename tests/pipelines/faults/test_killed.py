@@ -165,8 +165,6 @@ shard_formats.open_segment_file = opening
 @pytest.mark.parametrize("number", [0, 1, 2])
 def test_after_a_sigkill_while_a_shard_is_assembled(number: int, fork: Any, run: list[str], recovers: Any) -> None:
     """The shard has three segments, and appears only when it is complete."""
-    if "--output_format=tfrecord" in run:
-        pytest.importorskip("google_crc32c", reason="the extra tfrecord is not installed")
     outcome, steps = fork(run, KILL_WHILE_ASSEMBLING.format(number=number))
     assert outcome.code == -signal.SIGKILL
     assert sum("/segments/" in step for step in steps) == 4, "three segments and the unfinished shard"
@@ -185,8 +183,6 @@ def fault(step):
 
 @pytest.mark.parametrize("run", ["tfrecord", "parquet"], indirect=True)
 def test_after_a_sigkill_before_an_assembled_shard_appears(fork: Any, run: list[str], recovers: Any) -> None:
-    if "--output_format=tfrecord" in run:
-        pytest.importorskip("google_crc32c", reason="the extra tfrecord is not installed")
     outcome, steps = fork(run, KILL_AT_RENAME)
     assert outcome.code == -signal.SIGKILL
     assert steps[-1].startswith("os.rename")

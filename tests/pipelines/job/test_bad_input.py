@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from labeldp.transforms.tfrecord.framing import frame
 
 from tests.written_logs import write_log
 
@@ -253,14 +254,10 @@ def test_a_truncated_tfrecord(job: Any, refused: Any, tfrecord: tuple[Path, list
 
 def test_a_file_of_another_format(job: Any, refused: Any, small_log: Path) -> None:
     refused(job(input_format="parquet"), 1, str(small_log), "Parquet")
-    pytest.importorskip("google_crc32c", reason="the extra tfrecord is not installed")
     refused(job(input_format="tfrecord"), 1, str(small_log), "TFRecord at row 0")
 
 
 def test_records_that_are_no_examples(job: Any, refused: Any, tmp_path: Path) -> None:
-    pytest.importorskip("google_crc32c", reason="the extra tfrecord is not installed")
-    from labeldp.transforms.tfrecord.framing import frame
-
     path = tmp_path / "in.tfrecord"
     path.write_bytes(frame([b"\xff\xff not a protocol buffer"]))
     refused(job(input=path, input_format="tfrecord"), 1, str(path), "tf.Example")

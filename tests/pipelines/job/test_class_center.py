@@ -60,8 +60,6 @@ def flat(column: pa.ChunkedArray) -> np.ndarray:
 
 @pytest.mark.parametrize("kind", ["parquet", "csv", "tfrecord"])
 def test_classes_are_drawn_from_probabilities(run: Callable[..., Any], invoke: Any, outputs: Path, kind: str) -> None:
-    if kind == "tfrecord":
-        pytest.importorskip("google_crc32c")
     out = run("released", kind, output_format="parquet").ok().out
     assert "center     click_probabilities: probabilities of the classes, from " in out
     assert "Use       The center is the model" in out

@@ -99,8 +99,6 @@ def texts(column: pa.ChunkedArray) -> list[str]:
 def test_classes_keep_their_type(
     released: Release, outputs: Path, kind: str, label: str, classes: str, expected: pa.DataType
 ) -> None:
-    if kind == "tfrecord":
-        pytest.importorskip("google_crc32c")
     table, log = released("released", kind, label=label, label_classes=classes), log_table()
     assert str(table.schema.field(label).type).replace("element", "item") == str(expected)
     usable = [value is not None for value in log[label].to_pylist()]
@@ -124,7 +122,6 @@ def test_classes_keep_their_type(
 def test_shards_of_tfrecords_have_the_kind_of_feature(
     run: Callable[..., Any], outputs: Path, read_examples: Any
 ) -> None:
-    pytest.importorskip("google_crc32c")
     for label, classes, kind in (("grade", "poor,fair,good", bytes), ("click", "0,1", int)):
         run(label, "tfrecord", label=label, label_classes=classes).ok()
         (shard,) = (outputs / label / "data").iterdir()

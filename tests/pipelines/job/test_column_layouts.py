@@ -170,7 +170,6 @@ def test_hidden_files_in_a_folder(folder: Path, release: Any, job: Any, invoke: 
 def test_integers_beyond_int64_stop_the_run_for_tfrecords_only(
     folder: Path, refused: Any, release: Any, column: pa.Array
 ) -> None:
-    pytest.importorskip("google_crc32c", reason="the extra tfrecord is not installed")
     values = column.take(pa.array([0, 1] * (ROWS // 2)))
     pq.write_table(pa.table({"user": values, "y": labels()}), folder / "a")
     named = f"{folder}/a: column 'user' holds integers beyond int64"

@@ -124,7 +124,6 @@ def said(outcome: Any) -> dict[str, bytes]:
 def test_a_run_leaves_no_label_and_no_key(
     run: Any, log: Path, outputs: Path, temporary: Path, tree: Any, secret: bytes
 ) -> None:
-    pytest.importorskip("google_crc32c", reason="the extra tfrecord is not installed")
     outcome = run(input=log / "log.csv", output_format="tfrecord", mechanism="rr").ok()
 
     contents = tree(outputs) | tree(temporary) | said(outcome)

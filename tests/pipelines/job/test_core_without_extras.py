@@ -133,7 +133,6 @@ def test_what_was_refused_left_nothing(runs: tuple[Path, dict[str, Any]]) -> Non
 def test_tfrecords_need_no_tensorflow(
     small_log: Path, command: Any, environment: dict[str, str], outcome: Any, tmp_path: Path
 ) -> None:
-    pytest.importorskip("google_crc32c", reason="the extra tfrecord is not installed")
     released = {"input": tmp_path / "released" / "data" / "*.tfrecord", "input_format": "tfrecord"}
     log = {"input": small_log, "input_format": "csv"}
     domain = {"label": "y", "label_min": 0, "label_max": 4, "label_step": 1, "epsilon": 1}

@@ -79,7 +79,6 @@ def test_timestamps_of_a_fitted_center_are_categories_in_every_output(
     job, invoke, outputs, tmp_path, output_format, fraction
 ):
     """Fitted to texts, applied to times. Their category is the released text, which the audit reads as well."""
-    pytest.importorskip("google_crc32c")
     path, texts = tmp_path / "a.csv", tmp_path / "texts.csv"
     for file, digits in ((path, fraction), (texts, fraction.ljust(7, "0") if fraction else "")):
         rows = [f"2024-01-0{i % 4 + 1} 10:00:0{i % 2}{digits},{i % 4}" for i in range(4 * ROWS)]

@@ -20,7 +20,6 @@ from labeldp.transforms.tfrecord.framing import frame
 from tests.false_alarms import count_bounds
 
 tf: Any = pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
-pytest.importorskip("google_crc32c")
 
 """How often a correct sampler would fail a test here, were its key drawn anew; the key is fixed."""
 LABELS = 8

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from labeldp.pipelines.ledger.ledger import Ledger
+from labeldp.transforms.tfrecord.example_encoder import encode_examples
+from labeldp.transforms.tfrecord.wire import frame
 
 from tests.written_logs import write_log
-
-pytest.importorskip("google_crc32c")
 
 ROWS = 700
 LEFT_OUT = "user,rec,kind,place,extra"
@@ -38,8 +38,6 @@ def columns_of(first: int) -> dict[str, list[Any]]:
 
 def tfrecords(columns: dict[str, list[Any]]) -> bytes:
     """Records with keys in turns in canonical order and not, one of them with a feature without a value."""
-    from labeldp.transforms.tfrecord.example_encoder import encode_examples
-    from labeldp.transforms.tfrecord.wire import frame
 
     def record(row: dict[str, Any]) -> bytes:
         given = {name: value for name, value in row.items() if value is not None}

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from labeldp.transforms.tfrecord.framing import frame
 
 from tests.written_logs import write_log
 
@@ -63,9 +64,6 @@ def test_gzip_without_its_name_or_twice(job, invoke, small_log, tmp_path, name):
 
 
 def test_tfrecords_in_gzip_without_its_name(job, invoke, tmp_path):
-    pytest.importorskip("google_crc32c")
-    from labeldp.transforms.tfrecord.framing import frame
-
     (tmp_path / "a.tfrecord").write_bytes(gzip.compress(frame([b""] * 5)))
     error = invoke(job(input=tmp_path / "a.tfrecord", input_format="tfrecord")).error
     assert "a.tfrecord: is compressed with gzip, but its name does not end in .gz" in error
@@ -73,9 +71,6 @@ def test_tfrecords_in_gzip_without_its_name(job, invoke, tmp_path):
 
 @pytest.mark.parametrize("level", [1, 6, 9])
 def test_tfrecords_in_zlib(job, invoke, tmp_path, level):
-    pytest.importorskip("google_crc32c")
-    from labeldp.transforms.tfrecord.framing import frame
-
     (tmp_path / "a.tfrecord").write_bytes(zlib.compress(frame([b""] * 5000), level))
     error = invoke(job(input=tmp_path / "a.tfrecord", input_format="tfrecord")).error
     assert "a.tfrecord: is compressed with zlib, which is not read: write it with GZIP" in error
@@ -122,9 +117,7 @@ def test_a_tfrecord_that_begins_like_gzip(read_first_frame):
 
 @pytest.fixture
 def read_first_frame(tmp_path: Path) -> Any:
-    pytest.importorskip("google_crc32c")
     from labeldp.transforms.readers.tfrecord_reader import _read_frames
-    from labeldp.transforms.tfrecord.framing import frame
 
     def read(size: int) -> int:
         path = tmp_path / "a.tfrecord"

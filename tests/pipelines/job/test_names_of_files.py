@@ -10,6 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from apache_beam.runners.portability.fn_api_runner import translations
+from labeldp.transforms.tfrecord.example_encoder import encode_examples
+from labeldp.transforms.tfrecord.framing import frame
 
 from tests.written_logs import write_log
 
@@ -21,9 +23,6 @@ FLAGS = {"num_shards": 1, "rounding": "nearest"}
 
 def tagged_frames() -> tuple[list[bytes], list[int]]:
     """Frames of records with the true labels, and the offset in each of another float, which may be overwritten."""
-    from labeldp.transforms.tfrecord.example_encoder import encode_examples
-    from labeldp.transforms.tfrecord.framing import frame
-
     kind = pa.float32()
     columns = {"v": pa.array(np.arange(ROWS), kind), "y": pa.array(LABELS, kind), "zzz": pa.array([-1.0] * ROWS, kind)}
     frames = [frame([one]) for one in encode_examples(pa.RecordBatch.from_pydict(columns))]

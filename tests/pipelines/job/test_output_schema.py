@@ -86,7 +86,6 @@ def test_csv_becomes_parquet_and_integers_with_gaps_stay_integers(job, invoke, o
 
 
 def test_tfrecords_become_tfrecords(job, invoke, outputs, small_log, tmp_path):
-    pytest.importorskip("google_crc32c")
     invoke(job(output=tmp_path / "first", output_format="tfrecord")).ok()
     invoke(job(input=tmp_path / "first" / "data" / "*", input_format="tfrecord", output_format=None)).ok()
     assert [path.suffix for path in (outputs / "released" / "data").iterdir()] == [".tfrecord"]

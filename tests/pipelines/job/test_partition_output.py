@@ -11,6 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 from labeldp.pipelines.publish.protocol import Charge
 from labeldp.transforms.errors import InputError
+from labeldp.transforms.tfrecord.example_decoder import ExampleDecoder
+from labeldp.transforms.tfrecord.framing import read_records
 
 from tests.written_logs import write_log
 
@@ -93,9 +95,6 @@ def test_the_release_is_audited_and_can_be_the_input_of_another_one(format, part
 
 def test_tfrecords_have_all_features_but_those_of_the_folders(partitioned, invoke, outputs):
     """From TFRecord, whose records are copied, and from Parquet, whose columns are encoded."""
-    from labeldp.transforms.tfrecord.example_decoder import ExampleDecoder
-    from labeldp.transforms.tfrecord.framing import read_records
-
     invoke(partitioned("tfrecord")).ok()
     invoke(partitioned("parquet", output=outputs / "other", output_format="tfrecord")).ok()
     for release in ("released", "other"):

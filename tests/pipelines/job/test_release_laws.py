@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from labeldp.audit.audit_release import audit_path
 from labeldp.transforms.readers import file_reader
+from labeldp.transforms.tfrecord.framing import frame, read_records
 
 from tests.audit.written_files import write_document, write_shard
 from tests.release_cases import CASES, VALUES, Case, over, table_of
@@ -189,8 +190,6 @@ def _label(folder: Path, case: Case) -> None:
     path = max((path for path in (folder / "data").rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
     label = case.labels[-1]
     if path.suffix == ".tfrecord":
-        from labeldp.transforms.tfrecord.framing import frame, read_records
-
         with path.open("rb") as file:
             records = next(read_records(file, str(path), 1 << 20, None)).records()
         start = re.escape(b"\x0a%c%s\x12" % (len(label), label.encode()))

@@ -69,7 +69,6 @@ def released(
     tmp_path_factory: pytest.TempPathFactory, logs: Path, key_file: Path, invoke: Any, command: Any
 ) -> Callable[[str], Path]:
     """Function (name in RELEASES) -> that release, which is made once."""
-    pytest.importorskip("google_crc32c", reason="the extra tfrecord is not installed")
     folder, made = tmp_path_factory.mktemp("releases"), set()
 
     def get(name: str) -> Path:

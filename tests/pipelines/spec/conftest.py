@@ -2,7 +2,6 @@
 
 import builtins
 import importlib
-import importlib.util
 import io
 import os
 from collections.abc import Callable
@@ -62,8 +61,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root, table = tmp_path_factory.mktemp("requests"), log_table()
     for name in ("log.csv", "log.parquet", "month=1/log.csv", "month=2/log.csv"):
         write_log(root / name, table)
-    if importlib.util.find_spec("google_crc32c") is not None:
-        write_log(root / "log.tfrecord", table.drop(["day"]))
+    write_log(root / "log.tfrecord", table.drop(["day"]))
     write_log(root / "nested.parquet", table.append_column("struct", pa.array([{"a": 1}] * ROWS)))
     for name, values, kind in INNER:
         write_log(root / f"{name}.parquet", table.append_column("event", pa.array([values] * ROWS, kind)))

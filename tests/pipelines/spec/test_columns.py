@@ -47,7 +47,6 @@ def test_a_file_of_one_column_shows_its_name(refusal: Any, write_csv: Any, tmp_p
     ids=lambda column: str(column.type),
 )  # fmt: skip
 def test_a_type_that_tfrecords_cannot_hold_is_refused(refusal: Any, tmp_path: Path, column: pa.Array) -> None:
-    pytest.importorskip("google_crc32c", reason="the extra tfrecord is not installed")
     log = write_log(tmp_path / "log.parquet", {"odd": column, "y": [1.0]})
     message = refusal(input=log, input_format="parquet", output_format="tfrecord")
     assert message.startswith("--output_format tfrecord: column 'odd' holds ")

@@ -153,8 +153,6 @@ def write_shards(folder: str, transform: Any, compression: str, files: int, rows
 def test_shards_on_a_store_have_the_bytes_of_local_ones(
     emulator: Any, local_shards: Any, transform: Any, compression: str, files: int, rows: int, shards: int
 ) -> None:
-    if transform is WriteTFRecords:
-        pytest.importorskip("google_crc32c")
     case = transform, compression, files, rows, shards
     write_shards(emulator.url("out"), *case)
     expected = local_shards(*case)

@@ -47,7 +47,6 @@ def write() -> Callable[[Path, str, dict[str, list[Any]]], str]:
             rows = [columns, *zip(*columns.values(), strict=True)]
             content = "".join(",".join(map(str, row)) + "\n" for row in rows).encode()
         else:
-            pytest.importorskip("google_crc32c")
             content = frame(encode_examples(pa.RecordBatch.from_pydict(columns)))
         path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
         return str(path)
@@ -64,8 +63,6 @@ def read_all() -> Callable[..., list[Any]]:
 
     def read(path: str, format: str | Format, **options: Any) -> list[Any]:
         format = format if isinstance(format, Format) else Format(format)
-        if format.name == "tfrecord":
-            pytest.importorskip("google_crc32c")
         part = FilePart(path, options.pop("first", path))
         return list(FileReader(format, **options).read(part))
 

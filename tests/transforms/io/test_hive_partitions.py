@@ -70,7 +70,6 @@ def test_folders_that_do_not_fit(paths, text):
 @pytest.fixture
 def partitioned(tmp_path: Path, write: Any) -> Any:
     """Format -> pattern of two files, m=1 and m=2, of three records each."""
-    pytest.importorskip("google_crc32c")
 
     def make(format: str, **extra: Any) -> str:
         for month in (1, 2):

@@ -119,7 +119,6 @@ def test_a_missing_feature_leaves_the_records_countable(tmp_path, write, read_al
 
 
 def test_a_record_that_is_no_example_names_the_file(tmp_path, read_all):
-    pytest.importorskip("google_crc32c")
     path = tmp_path / "a"
     path.write_bytes(frame([b"\xff" + SENTINEL.encode()]))
     with pytest.raises(InputError) as caught:

@@ -18,8 +18,6 @@ FORMATS = ["tfrecord", "parquet", "csv"]
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_glob_reads_every_file(tmp_path, format, run, write, plain):
-    if format == "tfrecord":
-        pytest.importorskip("google_crc32c")
     parts = {f"day={day}/part-{part}": day * 10 + part for day in (1, 2) for part in (0, 1)}
     for name, start in parts.items():
         write(tmp_path / name, format, {"y": [float(start + i / 8) for i in range(8)]})
@@ -33,8 +31,6 @@ def test_a_glob_reads_every_file(tmp_path, format, run, write, plain):
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_neighbors_are_read_together(tmp_path, format, run, write, records_of):
-    if format == "tfrecord":
-        pytest.importorskip("google_crc32c")
     paths = [write(tmp_path / f"part-{part}", format, {"y": [float(part), 0.5]}) for part in range(5)]
     source = ReadRecordBatches(f"{tmp_path}/part-*", Format(format), together=2)
     found = run(
@@ -131,8 +127,6 @@ def test_beam_knows_that_batches_come_out(tmp_path):
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_errors_come_through_beam_as_they_are(tmp_path, format, failure):
-    if format == "tfrecord":
-        pytest.importorskip("google_crc32c")
     (tmp_path / "a").write_bytes(b"y,x\n1,2\n" + SENTINEL.encode() * 3 + b",3,4\n")
     text = failure(lambda p: {"out": p | ReadRecordBatches(str(tmp_path / "a"), Format(format))})
     assert "InputError" in text

@@ -20,8 +20,6 @@ from labeldp.transforms.tfrecord import framing
 from labeldp.transforms.tfrecord.example_encoder import encode_examples
 from labeldp.transforms.tfrecord.framing import frame
 
-pytest.importorskip("google_crc32c")
-
 ROWS = 5 * BATCH_ROWS + 17
 
 

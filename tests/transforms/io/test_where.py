@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from labeldp.transforms import Equals, Format, InputError, ReadRecordBatches
+from labeldp.transforms.tfrecord.example_columns import ExampleColumns
 
 SENTINEL = "SENTINEL123"
 FORMATS = ["tfrecord", "parquet", "csv", "orc"]
@@ -114,8 +115,6 @@ def test_where_needs_its_column(tmp_path, format, write, read_all):
 
 def test_of_tfrecords_only_the_matching_ones_are_decoded(tmp_path, write, read_all, plain, monkeypatch):
     """Also where records are not canonical, and are decoded and encoded again to be compared."""
-    from labeldp.transforms.tfrecord.example_columns import ExampleColumns
-
     decoded: list[int] = []
     read = ExampleColumns.read
 

@@ -15,6 +15,8 @@ from labeldp.transforms.errors import InputError
 from labeldp.transforms.progress_log import Progress
 from labeldp.transforms.shards.reduced_shards import read_column, select_records, write_reduced
 from labeldp.transforms.shards.shard_formats import GroupWriter, compressed_file
+from labeldp.transforms.tfrecord.example_encoder import encode_examples
+from labeldp.transforms.tfrecord.framing import frame
 
 ROWS = 70_000
 """More than a row group."""
@@ -42,9 +44,6 @@ def reduce(source: Path, dropped: np.ndarray) -> Path:
 
 @pytest.fixture
 def records() -> list[bytes]:
-    pytest.importorskip("google_crc32c", reason="the extra tfrecord is not installed")
-    from labeldp.transforms.tfrecord.example_encoder import encode_examples
-
     columns = {"id": [f"user {i}".encode() for i in range(999)], "x": [i / 7 for i in range(999)]}
     return encode_examples(pa.RecordBatch.from_pydict(columns))
 
@@ -52,8 +51,6 @@ def records() -> list[bytes]:
 @pytest.mark.parametrize("compressed", [False, True])
 @pytest.mark.parametrize("dropped", [rows(0), rows(3, 4, 500, 998), rows(*range(999))])
 def test_frames_are_copied(tmp_path: Path, records: Any, compressed: bool, dropped: np.ndarray) -> None:
-    from labeldp.transforms.tfrecord.framing import frame
-
     plain = b"".join(frame([record]) for record in records)
     source = tmp_path / ("part-00000-of-00001.tfrecord" + ".gz" * compressed)
     if compressed:

@@ -35,14 +35,6 @@ TRANSFORMS = {"tfrecord": WriteTFRecords, "parquet": WriteParquet}
 LAYOUTS: dict[str, Any] = {"tfrecord": _TFRecordLayout, "parquet": _ParquetLayout}
 
 
-@pytest.fixture(autouse=True)
-def needs_checksums(request: pytest.FixtureRequest) -> None:
-    """TFRecords need the extra `tfrecord`; Parquet does not."""
-    parameters = getattr(getattr(request.node, "callspec", None), "params", {})
-    if parameters.get("kind") == "tfrecord" or "tf" in request.node.name:
-        pytest.importorskip("google_crc32c")
-
-
 def suffix(kind: str, compression: str) -> str:
     return "tfrecord.gz" if (kind, compression) == ("tfrecord", "gzip") else kind
 
@@ -572,7 +564,6 @@ def test_a_segment_that_lost_its_end_is_noticed(tmp_path, kind, part):
 
 def test_encoded_records_do_not_become_parquet(tmp_path):
     """The Parquet file would lack the features that were not decoded."""
-    pytest.importorskip("google_crc32c")
     columns = pa.RecordBatch.from_pydict({"y": pa.array([0.5], pa.float32())})
     encoded = EncodedRecords.of(Frames.of([b"1234"]), {"y": np.array([12])})
     batch = dataclasses.replace(LabelledBatch.whole("/logs/a", 0, columns), encoded=encoded)

@@ -1,12 +1,10 @@
 """Incremental update of a checksum: equal to the checksum of the changed message."""
 
+import google_crc32c
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from labeldp.transforms.tfrecord.framing import appended_checksums, changed_checksums, restarted_checksums
-
-google_crc32c = pytest.importorskip("google_crc32c")
 
 FOUR = st.binary(min_size=4, max_size=4)
 

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from labeldp.transforms import LabelledBatch
 from labeldp.transforms.batches import LabelledBatchCoder, label_values, replace_label
 from labeldp.transforms.tfrecord.encoded_batches import EncodedRecords
+from labeldp.transforms.tfrecord.example_columns import ExampleColumns
+from labeldp.transforms.tfrecord.example_decoder import ExampleDecoder
+from labeldp.transforms.tfrecord.example_encoder import encode_examples
 from labeldp.transforms.tfrecord.framing import Frames, frame, read_records
-
-pytest.importorskip("google_crc32c")
 
 
 def record(row: int, label: float) -> bytes:
@@ -95,10 +96,6 @@ def test_a_record_without_a_place_for_its_label_is_refused():
 @given(st.data())
 def test_several_labels_are_replaced_one_after_the_other(data: st.DataObject) -> None:
     """Integer labels of any width become floats, which moves the labels behind them; features stay as they are."""
-    from labeldp.transforms.tfrecord.example_columns import ExampleColumns
-    from labeldp.transforms.tfrecord.example_decoder import ExampleDecoder
-    from labeldp.transforms.tfrecord.example_encoder import encode_examples
-
     rows, names = data.draw(st.integers(1, 6)), data.draw(st.permutations(["a", "label b", "c", "x"]))
     integers = st.lists(st.integers(-(2**63), 2**63 - 1), min_size=rows, max_size=rows)
     floats = st.lists(st.floats(width=32, allow_nan=False), min_size=rows, max_size=rows)
@@ -125,9 +122,6 @@ def test_several_labels_are_replaced_one_after_the_other(data: st.DataObject) ->
 def test_a_feature_is_added_to_every_record(tmp_path: Path) -> None:
     """Records of different sizes: another parser finds the new feature and all others, and checksums hold."""
     tensorflow: Any = pytest.importorskip("tensorflow")
-    from labeldp.transforms.tfrecord.example_columns import ExampleColumns
-    from labeldp.transforms.tfrecord.example_encoder import encode_examples
-
     texts, values = ["", "x", "y" * 300, "z" * 70_000], np.array([0.0, -1.5, 7.25, 3.0])
     labels = pa.array([1.0, 2.0, 3.0, 4.0], pa.float32())
     records = encode_examples(pa.RecordBatch.from_pydict({"t": texts, "y": labels}))
@@ -152,9 +146,6 @@ def test_a_feature_is_added_to_every_record(tmp_path: Path) -> None:
 @given(st.lists(st.integers(0, 140) | st.integers(16_250, 16_400), max_size=6))
 def test_a_feature_is_added_as_the_encoder_would(sizes: list[int]) -> None:
     """The records stay canonical, byte for byte those of the encoder, where their length takes more bytes as well."""
-    from labeldp.transforms.tfrecord.example_columns import ExampleColumns
-    from labeldp.transforms.tfrecord.example_encoder import encode_examples
-
     texts, labels, values = ["x" * size for size in sizes], np.arange(len(sizes)) + 0.5, -1.0 * np.arange(len(sizes))
     columns = {"t": pa.array(texts, pa.string()), "y": pa.array(labels, pa.float32())}
     records = encode_examples(pa.RecordBatch.from_pydict(columns))
@@ -166,8 +157,6 @@ def test_a_feature_is_added_as_the_encoder_would(sizes: list[int]) -> None:
 
 
 def test_a_feature_is_added_to_an_empty_record() -> None:
-    from labeldp.transforms.tfrecord.example_encoder import encode_examples
-
     example = encode_examples(pa.RecordBatch.from_arrays([pa.array([2.0], pa.float32())], ["c"]))[0]
     longer = EncodedRecords.of(Frames.of([b""]), {"y": np.array([-1])}).with_feature(np.array([2.0]), example)
     assert longer.frames.to_pylist() == [frame([example])]

@@ -16,7 +16,6 @@ from labeldp.transforms.tfrecord.example_encoder import encode_examples
 from labeldp.transforms.tfrecord.framing import Frames, read_records
 
 tf: Any = pytest.importorskip("tensorflow")
-pytest.importorskip("google_crc32c")
 
 from labeldp.transforms.tfrecord.example_columns import ExampleColumns  # noqa: E402
 from labeldp.transforms.tfrecord.example_decoder import ExampleDecoder  # noqa: E402

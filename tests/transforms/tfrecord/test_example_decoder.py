@@ -14,7 +14,6 @@ from labeldp.transforms.tfrecord.example_encoder import encode_examples
 from labeldp.transforms.tfrecord.framing import Frames
 
 tf: Any = pytest.importorskip("tensorflow")
-pytest.importorskip("google_crc32c")
 
 from labeldp.transforms.tfrecord.example_decoder import ExampleDecoder  # noqa: E402
 

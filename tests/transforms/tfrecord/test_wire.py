@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from labeldp.transforms.tfrecord import _wire, wire
+from labeldp.transforms.tfrecord.example_encoder import encode_examples
 
 from tests.transforms.tfrecord import wire_reference
 
@@ -22,8 +23,6 @@ RECORDS = st.lists(st.binary(max_size=40), max_size=8)
 
 def encoded(features: dict[str, Any]) -> bytes:
     """A canonical tf.Example."""
-    from labeldp.transforms.tfrecord.example_encoder import encode_examples
-
     if not features:
         return b""
     return encode_examples(pa.RecordBatch.from_pydict({name: [value] for name, value in features.items()}))[0]
