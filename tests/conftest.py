@@ -69,7 +69,7 @@ _SLOW_PATHS = """
     mechanisms/quantization/test_published_figures.py mechanisms/test_cpu_matrix.py pipelines/demo pipelines/faults
     pipelines/finish/test_finish_command.py pipelines/job/test_boolean_labels.py pipelines/job/test_class_center.py
     pipelines/job/test_core_without_extras.py pipelines/job/test_job_metrics.py
-    pipelines/job/test_mechanisms_on_census.py pipelines/job/test_tables.py pipelines/job/test_working_grid.py
+    pipelines/job/test_mechanisms_on_census.py pipelines/job/test_tables.py
     pipelines/remove/test_remove_command.py pipelines/stores report/test_claim_file.py report/test_every_state.py
     report/test_report_browser.py report/test_report_input.py study/test_compare_command.py
     study/test_evaluate_command.py study/test_plan_command.py templates/test_beam_yaml.py templates/test_dataflow.py

@@ -13,12 +13,14 @@ from tests.release_cases import CASES, GRID, Case, write_logs
 
 @dataclass(frozen=True)
 class Base:
-    """The release of a case, `folder`, beside its ledger, `ledger`; and the flags of its job, without the output."""
+    """The release of a case, `folder`, beside its ledger, `ledger`; the flags of its job, without the output; what the
+    command printed."""
 
     case: Case
     folder: Path
     ledger: Path
     flags: dict[str, Any]
+    outcome: Any
 
 
 @pytest.fixture(scope="session")
@@ -43,8 +45,8 @@ def base(
             for key in ("label_values", "label_classes"):
                 if str(flags.get(key)).endswith(".txt"):
                     flags[key] = logs["csv"].with_name(flags[key])
-            invoke(command("privatize", {**flags, "output": folder / "out"})).ok()
-            made[name] = Base(case, folder / "out", ledger, flags)
+            outcome = invoke(command("privatize", {**flags, "output": folder / "out"})).ok()
+            made[name] = Base(case, folder / "out", ledger, flags, outcome)
         return made[name]
 
     return release

@@ -38,6 +38,16 @@ FORMATS = ("csv", "parquet", "tfrecord")
 LAWS_OF_FORMATS = (("csv", "tfrecord", "labels"), ("csv", "parquet", "linear"), ("parquet", "tfrecord", "linear"))
 LAWS_OF_FORMATS += (("tfrecord", "parquet", "linear"), ("tfrecord", "tfrecord", "linear"))
 VALUES = (0, 1, 2, 3, 5, 8, 10)
+CUT = 350
+UNLISTED = "an unlisted sort of some length"
+MISSING = {**LABELS, "missing_label": 3}
+SOME = {**LABELS, "max_unusable_fraction": 0.3}
+CHOSEN = "bias_limited:bias=0.3"
+SORTS = TEXTS | {"label": "sort", "label_classes": "poor,fair,good", "mechanism": "rr"}
+TRUTH = {**LABELS, "label": "bought", "label_max": 1, "label_step": 1}
+EDGES = {"label_max": 10_000, "label_step": 500, "mechanism": "debiased_rr", "num_shards": 1}
+BETWEEN = {"label_step": 5, "epsilon": 3, "mechanism": "debiased_rr", "center": "none"}
+MILLION = {"label_max": 1_000_000, "label_step": 1, "mechanism": "unbiased", "center": "none"}
 
 
 @dataclass(frozen=True)
@@ -45,20 +55,27 @@ class Case:
     """A release.
 
     Attributes:
-      log: Name of its log: a format, or one of `TABLES`, which are Parquet files.
+      log: Name of its log: a format, or one of `TABLES` with its format, Parquet if there is none.
       flags: What differs from `GRID`.
       laws: Whether the laws are checked on it. They are not on those that differ in the output's format or in the
         mechanism alone.
+      states: Value by "file member.member" of the release; None if there is none.
+      said: Texts that the command prints.
+      counts_as: Whether some labels count as others, as those of `completed` do.
     """
 
     log: str
     flags: dict[str, Any] = field(default_factory=dict)
     laws: bool = True
+    states: dict[str, Any] = field(default_factory=dict)
+    said: tuple[str, ...] = ()
+    counts_as: bool = False
 
     @property
     def format(self) -> str:
         """Format of the log."""
-        return "parquet" if self.log in TABLES else self.log
+        table, _, format = self.log.partition(".")
+        return format or ("parquet" if table in TABLES else table)
 
     @property
     def labels(self) -> list[str]:
@@ -114,41 +131,117 @@ def _lacking(table: pa.Table) -> pa.Table:
     return table.append_column("bought", pa.array(z > 2))
 
 
+def _gaps(table: pa.Table) -> pa.Table:
+    """Takes the user and p from some records, and adds classes of which some are missing or not listed."""
+    place = np.arange(len(table))
+    sorts = pa.array(["poor", "fair", "good", UNLISTED, None]).take(
+        pa.array(np.searchsorted([4, 7, 8, 9], place * 7 % 10, "right"))
+    )
+    for column, name, lost in ((3, "user", place % 50 == 7), (4, "p", place % 60 == 30)):
+        table = table.set_column(column, name, pa.array(table[name].to_numpy(), mask=lost))
+    return table.append_column("sort", sorts)
+
+
+def _between() -> pa.Table:
+    """Labels that are neither of a grid nor the mean of two of its labels."""
+    place = np.arange(9_000)
+    return pa.table({"id": place, "f": place % 3, "y": np.array([1.3, 3.5, 7.9])[place % 3]})
+
+
+def _edges() -> pa.Table:
+    """Centers on and beside the bounds between labels of a grid of 500, beyond float32, and none."""
+    place = np.arange(400)
+    floats = [
+        250.0, np.nextafter(250.0, 0), np.nextafter(250.0, 500), 249.99999999, 1e308, -1e308, 3.5e38, 1e-300, -0.0,
+        np.nan, np.inf, -np.inf, 9749.9999, 9750.0, 1e7 + 0.5, None,
+    ]  # fmt: skip
+    # TFRecord output refuses what is beyond float32.
+    singles = [
+        each if each is None or not 3.4e38 < abs(each) < np.inf else np.copysign(np.inf, each) for each in floats
+    ]
+    integers = [250, 249, 251, (1 << 24) + 1, (1 << 53) + 1, (1 << 63) - 1, -(1 << 63), 9750, 0, None]
+    values: dict[str, tuple[list[Any], pa.DataType]] = {
+        "c64": (floats, pa.float64()), "c32": (singles, pa.float32()), "single": (singles, pa.float64()),
+        "whole": (integers, pa.int64()), "wide": ([(1 << 64) - 1, 250, 9750, 251], pa.uint64()),
+        "truth": ([True, False, None, True], pa.bool_()),
+        "lists": ([None, [], [1.0, 2.0], *([each] for each in singles[:-1])], pa.list_(pa.float64())),
+    }  # fmt: skip
+    columns = {
+        name: pa.array([given[each % len(given)] for each in place], kind) for name, (given, kind) in values.items()
+    }
+    return pa.table({"id": place, "y": np.where(place % 5 == 0, 7361, place * 25).astype(float), **columns})
+
+
 TABLES: dict[str, Callable[[], pa.Table]] = {
     "folders": functools.cache(lambda: pa.table(columns())),
     "many": functools.cache(lambda: pa.table(columns(5 * RECORDS))),
     "grades": functools.cache(lambda: _grades(TABLES["many"]())),
     "kinds": functools.cache(lambda: _kinds(TABLES["grades"]())),
     "lacking": functools.cache(lambda: _lacking(TABLES["folders"]())),
+    "gaps": functools.cache(lambda: _gaps(TABLES["lacking"]())),
+    "between": functools.cache(_between),
+    "edges": functools.cache(_edges),
 }
+# Those that are written in other formats than Parquet, too.
+OTHER_LOGS = ("gaps.csv", "gaps.orc", "gaps.tfrecord", "grades.csv", "grades.tfrecord")
 
 
 def table_of(case: Case) -> pa.Table:
     """The records of a case as its files hold them, those that --where keeps."""
-    table = TABLES.get(case.log, TABLES["folders"])()
+    table = TABLES.get(case.log.partition(".")[0], TABLES["folders"])()
     if case.format == "tfrecord":
         place = table.schema.get_field_index("y")
         table = table.set_column(place, "y", table["y"].cast(pa.float32()).cast(pa.float64()))
     if "where" in case.flags:
         name, _, value = case.flags["where"].partition("=")
-        table = table.filter(pc.equal(table[name], value))  # type: ignore[attr-defined]
+        table = table.filter(pc.equal(table[name].cast(pa.string()), value))  # type: ignore[attr-defined]
     return table
+
+
+def completed(case: Case, table: pa.Table) -> pa.Table:
+    """The log with those labels in it that a missing label, a class that is not listed and a truth value count as."""
+    for label in case.labels:
+        column, flags = table[label], case.flags
+        listed = str(flags.get("label_classes") or "").rpartition("=")[2].split(",")
+        if "missing_label" in flags:
+            column = column.fill_null(flags["missing_label"])
+        if pa.types.is_boolean(column.type):
+            column = column.cast(pa.int64()) if len(listed) == 1 else column
+        elif len(listed) > 1 and label == case.labels[-1]:
+            other = pa.array([flags.get("other_class", listed[0])]).cast(column.type)[0].as_py()
+            known = [value is None or str(value).removesuffix(".0") in listed for value in column.to_pylist()]
+            values = [value if of_list else other for value, of_list in zip(column.to_pylist(), known, strict=True)]
+            column = pa.chunked_array([pa.array(values, column.type)])
+        table = table.set_column(table.schema.get_field_index(label), label, column)
+    return table
+
+
+def write_files(root: Path, case: Case, table: pa.Table) -> Path:
+    """Writes another log of a case, in as many files as its own. Returns its glob."""
+    parts = [table] if case.log.partition(".")[0] in TABLES else [table.slice(0, CUT), table.slice(CUT)]
+    for number, part in enumerate(parts):
+        write_log(root / f"log-{number}.{case.format}", part)
+    return root / f"log-*.{case.format}"
 
 
 def write_logs(root: Path) -> dict[str, Path]:
     """Writes each log: two files in each format, folders `part=A` and `part=B`, and files of `TABLES`."""
-    table, cut = TABLES["folders"](), 350
-    for number, part in enumerate((table.slice(0, cut), table.slice(cut))):
+    table = TABLES["folders"]()
+    for number, part in enumerate((table.slice(0, CUT), table.slice(CUT))):
         for format in (*FORMATS, "orc"):
             write_log(root / f"log-{number}.{format}", part)
         pq.write_table(part, root / f"log-{number}.parquet", row_group_size=200)
         write_log(root / f"part={'AB'[number]}" / "log.parquet", part)
     for name, values in (("values.txt", VALUES), ("ill.txt", ILL)):
         (root / name).write_text("".join(f"{value}\n" for value in values))
-    return {format: root / f"log-*.{format}" for format in (*FORMATS, "orc")} | {
-        name: root / "part=*" / "log.parquet" if name == "folders" else write_log(root / f"{name}.parquet", made())
-        for name, made in TABLES.items()
-    }
+    return (
+        {format: root / f"log-*.{format}" for format in (*FORMATS, "orc")}
+        | {
+            name: root / "part=*" / "log.parquet" if name == "folders" else write_log(root / f"{name}.parquet", made())
+            for name, made in TABLES.items()
+        }
+        | {name: write_log(root / name, TABLES[name.partition(".")[0]]()) for name in OTHER_LOGS}
+    )
 
 
 def _cases() -> dict[str, Case]:
@@ -185,8 +278,44 @@ def _cases() -> dict[str, Case]:
     # It never releases the last class.
     top = {"mechanism": "rr_top_k", "epsilon": 2.3, "output_format": "parquet"}
     cases["visits, top"] = Case("kinds", {**cases["visits to tfrecord"].flags, **top}, laws=False)
+    nothing = dict.fromkeys(f"release.json {each}" for each in ("prior_epsilon", "mechanism", "mechanism_fingerprint"))
+    rounded = {rounding: {f"{file}.json rounding": rounding for file in ("release", "mechanism")}
+               for rounding in ("nearest", "randomized")}  # fmt: skip
+    cases |= {
+        f"missing labels of {kind}": Case(f"gaps.{kind}", MISSING, False, {"release.json missing_label": 3}, (), True)
+        for kind in ("csv", "orc", "tfrecord")
+    }
+    poor = {"release.json missing_label": "poor", "mechanism.json prior.missing_label": "poor"}
+    cases |= {
+        f"missing classes of {log}": Case(log, {**SORTS, "missing_label": "poor"}, log == "gaps", poor, (), True)
+        for log in ("gaps", "gaps.csv", "gaps.orc", "gaps.tfrecord")
+    }
+    cases |= {
+        f"truth values, {name}": Case("lacking", {**TRUTH, **flags}, False, {}, (), True)
+        for name, flags in (
+            ("units", UNITS), ("several labels", {"label": "bought,z", "label_max": "1,4"}),
+            ("linear", {"for": None, **LINEAR, "label_max": 4}),
+            ("list", {**NO_GRID, "label_values": "values.txt"}), ("tfrecord", {"output_format": "tfrecord"}),
+        )
+    }  # fmt: skip
+    for column in ("id", "wide"):
+        cases[f"center column {column}, filtered"] = Case(
+            "edges", {**EDGES, "center_column": column, "where": "wide=250"}, False, {"release.json records": 100}
+        )
+    around = (("c64", "parquet", 175), ("c32", "parquet", 175), ("single", "tfrecord", 175), ("whole", "parquet", 40),
+              ("whole", "tfrecord", 40), ("wide", "parquet", 0), ("lists", "tfrecord", 201),
+              ("truth", "parquet", 100), ("truth", "tfrecord", 100))  # fmt: skip
+    for column, output, missing in around:
+        flags = {**EDGES, "center_column": column, "output_format": output}
+        flags["leave_out"] = "c64,wide" if output == "tfrecord" else None
+        states = {"release.json center.missing": missing}
+        cases[f"center column {column} to {output}"] = Case("edges", flags, False, states)
     return cases | {
-        "auto": Case("csv", {"mechanism": "auto"}),
+        "auto": Case("csv", {"mechanism": "auto"}, states={
+            **dict.fromkeys(("mechanism.json choice.mechanism", "release.json choice.mechanism"), CHOSEN),
+            "release.json mechanism": "bias_limited", "release.json rounding": "randomized",
+            "release.json center.linear.features": ["f", "k", "user", "p", "z"],
+        }, said=(f"chosen     {CHOSEN}: ", "mechanism  bias_limited: ")),
         "gaussian": Case("csv", {"mechanism": "gaussian", "delta": 1e-5, "center": "none"}),
         "parameters": Case("csv", {"mechanism": "bias_limited:bias=0.2", "center": "none"}),
         "absolute loss": Case("csv", {"mechanism": "rr_on_bins", "loss": "absolute"}, laws=False),
@@ -195,27 +324,74 @@ def _cases() -> dict[str, Case]:
         "gzip": Case("tfrecord", {**LABELS, "compression": "gzip"}, laws=False),
         "gzip parquet": Case("parquet", {**LABELS, "compression": "gzip"}, laws=False),
         "orc": Case("orc", LABELS),
-        "center column": Case("parquet", {"mechanism": "unbiased", "center_column": "p"}),
+        "center column": Case("parquet", {"mechanism": "unbiased", "center_column": "p"}, states={
+            "release.json center.column": "p", "release.json center.missing": 0, "release.json rounding": "randomized",
+            "release.json center.residuals": {"min": -4.0, "max": 4.0, "labels": 17},
+            "release.json domain": {"min": 0.0, "max": 10.0, "labels": 21},
+            "mechanism.json center.domain": [label / 2 for label in range(21)],
+        }, said=("center     p: 0 missing; residuals clipped to -4..4,",)),
         "center column of tfrecords": Case("tfrecord", {"mechanism": "unbiased", "center_column": "p"}),
         "prior_epsilon": Case("csv", {**LABELS, "prior_epsilon": 0.25, "rounding": "randomized"}),
         "where": Case("parquet", {**LABELS, "where": "k=red"}),
-        "missing labels": Case("lacking", {**LABELS, "missing_label": 3}),
-        "records without a label": Case("lacking", {**LABELS, "max_unusable_fraction": 0.3}),
-        "truth values": Case("lacking", {**LABELS, "label": "bought", "label_max": 1, "label_step": 1}),
-        "units": Case("csv", {**LABELS, **UNITS}),
+        "missing labels": Case("lacking", MISSING, True, {"release.json missing_label": 3},
+                               ("a missing label counts as 3",), True),
+        "missing labels, linear": Case("gaps", {**LINEAR, "missing_label": 3}, laws=False, counts_as=True),
+        "missing labels, fine grid": Case(
+            "gaps", {**LABELS, "label_max": 1023.5, "missing_label": 0.5}, laws=False, counts_as=True,
+        ),
+        "records without a label": Case("lacking", SOME, states={"release.json missing_label": None}),
+        "records without a label, linear": Case("gaps", {**LINEAR, "max_unusable_fraction": 0.3}, laws=False),
+        "named by rows": Case("gaps", {**SOME, "id_column": None}),
+        "named by rows, linear": Case("gaps", {**LINEAR, "max_unusable_fraction": 0.3, "id_column": None}),
+        "records without a class": Case("gaps", {**SORTS, "max_unusable_fraction": 0.3, "other_class": "good"}, False, {
+            "release.json classes": {"values": ["poor", "fair", "good"], "other": 2},
+        }, ("classes    poor, fair, good; all other values count as good\n", "mechanism  rr: 3 classes to 3\n"), True),
+        "truth values": Case("lacking", TRUTH, counts_as=True),
+        "labels between": Case("between", BETWEEN, False, rounded["randomized"]),
+        "labels between, nearest": Case("between", {**BETWEEN, "rounding": "nearest"}, False, rounded["nearest"]),
+        "a million labels": Case("between", MILLION, False, {
+            "release.json domain": {"min": 0.0, "max": 1e6, "labels": 501},
+            "release.json declared_grid.labels": 1_000_001,
+            "mechanism.json labels": [2000.0 * place for place in range(501)],
+        }),
+        "units": Case("csv", {**LABELS, **UNITS}, states={
+            "mechanism.json unit": {"column": "user", "max_records": 2},
+        }, said=("units      user: 200, at most 2 records each, 200 left out",)),
+        "units without a name": Case(
+            "gaps", {**SOME, **UNITS}, False, {}, ("records without a unit in user: left out",)
+        ),
+        "units around a column": Case("parquet", {"mechanism": "unbiased", "center_column": "p", **UNITS}),
         "units, linear": Case("parquet", {**LINEAR, **UNITS}),
+        "units, linear, fine grid": Case("parquet", {**LINEAR, **UNITS, "label_step": "0.001"}, False, {
+            "release.json declared_grid.labels": 10_001, "release.json rounding": "randomized",
+        }),
         "units of tfrecords": Case("tfrecord", {"mechanism": "debiased_rr", "center": "none", **UNITS}),
-        "several labels": Case("csv", {**TWO, **LABELS}),
+        "several labels": Case("csv", {**TWO, **LABELS}, said=("\nPrivacy   Epsilon 2: ", "\nlabel ")),
+        "several labels, some missing": Case("gaps", {
+            **SOME, "label": "y,z,p", "label_max": "10,4,10", "label_step": "0.5,1,0.5",
+        }, False, {}, (" without a usable label in each of 3 columns left out",)),
         "several labels, linear": Case("tfrecord", {**TWO, **LINEAR}),
         "several labels, units": Case("parquet", {**TWO, **LABELS, **UNITS}),
-        "classes": Case("csv", TEXTS),
+        "several labels, fine grid": Case("csv", {**TWO, **LABELS, "label_step": "0.001,1"}, False, {
+            "labels/y/release.json domain.labels": 501, "labels/y/release.json declared_grid.labels": 10_001,
+            "labels/z/release.json domain.labels": 5, "labels/z/release.json declared_grid": None,
+        }),
+        "classes": Case("csv", TEXTS, counts_as=True),
         "classes, units": Case("csv", {**TEXTS, **UNITS}),
-        "classes, tfrecord": Case("tfrecord", {**TEXTS, "other_class": "green"}),
+        "classes, tfrecord": Case("tfrecord", {**TEXTS, "other_class": "green"}, counts_as=True),
         "classes, top": Case("parquet", {**NO_GRID, **LABELS, "label": "z", "label_classes": "4,3,2,1,0"}),
         "classes and a number": Case("parquet", {**LABELS, "label": "y,k", "label_classes": "k=blue,red,green"}),
         "cells": Case("many", {**CELLS, "output_format": "tfrecord"}),
         "units, cells": Case("many", {**CELLS, **UNITS}, laws=False),
-        "center of classes": Case("grades", CLASS_CENTER),
+        "center of classes": Case("grades", CLASS_CENTER, True, nothing, (
+            "center     grade_probabilities: probabilities of the classes, from ", "Use       The center is the model",
+        )),
+        "center of classes of csv": Case("grades.csv", CLASS_CENTER, laws=False),
+        "center of classes of tfrecord": Case("grades.tfrecord", {**CLASS_CENTER, "output_format": "parquet"}, False),
+        "center of classes and a number": Case("grades", {
+            **GRID, **CLASS_CENTER, "label": "y,grade", "label_min": 0, "label_max": 10, "label_step": 0.5,
+            "label_classes": "grade=low,mid,high", "epsilon": 6,
+        }, False, {"labels/grade/release.json class_center.features": ["f", "k"]}),
         "units, center of classes": Case("grades", {**CLASS_CENTER, **UNITS}, laws=False),
         "center of classes to tfrecord": Case(
             "grades", {**CLASS_CENTER, "output_format": "tfrecord", "num_shards": 2}, laws=False
@@ -234,7 +410,7 @@ def _cases() -> dict[str, Case]:
         "shuffled classes to tfrecord": Case(
             "csv", {**TEXTS, **SHUFFLED, "output_format": "tfrecord", "compression": "gzip"}, laws=False
         ),
-    }
+    }  # fmt: skip
 
 
 CASES = _cases()

@@ -12,10 +12,8 @@ from labeldp.attack.record_features import FeatureMatrix
 from labeldp.attack.released_channel import ReleasedLabels
 from labeldp.study.dataset import Dataset
 from labeldp.study.evaluation_cell import CLEAN, Cell, Task, score_cell
-from threadpoolctl import threadpool_info, threadpool_limits
-
-pytest.importorskip("sklearn", reason="the extra evaluation is not installed")
 from sklearn.ensemble import HistGradientBoostingClassifier
+from threadpoolctl import threadpool_info, threadpool_limits
 
 _RNG = np.random.default_rng(0)
 _FEATURES, _PLACES = _RNG.normal(size=(400, 2)), _RNG.integers(0, 3, 400)

@@ -3,13 +3,8 @@
 import json
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.csv as pa_csv
-import pyarrow.parquet as pq
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from labeldp.audit.audit_release import audit_path
 from labeldp.audit.center_audit import center_sum_problems
 from labeldp.audit.center_predictions import CenterPredictions
 from labeldp.audit.center_replay import linear_replay_problems
@@ -17,11 +12,6 @@ from labeldp.audit.shard_columns import Column
 from labeldp.mechanisms.center.center_model import center_document
 from labeldp.mechanisms.center.feature_rows import Categories
 from labeldp.mechanisms.center.linear_center import LinearCenter, design_center, moment_sums, noised_sums
-from labeldp.transforms.tfrecord.example_encoder import encode_examples
-from labeldp.transforms.tfrecord.framing import frame
-
-RECORDS = 1500
-FORMATS = ("parquet", "csv to tfrecord", "tfrecord")
 
 
 def fitted(seed, records, labels, epsilon):
@@ -102,46 +92,3 @@ def test_features_that_were_rounded_to_float32_pass():
         assert not single.wrong(as_columns(columns, np.float32), true).any()
         rounded += single.rounded
     assert 0 < rounded < 80_000 * 0.001
-
-
-def table():
-    random = np.random.default_rng(5)
-    a, b, c = (random.normal(50, 10, RECORDS) for _ in range(3))
-    kind = random.integers(0, 3, RECORDS)
-    labels = np.clip(np.rint((a + b - 100) / 4 + 2 * kind + 8 + random.normal(0, 1, RECORDS)), 0, 20)
-    missing = [None if i % 20 == 3 else value for i, value in enumerate(c.tolist())]
-    texts = [None if i % 31 == 4 else "uvw"[place] for i, place in enumerate(kind.tolist())]
-    flags = random.random(RECORDS) < 0.5
-    return pa.table({"a": a, "b": b, "c": missing, "kind": texts, "flag": flags, "code": kind, "y": labels})
-
-
-@pytest.fixture(scope="module")
-def released(tmp_path_factory, key_file, invoke, command):
-    """Releases with a linear center, by format. `code` and `flag` were fitted as texts: they are categories."""
-    folder = tmp_path_factory.mktemp("linear")
-    pq.write_table(table(), folder / "log.parquet")
-    pa_csv.write_csv(table(), folder / "log.csv")
-    (batch,) = table().to_batches()
-    (folder / "log.tfrecord").write_bytes(bytes(frame(encode_examples(batch))))
-    fit = {"label": "y", "label_min": 0, "label_max": 20, "label_step": 1, "epsilon": 1, "center": "linear"}
-    for name in FORMATS:
-        kind, file, key = name.split()[0], folder / f"{name}.json", {"noise_key_file": key_file}
-        # Texts are categories. TFRecords have no booleans.
-        flags = [str(int(flag) if kind == "tfrecord" else flag) for flag in table()["flag"].to_pylist()]
-        texts = {"code": [*map(str, table()["code"].to_pylist())], "flag": flags}
-        pq.write_table(pa.table(table().to_pydict() | texts), folder / "texts.parquet")
-        source = {"input": folder / "texts.parquet", "input_format": "parquet", "mechanism_file": file}
-        invoke(command("fit", fit | source | key)).ok()
-        output = {"output": folder / name, "output_format": name.split()[-1], "label": "y", "mechanism_file": file}
-        invoke(command("apply", output | key | {"input": folder / f"log.{kind}", "input_format": kind})).ok()
-    return {name: folder / name for name in FORMATS}
-
-
-def test_correct_releases_pass(released):
-    for folder in released.values():
-        audit = audit_path(str(folder), data=True)
-        assert audit.problems == ()
-        assert audit.center_line.startswith("center       column 'y_center', linear in 6 features: ")
-        assert audit.replay_line == "replayed     with the program's own code: coefficients from 7 sums"
-        (line,) = (each for each in audit.data_lines if each.startswith("centers "))
-        assert line.startswith("centers      every center is the one that the published map predicts")

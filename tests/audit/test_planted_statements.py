@@ -16,6 +16,13 @@ PUBLIC = (
 PUBLIC += "number of records and which records have a label are public"
 
 
+def label_as_feature(release: Path) -> None:
+    """States that a center was made of another label, which would be published nearly as it is."""
+    for name in ("mechanism.json", "center.json", "release.json"):
+        path = release / "labels" / "y" / name
+        path.write_text(path.read_text().replace('"f"', '"z"'))
+
+
 def swapped(release: Path) -> None:
     """Gives each of two labels the files of the other."""
     first, second = (release / "labels" / name for name in "yz")
@@ -110,6 +117,7 @@ STATED: dict[str, list[tuple[str, Any, str]]] = {
         ("release", {"adjacency": PUBLIC}, "adjacency is not that"),
         ("release", {"missing_label": ...}, "adjacency is not that"),
     ],
+    "several labels, linear": [("", label_as_feature, "label z is a public column of label y")],
     "several labels": [
         ("release", {"epsilon": 1.9}, "release.epsilon is below the sum"),
         ("release", {"certified_epsilon": 1.9}, "release.certified_epsilon is"),

@@ -18,10 +18,6 @@ MEASUREMENT_FIELDS = {
 }  # fmt: skip
 
 
-def tfx() -> None:
-    pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
-
-
 def check(facts: dict[str, Any], name: str, *figures: str) -> None:
     assert facts["benchmark"] == name
     assert set(facts["machine"]) == {"date", "processor", "cores", "load_before", "python", "versions"}
@@ -38,7 +34,6 @@ def check_measurement(facts: dict[str, Any], sizes: list[int]) -> None:
 
 @pytest.mark.usefixtures("jobs_in_process")
 def test_throughput(benchmark: Any, last_line: Any, tmp_path: Path) -> None:
-    tfx()
     benchmark("throughput").main(
         [*SIZES, *DEFAULT_SIZES, "--per_element_sizes", "50", "100", "--files=2", f"--temp_location={tmp_path}"]
     )
@@ -90,8 +85,6 @@ def test_parquet(benchmark: Any, last_line: Any, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("jobs_in_process")
 @pytest.mark.parametrize("layouts", [["parquet"], ["any_order", "one_order", "sequence"]], ids=" ".join)
 def test_wide(benchmark: Any, last_line: Any, tmp_path: Path, layouts: list[str]) -> None:
-    if layouts != ["parquet"]:
-        tfx()
     benchmark("wide").main([*SIZES, *DEFAULT_SIZES, "--files=2", "--layouts", *layouts, f"--temp_location={tmp_path}"])
 
     facts = last_line()
@@ -112,7 +105,6 @@ def test_wide(benchmark: Any, last_line: Any, tmp_path: Path, layouts: list[str]
 
 @pytest.mark.usefixtures("jobs_in_process")
 def test_encoding(benchmark: Any, last_line: Any, tmp_path: Path) -> None:
-    tfx()
     benchmark("encoding").main([*SIZES, "--files=2", f"--temp_location={tmp_path}"])
 
     facts = last_line()
@@ -171,8 +163,6 @@ def test_stores(benchmark: Any, last_line: Any, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("jobs_in_process")
 @pytest.mark.parametrize("formats", [["parquet", "csv"], ["tfrecord"]], ids=" ".join)
 def test_center_cost(benchmark: Any, last_line: Any, tmp_path: Path, formats: list[str]) -> None:
-    if "tfrecord" in formats:
-        tfx()
     benchmark("center_cost").main([*SIZES, "--files=2", "--formats", *formats, f"--temp_location={tmp_path}"])
 
     facts = last_line()
@@ -190,8 +180,6 @@ def test_center_cost(benchmark: Any, last_line: Any, tmp_path: Path, formats: li
 @pytest.mark.usefixtures("jobs_in_process")
 @pytest.mark.parametrize("formats", [["parquet"], ["tfrecord"]], ids=" ".join)
 def test_unit_cost(benchmark: Any, last_line: Any, tmp_path: Path, formats: list[str]) -> None:
-    if "tfrecord" in formats:
-        tfx()
     benchmark("unit_cost").main([*SIZES, "--files=2", "--formats", *formats, f"--temp_location={tmp_path}"])
 
     facts = last_line()
@@ -223,7 +211,6 @@ def test_cores(benchmark: Any, last_line: Any, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("jobs_in_process")
 def test_stages(benchmark: Any, last_line: Any) -> None:
-    tfx()
     benchmark("stages").main(["--records=2000", "--seconds=0.001"])
 
     facts = last_line()
@@ -237,8 +224,6 @@ def test_stages(benchmark: Any, last_line: Any) -> None:
 @pytest.mark.usefixtures("jobs_in_process")
 @pytest.mark.parametrize("format", ["parquet", "tfrecord"])
 def test_scale(benchmark: Any, last_line: Any, tmp_path: Path, format: str) -> None:
-    if format == "tfrecord":
-        tfx()
     layouts = ["64_files_64_shards", "64_files_8_shards"]
     benchmark("scale").main(
         ["--sizes=640", f"--formats={format}", "--layouts", *layouts, f"--temp_location={tmp_path}"]

@@ -54,7 +54,6 @@ def test_discriminators_are_printed_with_their_confidence(
         assert (releases, setting.alpha) == (300, pytest.approx(0.01 / 11))
         yield Finding("classes, whole", False, "epsilon at least 3", 3.0)
 
-    pytest.importorskip("sklearn")
     monkeypatch.setattr(attack_releases, "check_testers", testers)
     monkeypatch.setattr(attack_releases, "check_replays", lambda *_: iter([Finding("replay of all", True, "", 0.5)]))
     code, out, _ = attack("--releases=300", "--confidence=0.99")

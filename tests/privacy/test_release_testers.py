@@ -17,7 +17,6 @@ from tests.privacy.release_testers import (
     draw_samples,
 )
 
-pytest.importorskip("sklearn")
 ALPHA = 1e-4
 KINDS = {case.name: case for case in TESTED}
 

@@ -6,9 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-pytest.importorskip("jinja2", reason="the extra evaluation is not installed")
-
 from labeldp.mechanisms.center.class_center import ClassCenter, ReleasedClassCells
 from labeldp.mechanisms.core.label_classes import LabelClasses
 from labeldp.report.center_charts import Group, Strip, groups_chart, strips_chart

@@ -5,9 +5,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-pytest.importorskip("jinja2", reason="the extra evaluation is not installed")
-
 from labeldp.mechanisms import Prior, solve
 from labeldp.mechanisms.analysis.class_utility import ClassUtility
 from labeldp.mechanisms.core.label_classes import LabelClasses

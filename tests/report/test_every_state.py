@@ -11,9 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-pytest.importorskip("jinja2", reason="the extra evaluation is not installed")
-
 from labeldp.audit.audit_release import audit_path
 from labeldp.audit.class_audit import class_center_lines
 from labeldp.audit.class_center_document import read_class_center

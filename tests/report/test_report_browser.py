@@ -13,9 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-pytest.importorskip("jinja2", reason="the extra evaluation is not installed")
-
 from labeldp import LabelPrivatizer, ReleaseWarning
 from labeldp.study.line_chart import Line, draw_lines
 

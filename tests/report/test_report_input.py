@@ -6,9 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-pytest.importorskip("tensorflow_metadata", reason="the extra validation is not installed")
-
 from google.protobuf import text_format
 from labeldp.report.report_input import Column, read_validation
 from labeldp.transforms.errors import InputError

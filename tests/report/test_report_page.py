@@ -12,8 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("jinja2", reason="the extra evaluation is not installed")
-
 from tests.snapshots import file_name, names
 
 LABEL = "<script>alert('y')</script>"

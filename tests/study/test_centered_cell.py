@@ -225,7 +225,6 @@ def test_residuals_without_a_mean_are_predicted_as_the_center_alone() -> None:
 @pytest.mark.parametrize("model", ["linear", "trees"])
 def test_residuals_of_a_good_center_leave_it_alone(model: str) -> None:
     """Under heavy noise, residuals that no feature explains must not move the predictions."""
-    pytest.importorskip("sklearn", reason="the extra evaluation is not installed")
     rng = np.random.default_rng(1)
     features = rng.normal(size=(2000, 5))
     values = rng.normal(0, 1, 2000) + rng.choice([-10.0, 10.0], 2000)

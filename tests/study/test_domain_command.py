@@ -1,12 +1,17 @@
 """`labeldp domain`: what it releases, what it charges, and what it refuses."""
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from labeldp.mechanisms.analysis.label_range import log_spaced_labels
+
+from tests.commands import write_key
+from tests.false_alarms import mean_bound
+from tests.written_logs import write_log
 
 pytestmark = pytest.mark.xdist_group("label range")
 RECORDS = 4000
@@ -125,3 +130,27 @@ def test_too_few_records_are_charged_and_told(
     assert "domain     none: no range of the labels can be told from noise" in outcome.out
     assert json.loads((tmp_path / "domain.json").read_text())["proposal"] is None
     assert spent(tmp_path) == 1
+
+
+def test_a_domain_of_units(flags: dict[str, Any], invoke: Any, tmp_path: Path) -> None:
+    """Its histogram has three times the noise, and holds three records of a user at most."""
+    users = np.minimum(np.random.default_rng(3).zipf(1.5, RECORDS), 1500)
+    named = [None if row % 100 == 0 else f"u{user}" for row, user in enumerate(users.tolist())]
+    log = write_log(tmp_path / "log.parquet", {"f": np.arange(RECORDS), "user": named, "y": weeks() / 53 * 40})
+    counts = Counter(user for user in named if user)
+    given = {**flags, "input": log, "input_format": "parquet", "epsilon": 5, "unit_column": "user"}
+    empty = []
+    for draw in range(10):
+        key, file = write_key(tmp_path / f"{draw}.key", bytes([draw]) * 32), tmp_path / f"{draw}.json"
+        outcome = invoke(arguments(given, file, noise_key_file=key, max_records_per_unit=3)).ok()
+        document = json.loads(file.read_text())
+        assert document["unit"] == {"column": "user", "max_records": 3}
+        assert document["records"] == sum(min(records, 3) for records in counts.values())
+        assert "for all labels of a unit of user" in outcome.out
+        empty.append(np.array(document["counts"])[np.array(document["cells"]) < 0])
+    # Discrete Laplace noise of scale 2 * 3 / 5 in cells without a label; none is above 40, but for 1e-10.
+    sizes, decay = np.abs(np.concatenate(empty)), np.exp(-1 / 1.2)
+    mean = 2 * decay / (1 - decay**2)
+    bound = mean_bound(np.full(len(sizes), 2 * decay / (1 - decay) ** 2 - mean**2), 40)
+    assert bound < mean - 0.2  # a third of the noise has the mean 0.18
+    assert abs(sizes.mean() - mean) < bound

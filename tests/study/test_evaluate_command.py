@@ -10,7 +10,6 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-pytest.importorskip("sklearn", reason="the extra evaluation is not installed")
 pytestmark = pytest.mark.xdist_group("evaluate")
 
 RECORDS = 600

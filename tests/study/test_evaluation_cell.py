@@ -104,7 +104,6 @@ def test_the_mean_predictor_is_the_mean_of_the_training_labels(dataset: Dataset)
 
 @pytest.mark.parametrize("model", ["linear", "trees"])
 def test_losses_lie_between_true_labels_and_the_mean_and_fall_with_epsilon(dataset: Dataset, model: str) -> None:
-    pytest.importorskip("sklearn", reason="the extra evaluation is not installed")
     losses = [
         _test_loss(Cell(mechanism, epsilon, 0, name), TASK, dataset)
         for mechanism, epsilon, name in [

@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 from labeldp.study.models import Standardizer, TrainingLabels, linear
 
-pytest.importorskip("sklearn", reason="the extra evaluation is not installed")
-
 RECORDS, FEATURES = 1500, 6
 
 

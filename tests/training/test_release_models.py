@@ -10,7 +10,6 @@ from labeldp import LabelPrivatizer
 from labeldp.pipelines.errors import UsageError
 from labeldp.training import Release
 
-pytest.importorskip("sklearn", reason="the extra evaluation is not installed")
 pytestmark = pytest.mark.filterwarnings("ignore::labeldp.ReleaseWarning")
 RECORDS, KEY = 6000, bytes(range(32))
 

@@ -23,18 +23,14 @@ from labeldp.mechanisms.release.bound_noise import make_binding
 from labeldp.mechanisms.release.drawing import drawing_of
 from labeldp.mechanisms.release.label_records import PassSums, add_passes
 from labeldp.transforms import (
-    BindNoise,
     Carried,
     DeadLetter,
     LabelColumn,
     LabelledBatch,
     NoiseBinding,
-    NoisyPrior,
     PrivatizedLabels,
     PrivatizeLabels,
     ReleaseShards,
-    SolveRandomizer,
-    Threshold,
     WriteParquet,
 )
 from labeldp.transforms.batches import LabelledBatchCoder, label_values
@@ -42,7 +38,7 @@ from labeldp.transforms.privatize_labels import privatize_batch
 from labeldp.transforms.usable_records import usable_records
 
 from tests.commands import write_key
-from tests.false_alarms import chi_square_bounds, count_bounds
+from tests.false_alarms import count_bounds
 from tests.label_counts import summarize
 
 DOMAIN = (0.0, 1.0, 2.0, 3.0)
@@ -93,17 +89,6 @@ def bytes_of(batches: list[LabelledBatch]) -> list[bytes]:
 
 
 # Changed and unchanged columns.
-
-
-def test_only_the_label_changes(labelled, privatize, records_of):
-    columns: dict[str, Any] = {"t": ["a", None] * 20, "y": labels_of(40), "l": [[1], [], None, [2, 3]] * 10}
-    (result,) = privatize([labelled(columns, start=7)])["batches"]
-    assert (result.source, result.start, result.stop, result.rows.tolist()) == ("/logs/a", 7, 47, list(range(7, 47)))
-    assert result.batch.schema.names == ["t", "y", "l"]
-    found = result.batch.to_pydict()
-    assert (found["t"], found["l"]) == (columns["t"], columns["l"])
-    assert set(found["y"]) <= set(DOMAIN)
-    assert found["y"] != columns["y"]
 
 
 @pytest.mark.parametrize(
@@ -168,32 +153,6 @@ def test_a_second_consumer_that_computes_the_stage_anew_sees_the_same_bytes(labe
     assert bytes_of(found["one"]) == bytes_of(found["two"])
 
 
-def test_the_whole_flow_is_the_same_again_and_apply_repeats_it(labelled, recut, run, key, records_of):
-    batch = labelled({"y": [*labels_of(99), None]})
-
-    def fit_and_privatize(pieces):
-        def build(pipeline):
-            batches = pipeline | beam.Create(pieces)
-            release = batches | NoisyPrior(COLUMN, 1.0, key, threshold=Threshold(0.1))
-            randomizer = release | SolveRandomizer("rr")
-            result = batches | PrivatizeLabels(randomizer, release, COLUMN, key)
-            return {"batches": result.batches, "release": release, "randomizer": randomizer, "digest": result.digest}
-
-        return run(build)
-
-    one, two = fit_and_privatize([batch]), fit_and_privatize(recut(batch, 30, 31))
-    assert records_of(one["batches"]) == records_of(two["batches"])
-    (release,), (randomizer,) = one["release"], one["randomizer"]
-    assert one["digest"] == [release.digest]
-
-    def apply(pipeline):
-        batches = pipeline | beam.Create([batch])
-        binding = batches | BindNoise(COLUMN, release.budget, key, Threshold(0.1))
-        return {"batches": (batches | PrivatizeLabels(randomizer, binding, COLUMN, key)).batches}
-
-    assert records_of(run(apply)["batches"]) == records_of(one["batches"])
-
-
 # Fresh noise for changed input.
 
 PAIR = LabelColumn("y", (0.0, 1.0))
@@ -247,25 +206,6 @@ def test_two_mechanisms_over_the_same_records_draw_independently(labelled, secre
 
 
 # Distribution of the draws.
-
-
-@pytest.mark.parametrize("mechanism", ["rr", "rr_on_bins"])
-def test_transitions_follow_the_randomizer(labelled, recut, privatize, mechanism):
-    rows = 12_000
-    randomizer = solve(mechanism, Prior(np.array(DOMAIN), np.array([4, 3, 2, 1])), 1.0)
-    labels = np.array(labels_of(rows))
-    results = privatize(recut(labelled({"y": labels}), 5_000), randomizer)["batches"]
-    outputs = np.full(rows, math.nan)
-    for result in results:
-        outputs[result.rows] = label_values(result, "y")
-    for label, law in zip(randomizer.labels, randomizer.probabilities(), strict=True):
-        found = outputs[labels == label]
-        observed = np.array([(found == output).sum() for output in randomizer.outputs])
-        assert observed.sum() == len(found)
-        expected = law * len(found)
-        assert expected.min() > 10
-        statistic = ((observed - expected) ** 2 / expected).sum()
-        assert statistic <= chi_square_bounds(len(law) - 1)[1]
 
 
 def test_labels_outside_the_domain_are_drawn_as_the_nearest_one(labelled, secret):
@@ -497,23 +437,6 @@ def test_a_carried_randomizer_that_is_not_the_published_one_releases_nothing(lab
 
 
 # Releasing shards.
-
-
-def test_shards_are_released_once_the_passes_agree(labelled, run, key, secret, tmp_path, privatize):
-    batch = labelled({"y": labels_of(600)})
-
-    def build(pipeline):
-        bound = pipeline | "Binding" >> beam.Create([binding_of(batch, secret=secret)])
-        found: Any = pipeline | beam.Create([batch]) | PrivatizeLabels(RR, bound, COLUMN, key)
-        shards = found.batches | WriteParquet(str(tmp_path / "temp" / "shards"), str(tmp_path / "temp"), 2)
-        return {"out": shards | ReleaseShards(str(tmp_path / "out"), found.digest)}
-
-    files = sorted(run(build)["out"], key=lambda shard: shard.path)
-    assert [file.path for file in files] == [str(tmp_path / "out" / f"part-0000{i}-of-00002.parquet") for i in (0, 1)]
-    assert sum(file.records for file in files) == 600
-    found = pq.read_table(tmp_path / "out")["y"].to_pylist()
-    assert sorted(found) == sorted(label_values(privatize([batch])["batches"][0], "y").tolist())
-    assert list((tmp_path / "temp" / "shards").iterdir()) == []
 
 
 def test_no_shard_is_released_when_the_input_changed_in_between(changed_between, failure, tmp_path):

@@ -50,7 +50,6 @@ def test_lines_without_tqdm(monkeypatch: pytest.MonkeyPatch, steps: Any, total: 
 
 
 def test_a_bar_with_tqdm_and_log_lines_above_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("tqdm", reason="the extra evaluation is not installed")
     terminal = watch(monkeypatch)
     logger, handler = logging.getLogger("labeldp"), logging.StreamHandler(terminal)
     monkeypatch.setattr(logger, "handlers", [handler])

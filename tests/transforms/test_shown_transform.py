@@ -71,8 +71,6 @@ def test_it_has_facts_of_the_request_and_no_key(tmp_path: Path, name: str) -> No
     (tmp_path / MARK).mkdir()
     write_key(tmp_path / MARK / "key", SECRET)
     arguments, expected = cases(tmp_path)[name]
-    if name == "ValidateExamples":
-        pytest.importorskip("tensorflow_data_validation", reason="the extra validation is not installed")
     items = DisplayData.create_from(PUBLIC[name](**arguments)).items
     assert {item.key: item.value for item in items} == expected
     shown = str([item.get_dict() for item in items])

@@ -1,6 +1,8 @@
-"""Labels around a linear center in memory: those of the command over the same rows, for data frames of every kind."""
+"""Labels around a linear center in memory, for data frames of every kind.
 
-import json
+That they are those of the command is a law of the releases in tests/pipelines/job.
+"""
+
 import pickle
 import subprocess
 import sys
@@ -15,10 +17,9 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import pytest
 from labeldp import LabelPrivatizer, ReleasedFrame, ReleaseWarning
-from labeldp.pipelines.api import frames, memory_release
+from labeldp.pipelines.api import frames
 from labeldp.pipelines.api.feature_frames import read_frame
 
 pytestmark = pytest.mark.filterwarnings("ignore::labeldp.ReleaseWarning")
@@ -52,21 +53,9 @@ def log_frame() -> pd.DataFrame:
 
 LOG = log_frame()
 REQUEST: Any = {"label_min": 0, "label_max": 52, "label_step": 1, "epsilon": 1}
-COMPANIONS = {"ids": "id", "units": "user"}
-REQUESTS: dict[str, dict[str, Any]] = {
-    "default": REQUEST,
-    "csv": REQUEST,
-    "split": {**REQUEST, "epsilon": 2, "prior_epsilon": 0.05, "label_step": 0.001},
-    "units": {**REQUEST, "unit_column": "user", "max_records_per_unit": 3, "id_column": "id"},
-    "named": {**REQUEST, "mechanism": "rr_on_bins", "center": "linear", "center_column": "expected"},
-    "center column": {**REQUEST, "center_column": "visits"},
-}
-APPLIED = {**REQUEST, "id_column": "id"}
-OF_KINDS: dict[str, Any] = {**REQUESTS["units"], "center_features": "age,visits"}
-
-
-def log_of(name: str) -> str:
-    return "log.csv" if name == "csv" else "log.parquet"
+OF_KINDS: dict[str, Any] = {
+    **REQUEST, "unit_column": "user", "max_records_per_unit": 3, "id_column": "id", "center_features": "age,visits",
+}  # fmt: skip
 
 
 def table_of_kinds() -> pa.Table:
@@ -83,46 +72,6 @@ def table_of_kinds() -> pa.Table:
     return table
 
 
-@pytest.fixture(scope="module")
-def released(tmp_path_factory: pytest.TempPathFactory, key_file: Path, invoke: Any) -> Path:
-    """Folder with a log and, by request, what the command released of it."""
-    folder = tmp_path_factory.mktemp("released")
-    LOG.to_parquet(folder / "log.parquet", index=False)
-    LOG.to_csv(folder / "log.csv", index=False, date_format="%Y-%m-%d")
-    LOG[::-1].assign(age=1.0).to_parquet(folder / "later.parquet", index=False)
-
-    def job(command: str, output: str, log: str, **flags: Any) -> None:
-        common = {
-            "input": folder / log, "input_format": log.split(".")[1], "label": "weeks", "noise_key_file": key_file,
-            "ledger": folder / f"{output}.jsonl",
-        }  # fmt: skip
-        common |= {"mechanism_file": folder / "m.json"} if command != "privatize" else {}
-        common |= {"output": folder / output} if command != "fit" else {}
-        invoke([command, *(f"--{name.rstrip('_')}={value}" for name, value in {**common, **flags}.items())]).ok()
-
-    for name, parameters in REQUESTS.items():
-        job("privatize", name, log_of(name), **parameters)
-    pq.write_table(table_of_kinds(), folder / "kinds.parquet")
-    job("privatize", "kinds", "kinds.parquet", **OF_KINDS)
-    job("fit", "fitted", "log.parquet", **APPLIED)
-    job("apply", "applied", "later.parquet", id_column="id")
-    return folder
-
-
-def read_csv(path: Path) -> pd.DataFrame:
-    """The log as the command reads it: an empty cell of a column of text is empty text."""
-    log = pd.read_csv(path, parse_dates=["day"]).fillna({"town": "", "user": ""})
-    return log.assign(day=log["day"].dt.date)
-
-
-def table_in(output: Path) -> pa.Table:
-    return pq.read_table(str(output / "data"))
-
-
-def charges(ledger: Path) -> list[Any]:
-    return [[line["command"], line["charges"]] for line in map(json.loads, ledger.read_text().splitlines())]
-
-
 def release(frame: Any, **parameters: Any) -> ReleasedFrame:
     return labeldp.privatize(frame, **parameters)
 
@@ -136,11 +85,6 @@ def standard(tmp_path: Path, secret: bytes) -> Any:
 @pytest.fixture
 def privatizer(standard: dict[str, Any]) -> Callable[..., LabelPrivatizer]:
     return lambda **parameters: LabelPrivatizer(**{**standard, **REQUEST, **parameters})
-
-
-def companions(parameters: dict[str, Any]) -> dict[str, Any]:
-    """The columns of ids and units that a request names."""
-    return {name: LOG[column] for name, column in COMPANIONS.items() if column in parameters.values()}
 
 
 def bytes_of(column: Any) -> bytes:
@@ -182,35 +126,12 @@ def test_no_center_is_made_of_columns_that_stay_home(standard: Any) -> None:
     left.predict_center(LOG[:9].drop(columns=["note", "town"]))
 
 
-# The release of the command.
-
-
-@pytest.mark.parametrize("name", REQUESTS)
-def test_frames_are_those_of_the_command(released: Path, standard: Any, tmp_path: Path, name: str) -> None:
-    log = read_csv(released / "log.csv") if name == "csv" else LOG
-    found = release(log, **{**standard, **REQUESTS[name], "source": str(released / log_of(name))})
-
-    expected = table_in(released / name)
-    assert found.frame.columns.tolist() == expected.schema.names
-    for column in expected.schema.names:
-        same = found.frame[column].astype(object).where(found.frame[column].notna(), None).tolist()
-        assert same == expected.column(column).to_pylist(), column
-    for column in {"weeks", found.center_column or "weeks"}:
-        assert bytes_of(found.frame[column]) == bytes_of(expected.column(column))
-    assert charges(tmp_path / "ledger.jsonl") == charges(released / f"{name}.jsonl")
-    found.write_mechanism(tmp_path / "m.json")
-    assert (tmp_path / "m.json").read_bytes() == (released / name / "mechanism.json").read_bytes()
-    manifest = json.loads((released / name / "release.json").read_text())
-    assert (found.epsilon, found.certified_epsilon) == (manifest["epsilon"], manifest["certified_epsilon"])
-    assert found.records == len(found.frame) == manifest["records"]
-    assert [warning.name for warning in found.warnings] == manifest["warnings"]
-    assert found.privatizer.features == manifest["features"]
-
-
-def test_lists_runs_and_bytes_are_read_as_by_the_command(released: Path, standard: Any, privatizer: Any) -> None:
-    expected, table = table_in(released / "kinds").column("weeks").to_pylist(), table_of_kinds()
-    parameters = {**standard, **OF_KINDS, "source": str(released / "kinds.parquet")}
+def test_lists_runs_and_bytes_are_read_as_numbers(standard: Any, privatizer: Any) -> None:
+    """Files of such columns are tested by their readers."""
+    table, parameters = table_of_kinds(), {**standard, **OF_KINDS}
     place, weeks = table.schema.get_field_index("weeks"), table["weeks"].combine_chunks()
+    numbers = release(table.set_column(place, "weeks", weeks.flatten()), **parameters)
+    expected = [[label] for label in numbers.frame["weeks"].to_pylist()]
     lists = [weeks, weeks.cast(pa.list_(pa.float64()))]
     for column in lists:
         assert release(table.set_column(place, "weeks", column), **parameters).frame["weeks"].to_pylist() == expected
@@ -222,61 +143,6 @@ def test_lists_runs_and_bytes_are_read_as_by_the_command(released: Path, standar
         made = privatizer(mechanism="rr", source=None).fit_transform(data)
         assert type(made) is type(data)
         assert {len(value) if hasattr(value, "__len__") else None for value in list(made)} == {None, 1}
-
-
-def test_requests_have_the_centers_that_they_are_to_have(released: Path) -> None:
-    for name in REQUESTS:
-        linear = name != "center column"
-        assert (released / name / "center.json").exists() == linear
-        if linear:
-            columns = {"named": "expected"}.get(name, "weeks_center")
-            assert len(set(table_in(released / name).column(columns).to_pylist())) > 10
-
-
-@pytest.mark.parametrize("name", ["split", "units"])
-def test_labels_with_features_are_those_of_the_command(
-    released: Path, privatizer: Any, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(memory_release, "_BLOCK", 777)
-    parameters = {**REQUESTS[name], "source": str(released / "log.parquet")}
-    made = privatizer(**parameters)
-    labels = made.fit_transform(LOG["weeks"], features=LOG, **companions(parameters))
-
-    expected = table_in(released / name)
-    kept = np.isfinite(labels.to_numpy())
-    assert bytes_of(labels[kept]) == bytes_of(expected.column("weeks"))
-    assert made.center_ is not None
-    assert made.center_.shape == (ROWS,)
-    assert bytes_of(made.center_[kept]) == bytes_of(expected.column("weeks_center"))
-    assert charges(tmp_path / "ledger.jsonl") == charges(released / f"{name}.jsonl")
-
-    again = privatizer(**parameters).fit(LOG["weeks"], features=LOG, **companions(parameters))
-    assert again.transform(LOG["weeks"], features=LOG, **companions(parameters)).equals(labels)
-    assert charges(tmp_path / "ledger.jsonl")[-1][1] == charges(tmp_path / "ledger.jsonl")[0][1]
-
-
-def test_fit_and_transform_are_fit_and_apply(released: Path, privatizer: Any, tmp_path: Path) -> None:
-    made = privatizer(**APPLIED).fit(LOG["weeks"], features=LOG, ids=LOG["id"])
-    made.write_mechanism(tmp_path / "m.json")
-    assert (tmp_path / "m.json").read_bytes() == (released / "m.json").read_bytes()
-    later = LOG[::-1].assign(age=1.0)
-    labels = made.transform(later["weeks"], features=later[FEATURES], ids=later["id"]).dropna()
-    expected = table_in(released / "applied")
-    assert bytes_of(labels) == bytes_of(expected.column("weeks"))
-    assert bytes_of(made.center_[later["weeks"].notna()]) == bytes_of(expected.column("weeks_center"))
-    assert charges(tmp_path / "ledger.jsonl") == charges(released / "fitted.jsonl") + charges(
-        released / "applied.jsonl"
-    )
-
-
-def test_centers_of_new_records_are_those_of_the_file(released: Path, standard: Any) -> None:
-    found = release(LOG, **{**standard, **REQUEST, "source": str(released / "log.parquet")})
-    model = labeldp.CenterModel.from_json((released / "default" / "center.json").read_text())
-    later = LOG[::-1].assign(age=1.0)
-    named = {name: [None if pd.isna(each) else each for each in later[name]] for name in model.features}
-    np.testing.assert_array_equal(found.predict_center(later[FEATURES]), model.predict(named))
-    np.testing.assert_array_equal(found.predict_center(LOG)[np.isfinite(LOG["weeks"])], found.center)
-    assert model.column == found.center_column
 
 
 def test_noise_is_bound_to_features_and_labels(privatizer: Any) -> None:
@@ -715,7 +581,6 @@ def test_wrong_frames_and_columns_are_named(standard: Any) -> None:
 
 
 def test_the_facts_of_a_release(standard: Any, tmp_path: Path, invoke: Any) -> None:
-    pytest.importorskip("jinja2")
     log = LOG[:3000]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

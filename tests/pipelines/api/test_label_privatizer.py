@@ -1,4 +1,4 @@
-"""LabelPrivatizer: the labels and charges of the command line, scikit-learn's conventions, no Beam."""
+"""LabelPrivatizer: charges, columns of every kind, scikit-learn's conventions, no Beam."""
 
 import copy
 import datetime
@@ -17,7 +17,6 @@ from typing import Any
 import labeldp
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from labeldp import LabelPrivatizer, NotFittedError, ReleaseWarning
 from labeldp.mechanisms.registry import MECHANISMS
@@ -42,84 +41,10 @@ def request(**more: Any) -> dict[str, Any]:
     return {"label_min": 0, "label_max": 4, "label_step": 0.5, "epsilon": 2, "max_unusable_fraction": 0.5, **more}
 
 
-# Records are named by file and row; with ids the laws of whole jobs are on labels in memory, too.
-REQUESTS: dict[str, dict[str, Any]] = {
-    "auto": request(prior_epsilon=0.3),
-    "labels": request(for_="labels", loss="absolute", rounding="randomized"),
-    "center": request(center_column="guess"),
-    "rqm": request(mechanism="rqm"),
-    "units around a center": request(unit_column="user", max_records_per_unit=1, center_column="guess"),
-}
-
-
-def flags_of(parameters: dict[str, Any]) -> dict[str, Any]:
-    """The flags of the same meaning."""
-    flags = {name.rstrip("_"): value for name, value in parameters.items() if value is not None}
-    return flags if "center_column" in flags else {**flags, "center": "none"}
-
-
-def write_log(path: Path, labels: np.ndarray) -> None:
-    """Writes Parquet, or CSV with empty cells for missing labels."""
-    columns = {
-        "guess": GUESSES.tolist(),
-        "id": IDS,
-        "user": USERS,
-        "y": [None if np.isnan(label) else label for label in labels],
-    }
-    if path.suffix == ".parquet":
-        pq.write_table(pa.table(columns), str(path))
-    else:
-        rows = zip(*columns.values(), strict=True)
-        path.write_text(
-            "\n".join([",".join(columns), *(f"{g},{i},{u},{'' if y is None else y}" for g, i, u, y in rows)]) + "\n"
-        )
-
-
 GUESSES = np.round(np.clip(LABELS + np.random.default_rng(6).normal(0, 0.7, ROWS), 0, 4), 3)
 IDS = [f"user {(i * 7919) % 100_003}" for i in range(ROWS)]
 # Some have many records, and every 50th record has none.
 USERS = ["" if row % 50 == 7 else f"u{row % 90 if row % 3 else 0}" for row in range(ROWS)]
-
-
-def arguments(parameters: dict[str, Any], labels: Any) -> dict[str, Any]:
-    extra = {"center": GUESSES} if "center_column" in parameters else {}
-    extra |= {"units": USERS} if "unit_column" in parameters else {}
-    return {"labels": labels, **extra, **({"ids": IDS} if "id_column" in parameters else {})}
-
-
-@pytest.fixture(scope="module")
-def released(tmp_path_factory: pytest.TempPathFactory, key_file: Path, forked: Any) -> Path:
-    """Folder with logs and, by request, what the command line released of them, in a process of its own."""
-    folder = tmp_path_factory.mktemp("released")
-    write_log(folder / "whole.csv", LABELS)
-    write_log(folder / "gaps.parquet", with_gaps(LABELS))
-    write_log(folder / "later.csv", with_gaps(LABELS[::-1]))
-    jobs = []
-
-    def job(command: str, output: str, log: str, **flags: Any) -> None:
-        all_flags = {
-            "input": folder / log, "input_format": log.split(".")[1], "label": "y", "noise_key_file": key_file, **flags,
-            "ledger": folder / f"{output}.jsonl",
-            **({"mechanism_file": folder / "m.json"} if command != "privatize" else {}),
-            **({"output": folder / output, "output_format": "parquet"} if command != "fit" else {}),
-        }  # fmt: skip
-        jobs.append([command, *(f"--{name}={value}" for name, value in all_flags.items())])
-
-    for place, (name, parameters) in enumerate(REQUESTS.items()):
-        job("privatize", name, log_of(place), **flags_of(parameters))
-    job("fit", "fitted", "whole.csv", **flags_of(REQUESTS["auto"]))
-    job("apply", "applied", "later.csv", max_unusable_fraction=0.5)
-    forked(*jobs).wait().ok()
-    return folder
-
-
-def log_of(place: int) -> str:
-    return ("whole.csv", "gaps.parquet")[place % 2]
-
-
-def labels_in(output: Path) -> np.ndarray:
-    (shard,) = (output / "data").iterdir()
-    return pq.read_table(str(shard)).column("y").to_numpy()
 
 
 def charges(ledger: Path) -> list[Any]:
@@ -151,32 +76,6 @@ def drawn_independently(outputs: Sequence[np.ndarray], fitted: Sequence[Any]) ->
     return bool(abs(np.mean(outputs[0] != outputs[1]) - differ.mean()) < bound)
 
 
-@pytest.mark.parametrize("name", REQUESTS)
-def test_labels_and_charges_are_those_of_the_command_line(
-    released: Path, privatizer: Any, tmp_path: Path, name: str
-) -> None:
-    log = log_of(list(REQUESTS).index(name))
-    labels = LABELS if log == "whole.csv" else with_gaps(LABELS)
-    found = privatizer(**REQUESTS[name], source=str(released / log)).fit_transform(**arguments(REQUESTS[name], labels))
-
-    if "unit_column" not in REQUESTS[name]:
-        assert np.array_equal(np.isnan(found), np.isnan(labels))
-    assert found[~np.isnan(found)].tobytes() == labels_in(released / name).tobytes()
-    assert charges(tmp_path / "ledger.jsonl") == charges(released / f"{name}.jsonl")
-
-
-def test_fit_and_transform_are_those_of_the_command_line(released: Path, privatizer: Any, tmp_path: Path) -> None:
-    fitted = privatizer(**REQUESTS["auto"], source=str(released / "whole.csv")).fit(LABELS)
-    fitted.write_mechanism(tmp_path / "m.json")
-    assert (tmp_path / "m.json").read_bytes() == (released / "m.json").read_bytes()
-
-    later = fitted.set_params(source=str(released / "later.csv")).transform(with_gaps(LABELS[::-1]))
-
-    assert later[~np.isnan(later)].tobytes() == labels_in(released / "applied").tobytes()
-    expected = charges(released / "fitted.jsonl") + charges(released / "applied.jsonl")
-    assert charges(tmp_path / "ledger.jsonl") == expected
-
-
 def test_labels_beyond_the_bound_of_their_unit_are_missing(privatizer: Any) -> None:
     bounded = privatizer(unit_column="user", max_records_per_unit=2)
     with pytest.raises(ValueError, match="units and unit_column belong together"):
@@ -194,13 +93,6 @@ def test_labels_beyond_the_bound_of_their_unit_are_missing(privatizer: Any) -> N
     np.testing.assert_array_equal(again, released)
     with pytest.raises(ValueError, match="are not those of fit: fit again"):
         bounded.set_params(max_records_per_unit=3).transform(LABELS, units=USERS)
-
-
-def test_fit_then_transform_of_the_same_labels_is_fit_transform(privatizer: Any) -> None:
-    at_once = privatizer(center_column="guess").fit_transform(LABELS, center=GUESSES)
-    assert np.array_equal(
-        privatizer(center_column="guess").fit(LABELS, center=GUESSES).transform(LABELS, center=GUESSES), at_once
-    )
 
 
 def spent(ledger: Path) -> float:
@@ -443,6 +335,20 @@ def test_ids_and_units_of_64_bits_without_a_sign(privatizer: Any, column: str) -
         privatizer(**named).fit_transform(LABELS, **{column: [*plain[:-1], 2**64]})
 
 
+def test_missing_labels_of_every_kind_count_as_the_given_one(privatizer: Any) -> None:
+    """The noise is that of the labels with that one in them, so none is missing any more."""
+    pandas: Any = pytest.importorskip("pandas")
+    gaps = with_gaps(LABELS)
+    expected = privatizer(missing_label=0.5).fit_transform(np.where(np.isnan(gaps), 0.5, gaps))
+    series, column = pandas.Series(gaps), pa.array(gaps, from_pandas=True)
+    for given in (gaps, column, column.to_pylist(), np.ma.masked_invalid(gaps), series, series.astype("Float64")):
+        found = privatizer(missing_label=0.5).fit_transform(given)
+        assert list(found.to_pylist() if isinstance(found, pa.Array) else found) == expected.tolist()
+    fitted = privatizer(missing_label=0.5).fit(series)
+    with pytest.raises(ValueError, match="missing_label is not that of fit"):
+        fitted.set_params(missing_label=1).transform(series)
+
+
 def test_infinite_labels_are_missing_labels(privatizer: Any) -> None:
     labels = LABELS.copy()
     labels[[4, 9]] = np.inf, -np.inf
@@ -647,7 +553,6 @@ def test_debiasing_makes_averages_right(privatizer: Any, center: bool) -> None:
 
 
 def test_the_report_is_that_of_the_command(privatizer: Any, tmp_path: Path, invoke: Any) -> None:
-    pytest.importorskip("jinja2")
     made = privatizer(source="weekly log", mechanism="rr_on_bins").fit(LABELS)
     made.report(tmp_path / "fit.html")
     made.write_mechanism(tmp_path / "weekly log")

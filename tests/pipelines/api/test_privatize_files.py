@@ -123,9 +123,6 @@ def test_wrong_arguments(files: Any, arguments: dict[str, Any], text: str) -> No
 def test_what_is_refused_when_it_is_applied(
     files: Any, outputs: Path, arguments: dict[str, Any], options: list[str], text: str
 ) -> None:
-    if "ledger" in arguments:
-        pytest.importorskip("sqlalchemy")
-        pytest.importorskip("psycopg")
     pipeline = beam.Pipeline(options=PipelineOptions(options))
     with pytest.raises(ValueError, match=text) as caught:
         _ = pipeline | files(**arguments)

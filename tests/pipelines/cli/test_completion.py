@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("shtab", reason="the extra completion is not installed")
-
 TRY = """
 source {script}
 COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); COMPREPLY=()

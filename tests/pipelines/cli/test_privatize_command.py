@@ -1,9 +1,8 @@
-"""End-to-end jobs: only labels change, and they are drawn from the certified distribution."""
+"""End-to-end jobs: one input and key give one release, others independent ones."""
 
 import json
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -13,172 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.false_alarms import chi_square_bounds, count_bounds
-
-"""How often a correct job fails a test of frequencies: the key is fixed, but paths, which name records, are not."""
-
-CENSUS_RECORDS = 254_654
-CENSUS_SHARDS = 4
-CENSUS_TYPES = dict.fromkeys(("morekids", "gender1", "gender2", "afam", "hispanic", "other"), bytes) | {"age": int}
-CENSUS_FLAGS = {
-    "label": "work",
-    "label_min": 0,
-    "label_max": 52,
-    "label_step": 1,
-    "epsilon": 1,
-    "num_shards": CENSUS_SHARDS,
-}
-
-Columns = dict[str, np.ndarray]
-
-
-def in_shards(files: dict[str, Columns], shards: int) -> list[Columns]:
-    """Expected contents of each shard: the rows of every file in order, files in the order of their paths."""
-    from labeldp.transforms.shards.shard_ranges import SourceRows, divide_rows
-
-    rows = {path: len(next(iter(columns.values()))) for path, columns in files.items()}
-    ranges = divide_rows([SourceRows(path, number, number) for path, number in rows.items()], shards)
-    parts: list[list[Columns]] = [[] for _ in range(shards)]
-    for path, columns in sorted(files.items()):
-        for shard, start, end in ranges.of_file(path, 0).parts(np.arange(rows[path])):
-            parts[shard].append({name: values[start:end] for name, values in columns.items()})
-    return [{name: np.concatenate([part[name] for part in each]) for name in each[0]} for each in parts]
-
-
-@dataclass(frozen=True)
-class CensusRun:
-    """A finished job. went_in, came_out: the columns of each shard's records."""
-
-    outcome: Any
-    output: Path
-    went_in: list[Columns]
-    came_out: list[Columns]
-
-    def labels(self) -> tuple[np.ndarray, np.ndarray]:
-        """Input labels and output labels of all records."""
-        return (
-            np.concatenate([shard["work"] for shard in self.went_in]),
-            np.concatenate([shard["work"] for shard in self.came_out]),
-        )
-
-
-@pytest.fixture(scope="session")
-def census_columns(census: Path, read_csv: Callable[[Path], dict[str, list[str]]]) -> Columns:
-    """Columns of the census: text features (bytes), age (int64) and work (float64)."""
-    columns = read_csv(census)
-    types: dict[str, Any] = CENSUS_TYPES | {"work": float}
-    return {name: np.array(values, "S" if types[name] is bytes else types[name]) for name, values in columns.items()}
-
-
-@pytest.fixture(scope="session")
-def tfrecord_run(
-    census: Path, census_columns: Columns, key_file: Path, invoke: Any, command: Any, shard_paths: Any,
-    read_examples: Any, tmp_path_factory: pytest.TempPathFactory,
-) -> CensusRun:  # fmt: skip
-    """Job from CSV to TFRecord."""
-    output = tmp_path_factory.mktemp("census") / "released"
-    flags = {"input": census, "input_format": "csv", "output_format": "tfrecord"}
-    outcome = invoke(command("privatize", CENSUS_FLAGS | flags | {"output": output, "noise_key_file": key_file})).ok()
-    came_out = [read_examples(path, CENSUS_TYPES | {"work": float}) for path in shard_paths(output)]
-    return CensusRun(outcome, output, in_shards({str(census): census_columns}, CENSUS_SHARDS), came_out)
-
-
-@pytest.fixture(scope="session")
-def parquet_run(
-    census_columns: Columns, key_file: Path, invoke: Any, command: Any, shard_paths: Any,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> CensusRun:  # fmt: skip
-    """Job from two Parquet files with an integer label to Parquet."""
-    folder = tmp_path_factory.mktemp("census_parquet")
-    (folder / "in").mkdir()
-    files = {}
-    for name, rows in {"one": slice(0, 150_000), "two": slice(150_000, None)}.items():
-        path = folder / "in" / f"{name}.parquet"
-        columns = files[str(path)] = {column: values[rows] for column, values in census_columns.items()}
-        typed = {c: pa.array(v.astype(str)) if v.dtype.kind == "S" else pa.array(v) for c, v in columns.items()}
-        pq.write_table(pa.table(typed | {"work": pa.array(columns["work"].astype(np.int64))}), path)
-    output = folder / "released"
-    flags = {
-        "input": f"{folder}/in/*.parquet",
-        "input_format": "parquet",
-        "output": output,
-        "output_format": "parquet",
-        "noise_key_file": key_file,
-    }
-    outcome = invoke(command("privatize", CENSUS_FLAGS | flags)).ok()
-    came_out = []
-    for path in shard_paths(output):
-        table = pq.read_table(path)
-        assert table.schema.field("work").type == pa.float64()
-        arrays = {name: table.column(name).to_numpy() for name in table.schema.names}
-        came_out.append({n: v.astype(bytes) if v.dtype.kind == "O" else v for n, v in arrays.items()})
-    return CensusRun(outcome, output, in_shards(files, CENSUS_SHARDS), came_out)
-
-
-@pytest.fixture(params=["tfrecord", "parquet"])
-def census_run(request: pytest.FixtureRequest) -> CensusRun:
-    """The same log in either format."""
-    return request.getfixturevalue(f"{request.param}_run")
-
-
-@pytest.mark.xdist_group("census")
-class TestCensus:
-    """254,654 records of the US census of 1980 at epsilon 1."""
-
-    def test_every_record_comes_out_once_in_four_shards(self, census_run: CensusRun) -> None:
-        sizes = [len(shard["work"]) for shard in census_run.came_out]
-
-        assert len(sizes) == CENSUS_SHARDS
-        assert sum(sizes) == CENSUS_RECORDS
-        assert max(sizes) <= 2 * min(sizes) + 1  # each shard has rows of one file, of which there are up to three
-
-    def test_features_go_through_unchanged(self, census_run: CensusRun) -> None:
-        for went_in, came_out in zip(census_run.went_in, census_run.came_out, strict=True):
-            assert set(came_out) == set(went_in)
-            for name in CENSUS_TYPES:
-                np.testing.assert_array_equal(came_out[name], went_in[name], err_msg=name)
-
-    def test_labels_are_outputs_of_the_mechanism(
-        self, tfrecord_run: CensusRun, parquet_run: CensusRun, mechanism_of: Any
-    ) -> None:
-        for run, kind in ((tfrecord_run, np.float32), (parquet_run, np.float64)):
-            _, outputs, _ = mechanism_of(run.output)
-            _, came_out = run.labels()
-
-            assert came_out.dtype == kind
-            assert set(came_out) == set(outputs.astype(kind))
-
-    def test_frequencies_are_those_of_the_certificate(self, census_run: CensusRun, mechanism_of: Any) -> None:
-        labels, outputs, probabilities = mechanism_of(census_run.output)
-        went_in, came_out = census_run.labels()
-        alphabet = outputs.astype(came_out.dtype)
-        observed = np.zeros(probabilities.shape)
-        np.add.at(observed, (np.searchsorted(labels, went_in), np.searchsorted(alphabet, came_out)), 1)
-        expected = observed.sum(axis=1, keepdims=True) * probabilities
-
-        assert expected.min() >= 10  # needed for the chi-square approximation
-        statistic = ((observed - expected) ** 2 / expected).sum()
-        freedom = len(labels) * (len(outputs) - 1)
-        low, high = chi_square_bounds(freedom)
-        assert low < statistic < high
-
-    def test_audits_pass(self, census_run: CensusRun, invoke: Any) -> None:
-        for path in (census_run.output, census_run.output / "mechanism.json"):
-            audit = invoke(["audit", str(path)]).ok()
-            assert audit.out.splitlines()[-1] == "PASS"
-
-    def test_the_manifest_tells_what_was_released(self, census_run: CensusRun, shard_paths: Any) -> None:
-        manifest = json.loads((census_run.output / "release.json").read_text())
-
-        assert manifest["epsilon"] == 1
-        assert manifest["records"] == CENSUS_RECORDS
-        assert manifest["records_without_label"] == 0
-        assert manifest["label"] == "work"
-        assert manifest["domain"] == {"min": 0, "max": 52, "labels": 53}
-        sizes = [len(shard["work"]) for shard in census_run.came_out]
-        assert manifest["shards"] == {
-            path.name: size for path, size in zip(shard_paths(census_run.output), sizes, strict=True)
-        }
+from tests.false_alarms import count_bounds
 
 
 @pytest.fixture(scope="session")
@@ -228,37 +62,9 @@ def release(flags: Any, invoke: Any, command: Any, tmp_path_factory: pytest.Temp
 
 
 @pytest.fixture(scope="session")
-def released(release: Any) -> Path:
-    """TFRecord release."""
-    return release()
-
-
-@pytest.fixture(scope="session")
 def released_parquet(release: Any) -> Path:
     """The same release as Parquet."""
     return release(output_format="parquet")
-
-
-@pytest.fixture(scope="session")
-def on_two_workers(release: Any, forked: Any) -> Path:
-    """The same release as `released`, from two worker threads of another process."""
-    return release(lambda argv: forked(argv).wait(), direct_num_workers=2)
-
-
-@pytest.fixture(scope="session")
-def records_of(shard_paths: Any) -> Callable[[Path], list[list[Any]]]:
-    """Function (output folder of TFRecords) -> per shard, each record as its sorted features."""
-    tensorflow: Any = pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
-
-    def features(record: bytes) -> Any:
-        found = tensorflow.train.Example.FromString(record).features.feature
-        return tuple(sorted((name, value.SerializeToString()) for name, value in found.items()))
-
-    def read(output: Path) -> list[list[Any]]:
-        shards = [tensorflow.data.TFRecordDataset(str(path)) for path in shard_paths(output)]
-        return [[features(record) for record in shard.as_numpy_iterator()] for shard in shards]
-
-    return read
 
 
 def shard_bytes(output: Path) -> dict[str, bytes]:
@@ -269,16 +75,6 @@ def shard_bytes(output: Path) -> dict[str, bytes]:
 @pytest.mark.xdist_group("determinism")
 class TestDeterminism:
     """The same input and key give the same release, however it is computed; any other input or key does not."""
-
-    def test_shards_hold_the_log(self, released: Path, records_of: Any) -> None:
-        shards = records_of(released)
-
-        assert len(shards) == 3
-        assert sum(map(len, shards)) == 4000
-        assert len({record for shard in shards for record in shard}) > 2000
-
-    def test_on_two_workers_the_same_bytes(self, released: Path, on_two_workers: Path) -> None:
-        assert shard_bytes(on_two_workers) == shard_bytes(released)
 
     def test_a_large_parquet_file_read_in_parts_the_same_bytes(
         self, release: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -330,15 +126,6 @@ class TestDeterminism:
         # 200 files are read in 67 runs of neighbors, of which a bundle writes at most one segment each.
         assert 1 < few <= 67 < many <= 200
 
-    def test_another_number_of_shards_holds_the_same_records(
-        self, released_parquet: Path, release: Any, shard_paths: Any
-    ) -> None:
-        more = release(output_format="parquet", num_shards=5)
-
-        assert len(shard_paths(more)) == 5
-        assert all(pq.read_metadata(path).num_rows for path in shard_paths(more))
-        assert parquet_records(more) == parquet_records(released_parquet)
-
     def test_another_key_gives_other_labels(
         self, released_parquet: Path, release: Any, other_key_file: Path, log: Path
     ) -> None:
@@ -348,23 +135,6 @@ class TestDeterminism:
         digests = [json.loads((run / "release.json").read_text())["input_digest"] for run in (released_parquet, other)]
         assert digests[0] != digests[1]
         assert parquet_records(other) != parquet_records(released_parquet)
-
-    @pytest.mark.parametrize("suffix", ["tfrecord.gz", "parquet"])
-    def test_gzip_changes_the_container_only(
-        self, released: Path, released_parquet: Path, release: Any, records_of: Any, shard_paths: Any, suffix: str
-    ) -> None:
-        format = suffix.partition(".")[0]
-        zipped = release(output_format=format, compression="gzip")
-
-        assert all(path.name.endswith(f".{suffix}") for path in shard_paths(zipped))
-        if format == "parquet":
-            assert parquet_records(zipped) == parquet_records(released_parquet)
-            column = pq.ParquetFile(shard_paths(zipped)[0]).metadata.row_group(0).column(0)
-            assert column.compression == "GZIP"
-        else:
-            tensorflow: Any = pytest.importorskip("tensorflow")
-            for path, shard in zip(shard_paths(zipped), records_of(released), strict=True):
-                assert len(list(tensorflow.data.TFRecordDataset(str(path), "GZIP"))) == len(shard)
 
 
 def parquet_records(output: Path) -> Counter[Any]:

@@ -7,7 +7,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-pytest.importorskip("sklearn", reason="the extra evaluation is not installed")
 pytestmark = pytest.mark.xdist_group("demo")
 
 

@@ -269,7 +269,6 @@ def test_a_job_that_starts_again_is_waited_for(submit: Any, run_job: Any, finish
 def test_what_the_folder_holds_is_public(
     submit: Any, job: Any, invoke: Any, staged: Any, secret: bytes, outputs: Path, tree: Any
 ) -> None:
-    pytest.importorskip("sqlalchemy", reason="the extra ledger is not installed")
     from labeldp.pipelines.publish.request import _without_password
 
     submit().ok()

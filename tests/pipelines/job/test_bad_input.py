@@ -5,14 +5,12 @@ has the wrong values of flags.
 """
 
 import gc
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from labeldp.transforms.tfrecord.framing import frame
 
@@ -125,31 +123,6 @@ def holed(tmp_path: Path, write_csv: Any) -> Callable[..., Path]:
 @pytest.mark.parametrize("hole", ["", "nan", "inf", "-inf", "NA"])
 def test_too_many_unusable_labels(job: Any, refused: Any, holed: Any, hole: str) -> None:
     refused(job(input=holed(hole, 1001)), 1, "1,001 of 2,000", "'y'", "--max_unusable_fraction 0.5")
-
-
-def test_unusable_labels_within_the_threshold(job: Any, invoke: Any, holed: Any, outputs: Path) -> None:
-    path = holed("", 1000)
-    outcome = invoke(job(input=path)).ok()  # exactly half, the default threshold, is allowed
-
-    assert "1,000 (50 % of 2,000) without a usable label left out" in outcome.out
-    lines = [json.loads(line) for line in (outputs / "released" / "dead_letters.jsonl").read_text().splitlines()]
-    assert [line["row"] for line in lines] == [*range(1000)]
-    manifest = json.loads((outputs / "released" / "release.json").read_text())
-    assert (manifest["records"], manifest["records_without_label"]) == (1000, 1000)
-
-
-def test_records_without_a_usable_label_are_named_by_row(job: Any, invoke: Any, holed: Any, outputs: Path) -> None:
-    path = holed("inf", 200)
-    invoke(job(input=path)).ok()
-
-    lines = [json.loads(line) for line in (outputs / "released" / "dead_letters.jsonl").read_text().splitlines()]
-    assert all(set(line) == {"source", "row", "stage", "error"} for line in lines)
-    assert [line["row"] for line in lines] == list(range(200))
-    assert {line["source"] for line in lines} == {str(path)}
-    assert "inf" not in (outputs / "released" / "dead_letters.jsonl").read_text().replace(str(path), "")
-    table = pq.read_table(outputs / "released" / "data")
-    assert table.column("f").to_pylist() == list(range(200, 2000))
-    assert table.column("y").null_count == 0
 
 
 def test_no_usable_label_at_all(job: Any, refused: Any, holed: Any) -> None:

@@ -38,55 +38,6 @@ def released(job: Any, invoke: Any, outputs: Path, path: Path) -> Any:
     return run
 
 
-@pytest.mark.parametrize(
-    "label",
-    [
-        pa.array(CLICKS),
-        pa.array([[each] for each in CLICKS.tolist()]),
-        pa.array(CLICKS).dictionary_encode(),
-    ],
-    ids=lambda label: str(label.type),
-)
-def test_parquet(released: Any, path: Path, label: pa.Array) -> None:
-    found = []
-    for number, column in enumerate((label, pa.array(CLICKS.astype(np.int64)))):
-        pq.write_table(table(column), path)
-        found.append(released("parquet", f"released{number}", num_shards=1))
-    boolean, numbers = (each["click"].to_pylist() for each in found)
-    assert boolean == ([[each] for each in numbers] if pa.types.is_list(label.type) else numbers)
-    assert found[1].schema.field("click").type == pa.float64()
-
-
-@pytest.mark.parametrize(
-    "flags",
-    [
-        {"unit_column": "user", "max_records_per_unit": 2},
-        {"label": "click,y", "label_max": "1,4"},
-        {"center": "linear", "label_max": 4},
-        {"label_min": None, "label_max": None, "label_step": None, "label_values": "values"},
-    ],
-    ids=lambda flags: next(iter(flags)),
-)
-def test_with_other_flags(released: Any, path: Path, tmp_path: Path, flags: dict[str, Any]) -> None:
-    (tmp_path / "values").write_text("0 1")
-    flags = {name: tmp_path / value if value == "values" else value for name, value in flags.items()}
-    found = []
-    for number, column in enumerate((CLICKS, CLICKS.astype(np.int8))):
-        pq.write_table(table(column, y=np.arange(ROWS) % 5), path)
-        found.append(released("parquet", f"released{number}", num_shards=1, **flags))
-    assert found[0]["click"].equals(found[1]["click"])
-
-
-def test_tfrecord_output(
-    job: Any, invoke: Any, outputs: Path, path: Path, read_examples: Any, shard_paths: Any, mechanism_of: Any
-) -> None:
-    pq.write_table(table(CLICKS), path)
-    invoke(job(**GRID, input=path, input_format="parquet", output_format="tfrecord", num_shards=1)).ok()
-    (shard,) = shard_paths(outputs / "released")
-    drawn = read_examples(shard, {"click": float})["click"]
-    assert set(drawn.tolist()) == set(mechanism_of(outputs / "released")[1].astype(np.float32).tolist())
-
-
 SPELLINGS = [
     ("true", "false"),
     ("True", "False"),
@@ -148,7 +99,6 @@ def test_domain_and_evaluate(invoke: Any, path: Path, tmp_path: Path, key_file: 
         ).ok()
         found.append([line for line in outcome.out.splitlines() if not line.startswith("released")])
     assert found[0] == found[1]
-    pytest.importorskip("sklearn", reason="the extra evaluation is not installed")
     grid = ["--label_min=0", "--label_max=1", "--label_step=1", "--epsilon=1", "--mechanism=rr", "--seeds=1"]
     pq.write_table(table(CLICKS), path)
     invoke(["evaluate", *flags, *grid, f"--output={tmp_path / 'evaluated'}"]).ok()

@@ -1,6 +1,7 @@
 """Values of CSV files are released as they are, or the job stops before anything is charged, by the command line."""
 
 import gzip
+import json
 from pathlib import Path
 from typing import Any
 
@@ -159,3 +160,15 @@ def test_python_takes_the_same_flags(outputs, tmp_path, key_file):
     table = released(outputs)
     assert table["v"] == [i + 0.5 for i in range(ROWS)]
     assert table["id"] == [2**64 - 1 - i for i in range(ROWS)]
+
+
+def test_a_center_without_a_number_in_its_first_rows(job, invoke, outputs, tmp_path):
+    """Such a column is read as text, as any other: a type can be declared."""
+    path = tmp_path / "a.csv"
+    path.write_text("c,y\n" + ",0\n" * 70_300 + "".join(f"{row},{row % 5}\n" for row in range(100)))
+    flags = {"input": path, "center_column": "c", "mechanism": "debiased_rr"}
+    error = invoke(job(**flags)).error
+    assert "center column 'c' holds string, not numbers" in error
+    assert "--csv_types" in error
+    invoke(job(**flags, csv_types="c=float64")).ok()
+    assert json.loads((outputs / "released" / "release.json").read_text())["center"]["missing"] == 70_300

@@ -10,7 +10,7 @@ import pytest
 from labeldp.transforms import job_metrics
 from labeldp.transforms.beam_internals import LocalRunner
 
-from tests.pipelines.job.test_missing_label import write_log
+from tests.written_logs import write_log
 
 ROWS = 800
 NAMES = {each.metric_name.name for each in vars(job_metrics).values() if hasattr(each, "metric_name")}

@@ -154,7 +154,6 @@ def test_the_audit_finds_a_column_that_is_said_to_be_left_out(
 
 
 def test_a_center_and_the_statistics_know_nothing_of_it(logs: Any, job: Any, invoke: Any, outputs: Path) -> None:
-    pytest.importorskip("tensorflow_metadata")
     flags = {"input": logs["parquet"], "input_format": "parquet", "label_max": 8, "for": "models", "epsilon": 4}
     flags |= {**USES, "leave_out": LEFT_OUT}
     invoke([*job(**flags), "--validate"]).ok()

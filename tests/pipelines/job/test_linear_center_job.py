@@ -196,9 +196,13 @@ def test_files_with_other_categories_and_places_are_applied(
         patched.setattr(center_passes, "design_center", partial(design_center, places=8))
         fit = {"input": tmp_path / "texts.parquet", "id_column": "id", "mechanism_file": file}
         privatize("m.json", program="fit", **fit, epsilon=8).ok()
-    for name in ("log", "texts"):
-        privatize(name, program="apply", input=tmp_path / f"{name}.parquet", id_column="id", mechanism_file=file).ok()
-        invoke(["audit", str(tmp_path / name), "--data"]).ok()
+    records = {**typed, "flag": rows % 2 == 0, "day": texts["day"]}
+    write_log(tmp_path / "records.tfrecord", common | records)
+    for name, format in (("log", "parquet"), ("texts", "parquet"), ("records", "tfrecord")):
+        source = {"input": tmp_path / f"{name}.{format}", "input_format": format, "output_format": format}
+        privatize(name, program="apply", **source, id_column="id", mechanism_file=file).ok()
+        audited = invoke(["audit", str(tmp_path / name), "--data"]).ok().out
+        assert "every center is the one that the published map predicts" in audited
     found = {each["name"]: each for each in center_of("log")["linear"]["encoders"] if "values" in each}
     assert (found["code"]["values"], found["flag"]["values"]) == (["0", "1", "2", "3"], ["False", "True"])
     assert found["day"]["values"][0] == "1970-01-01"
@@ -241,34 +245,12 @@ def test_a_record_that_has_the_new_column_already_fails_the_job(privatize: Priva
     assert not (tmp_path / "out").exists()
 
 
-def test_records_without_a_label_are_left_out_of_everything(privatize: Privatize, tmp_path: Path) -> None:
-    """They have features, which are public and may be sampled, but no part in the sums."""
-    table = log_table()
-    labels = table["y"].to_pylist()
-    labels[3], labels[5], labels[8] = None, None, float("nan")
-    pq.write_table(table.set_column(5, "y", pa.array(labels, pa.float64())), tmp_path / "log.parquet")
-    privatize("out", input=tmp_path / "log.parquet", max_unusable_fraction=0.004).ok()
-    letters = [json.loads(line) for line in (tmp_path / "out" / "dead_letters.jsonl").read_text().splitlines()]
-    assert [letter["row"] for letter in letters] == [3, 5, 8]
-    assert len(pq.read_table(tmp_path / "out" / "data")) == ROWS - 3
-    refused = privatize("refused", input=tmp_path / "log.parquet", max_unusable_fraction=0.003)
-    assert (refused.code, "3 of 900 records have no usable label" in refused.error) == (1, True)
-
-
 def test_a_filter_keeps_its_records_out_of_the_center(privatize: Privatize, center_of: Any, tmp_path: Path) -> None:
     pq.write_table(log_table().filter(pc.equal(log_table()["code"], 1)), tmp_path / "kept.parquet")  # type: ignore[attr-defined]
     privatize("where", where="code=1", id_column="id").ok()
     privatize("kept", input=tmp_path / "kept.parquet", id_column="id").ok()
     # `code` is the column of the filter; in the other log it has a single value.
     assert center_of("where") == center_of("kept")
-
-
-def test_validated_releases_have_the_column_in_their_schema(privatize: Privatize, tmp_path: Path) -> None:
-    pytest.importorskip("tensorflow_metadata")
-    outcome = privatize("out", "--validate", output_format="tfrecord").ok()
-    assert ", validated against an inferred schema\n" in outcome.out
-    schema = "".join(path.read_text() for path in (tmp_path / "out" / "validation").rglob("*.pbtxt"))
-    assert 'name: "y_center"' in schema
 
 
 def test_few_records_spend_nothing_on_a_center(privatize: Privatize, tmp_path: Path) -> None:
@@ -281,25 +263,6 @@ def test_few_records_spend_nothing_on_a_center(privatize: Privatize, tmp_path: P
 
 
 # The default.
-
-
-def test_the_default_is_auto_around_a_linear_center(privatize: Privatize, invoke: Any, tmp_path: Path) -> None:
-    """The mechanism that was chosen is written down."""
-    flags = {"center": None, "mechanism": None, "label_max": 6}
-    outcome = privatize("out", **flags).ok()
-    release = json.loads((tmp_path / "out" / "release.json").read_text())
-    chosen = json.loads((tmp_path / "out" / "mechanism.json").read_text())["mechanism"]
-    assert release["mechanism"] == chosen
-    choice = json.loads((tmp_path / "out" / "mechanism.json").read_text())["choice"]
-    assert release["choice"] == choice
-    assert choice["mechanism"].startswith(chosen)
-    assert all(error > 0 for error in choice["model_errors"].values())
-    assert f"chosen     {choice['mechanism']}: " in outcome.out
-    assert chosen in {"unbiased", "bias_limited", "rr_on_bins"}
-    assert f"mechanism  {chosen}: " in outcome.out
-    assert release["center"]["linear"]["features"] == ["id", "a", "b", "code", "word"]
-    assert release["rounding"] == "randomized"
-    invoke(["audit", str(tmp_path / "out")]).ok()
 
 
 # Refusals.

@@ -11,6 +11,7 @@ from scipy.stats import binom
 from tests.false_alarms import FALSE_ALARM
 
 MECHANISMS: dict[str, dict[str, Any]] = {
+    "rr_on_bins": {},
     "unbiased": {},
     "bias_limited:bias=0.2": {},
     "debiased_rr": {},

@@ -7,6 +7,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -127,3 +128,19 @@ def read_first_frame(tmp_path: Path) -> Any:
         return len(frames.records()[0])
 
     return read
+
+
+def test_no_message_tells_which_tfrecords_lack_labels(job, invoke, tmp_path):
+    """If the first records of a file have no label, what is printed is that of a log with the public one."""
+    said, path = [], tmp_path / "log.tfrecord"
+    flags = {"input": path, "input_format": "tfrecord", "output_format": "tfrecord", "label": "weeks"}
+    # In the order of their names the label is in the middle: its place in a record must not depend on it.
+    for weeks in (pa.array([0.0] * ROWS), pa.nulls(ROWS, pa.float64())):
+        write_log(path, {"age": np.arange(ROWS) % 7, "weeks": weeks, "x": np.arange(ROWS) / 8})
+        # The warning about the ids names all columns.
+        outcome = invoke([*job(**flags, missing_label=0, id_column="wekes"), "--dry_run"])
+        said.append((outcome.code, outcome.out, outcome.err))
+    assert said[0] == said[1]
+    assert "there is no column 'wekes' in the first records" in said[0][2]
+    assert "did you mean weeks?" in said[0][2]
+    assert "there is no column" not in invoke(job(**flags, missing_label=0, center="none")).ok().err

@@ -83,9 +83,3 @@ def test_csv_becomes_parquet_and_integers_with_gaps_stay_integers(job, invoke, o
     column = pq.read_table(str(shard))["f"]
     assert column.type == pa.int64()
     assert column.to_pylist() == [i if i % 2 else None for i in range(ROWS)]
-
-
-def test_tfrecords_become_tfrecords(job, invoke, outputs, small_log, tmp_path):
-    invoke(job(output=tmp_path / "first", output_format="tfrecord")).ok()
-    invoke(job(input=tmp_path / "first" / "data" / "*", input_format="tfrecord", output_format=None)).ok()
-    assert [path.suffix for path in (outputs / "released" / "data").iterdir()] == [".tfrecord"]

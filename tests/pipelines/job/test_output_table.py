@@ -137,8 +137,6 @@ def test_several_labels(job, invoke, outputs, log, catalog):
 
 
 def test_flags_that_a_table_cannot_take(job, invoke, log, tmp_path):
-    pytest.importorskip("deltalake")
-    pytest.importorskip("pyiceberg")
     table = f"delta://{tmp_path}/t"
     assert "there is no catalog dog" in invoke(job(**flags(log, "iceberg://dog/n.t"))).error
     outcome = invoke([*job(**flags(log, table)), "--dry_run"]).ok()

@@ -11,8 +11,6 @@ import pyarrow.parquet as pq
 import pytest
 from labeldp.pipelines.publish.protocol import Charge
 from labeldp.transforms.errors import InputError
-from labeldp.transforms.tfrecord.example_decoder import ExampleDecoder
-from labeldp.transforms.tfrecord.framing import read_records
 
 from tests.written_logs import write_log
 
@@ -55,26 +53,6 @@ def shards_of(release: Path) -> dict[str, bytes]:
     return {str(path.relative_to(data)): path.read_bytes() for path in sorted(data.rglob("*")) if path.is_file()}
 
 
-def test_shards_are_the_same_for_any_number_of_workers_and_pyarrow_finds_every_record(partitioned, invoke, outputs):
-    invoke(partitioned(num_shards=2)).ok()
-    invoke(partitioned(num_shards=2, output=outputs / "several", direct_num_workers=3)).ok()
-    invoke(partitioned(num_shards=2, partition_output=None, output=outputs / "whole")).ok()
-    shards = shards_of(outputs / "released")
-    assert list(shards) == [f"month={month}/part-0000{i}-of-00002.parquet" for month in MONTHS for i in (0, 1)]
-    assert shards == shards_of(outputs / "several")
-    manifest = json.loads((outputs / "released" / "release.json").read_text())
-    assert manifest["shards"] == {
-        name: pq.ParquetFile(pa.BufferReader(shards[name])).metadata.num_rows for name in shards
-    }
-    assert manifest["features"] == 3
-
-    found = pyarrow.dataset.dataset(str(outputs / "released" / "data"), partitioning="hive").to_table()
-    whole = pyarrow.dataset.dataset(str(outputs / "whole" / "data")).to_table()
-    assert found.schema.field("month").type == pa.int32()
-    assert found.select(whole.schema.names).sort_by("n") == whole.sort_by("n")
-    assert pq.read_schema(pa.BufferReader(next(iter(shards.values())))).names == ["n", "y", "country"]
-
-
 @pytest.mark.parametrize("format", ["parquet", "csv", "tfrecord"])
 def test_the_release_is_audited_and_can_be_the_input_of_another_one(format, partitioned, invoke, outputs, tree):
     """The folders are features of the center; all shards are in folders of both columns."""
@@ -91,17 +69,6 @@ def test_the_release_is_audited_and_can_be_the_input_of_another_one(format, part
     invoke(partitioned(kind, **again, **center | {"center_column": "second"})).ok()
     assert {name.partition("/")[0] for name in shards_of(outputs / "again")} == {f"month={month}" for month in MONTHS}
     assert invoke(["audit", str(outputs / "again"), "--data"]).ok()
-
-
-def test_tfrecords_have_all_features_but_those_of_the_folders(partitioned, invoke, outputs):
-    """From TFRecord, whose records are copied, and from Parquet, whose columns are encoded."""
-    invoke(partitioned("tfrecord")).ok()
-    invoke(partitioned("parquet", output=outputs / "other", output_format="tfrecord")).ok()
-    for release in ("released", "other"):
-        for path in (outputs / release / "data").rglob("*.tfrecord"):
-            with path.open("rb") as file:
-                frames = next(read_records(file, str(path), 2 * ROWS, None))
-            assert ExampleDecoder(str(path)).names(frames.records()) == {"n", "y", "country"}
 
 
 def test_values_are_kept_and_escaped(job, invoke, outputs, tmp_path, write_csv):
@@ -142,7 +109,6 @@ def test_a_filter_leaves_folders_without_records(partitioned, invoke, outputs):
 
 
 def test_validation_reads_the_folders_but_not_those_of_the_output(job, invoke, tmp_path, logs):
-    pytest.importorskip("tensorflow_data_validation")
     (tmp_path / "run=1").mkdir()
     grid = {"label_max": 9, "epsilon": 4, "partition_output": "month", "output": tmp_path / "run=1" / "released"}
     invoke([*job(input=logs["parquet"], input_format="parquet", **grid), "--validate"]).ok()

@@ -70,7 +70,6 @@ def test_a_clash_names_both(job, invoke, tmp_path, write_csv):
 
 
 def test_an_output_below_such_a_folder_is_validated_without_them(job, invoke, tmp_path, small_log):
-    pytest.importorskip("tensorflow_data_validation")
     target = tmp_path / "run=1"
     target.mkdir()
     invoke([*job(output=target / "released"), "--validate"]).ok()

@@ -141,7 +141,6 @@ def test_warnings_that_were_changed_fail_the_audit(clamped: Released, invoke: An
 
 
 def test_the_report_shows_them(clamped: Released, invoke: Any, tmp_path: Path) -> None:
-    pytest.importorskip("jinja2", reason="the extra evaluation is not installed")
     output = tmp_path / "page.html"
     invoke(["report", str(clamped.folder), f"--output={output}"]).ok()
     page = output.read_text()

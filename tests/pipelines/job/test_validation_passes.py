@@ -14,9 +14,6 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-
-pytest.importorskip("tensorflow_metadata", reason="the extra validation is not installed")
-
 from labeldp.transforms.validation.tensorflow_libraries import describe_anomalies
 
 ARTIFACTS = {"feature_stats.pb", "output_stats.pb", "schema.pbtxt", "anomalies.pbtxt"}
@@ -119,7 +116,6 @@ def test_the_schema_says_what_the_label_can_be(released: dict[str, Path], tfdv: 
 
 
 def test_the_report_shows_it(released: dict[str, Path], invoke: Any, tmp_path: Path) -> None:
-    pytest.importorskip("jinja2", reason="the extra evaluation is not installed")
     invoke(["report", str(released["tfrecord"]), f"--output={tmp_path / 'page.html'}"]).ok()
 
     text = (tmp_path / "page.html").read_text()
@@ -139,7 +135,6 @@ def test_the_report_shows_it(released: dict[str, Path], invoke: Any, tmp_path: P
 
 
 def test_the_report_refuses_another_s_validation(released: dict[str, Path], invoke: Any, tmp_path: Path) -> None:
-    pytest.importorskip("jinja2", reason="the extra evaluation is not installed")
     copy = shutil.copytree(released["tfrecord"], tmp_path / "copy")
     manifest = json.loads((copy / "release.json").read_text())
     (copy / "release.json").write_text(json.dumps(manifest | {"records_without_label": 1}, indent=2) + "\n")

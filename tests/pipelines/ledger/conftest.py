@@ -65,7 +65,6 @@ class Postgres:
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Postgres]:
     """A PostgreSQL server in a temporary folder, stopped at the end. Skips without the server or its driver."""
-    pytest.importorskip("psycopg", reason="the extra ledger is not installed")
     initdb, server = _server_program("initdb"), _server_program("postgres")
     if initdb is None or server is None:
         pytest.skip("no PostgreSQL server: `make postgres` installs Debian's as root")
@@ -135,7 +134,6 @@ def new_ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str]
         if kind == "postgresql":
             return request.getfixturevalue("postgres_url")
         if kind == "sqlite":
-            pytest.importorskip("sqlalchemy", reason="the extra ledger is not installed")
             return f"sqlite:///{tmp_path / 'ledger.sqlite'}"
         return str(tmp_path / "ledger.jsonl")
 

@@ -28,8 +28,6 @@ def test_a_release_a_day_within_a_window(kind: str, new_ledger: Any, days_ago: A
     from labeldp.pipelines.ledger.spent_budget import Window
     from labeldp.transforms import InputError
 
-    if kind != "file":
-        pytest.importorskip("sqlalchemy", reason="the extra ledger is not installed")
     place, caps = new_ledger(kind), Caps(8.0, None, Window.parse("7d"))
 
     def charge(release: str, unit: dict[str, Any] | None = None) -> None:

@@ -9,9 +9,6 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("dp_accounting", reason="the extra ledger is not installed")
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from labeldp.pipelines.ledger.spent_budget import SMALLEST_DELTA, SpentBudget, composed_epsilon

@@ -38,7 +38,6 @@ USER = {"column": "user", "max_records": 5}
 
 def test_in_a_process_of_its_own(ledger: Any, spawn: Any) -> None:
     """The extra ledger is installed, so that all sums are printed."""
-    pytest.importorskip("dp_accounting", reason="the extra ledger is not installed")
     written = [*(line(n - 0.5, f"r{n}", unit=USER) for n in range(40, 0, -1)), line(0.4, "r3", unit=USER)]
     path = ledger(*written)
     flags = ["--unit_column=user", "--cap_window=30d", "--epsilon_cap=31", "--delta=1e-6"]
@@ -111,7 +110,6 @@ def test_runs_that_bound_nothing_for_the_unit(ledger: Any, invoke: Any, tmp_path
 
 
 def test_a_delta_that_the_releases_exceed(ledger: Any, invoke: Any) -> None:
-    pytest.importorskip("dp_accounting", reason="the extra ledger is not installed")
     approximate = [{"what": "labels", "epsilon": 1.0, "release": "a", "delta": 1e-5}]
     path = ledger(line(1, "a", charges=approximate))
     out = invoke(["ledger", path, "--delta=1e-6"]).ok().out
@@ -194,7 +192,6 @@ def test_names_in_a_ledger_forge_no_line(ledger: Any, invoke: Any) -> None:
 
 
 def test_a_database(tmp_path: Path, invoke: Any) -> None:
-    pytest.importorskip("sqlalchemy", reason="the extra ledger is not installed")
     from labeldp.pipelines.ledger.ledger import Caps, Ledger, LedgerEntry
 
     place = f"sqlite:///{tmp_path / 'ledger.sqlite'}"

@@ -51,7 +51,6 @@ while (task := tasks.recv()) is not None:
 @pytest.fixture(scope="module")
 def charge_at_once(forks: Any) -> Iterator[Callable[..., list[str]]]:
     """Function (place, releases, environment, window) -> the errors of charging all at once, half in each process."""
-    pytest.importorskip("sqlalchemy", reason="the extra ledger is not installed")
     workers, ends = [], []
     for _ in range(2):
         ours, theirs = forks.Pipe()

@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("sqlalchemy", reason="the extra ledger is not installed")
-
 pytestmark = pytest.mark.xdist_group("postgres")
 KINDS = ["sqlite", "postgresql"]
 SECRET = "hunter2"
@@ -311,7 +309,6 @@ def test_without_the_extra_the_error_names_it(
 
 
 def test_a_report_shows_a_ledger_elsewhere(place: str, job: Any, invoke: Any, outputs: Path, tmp_path: Path) -> None:
-    pytest.importorskip("jinja2", reason="the extra evaluation is not installed")
     invoke(job(ledger=place)).ok()
     page = tmp_path / "page.html"
     invoke(["report", str(outputs / "released"), f"--output={page}", f"--ledger={place}"]).ok()

@@ -138,7 +138,6 @@ def test_an_existing_ledger_keeps_its_mode(tmp_path: Path) -> None:
 
 
 def test_a_new_database_is_private(tmp_path: Path, umask: Any) -> None:
-    pytest.importorskip("sqlalchemy", reason="the extra ledger is not installed")
     from labeldp.pipelines.ledger.ledger import Ledger, LedgerEntry
     from labeldp.pipelines.ledger.spent_budget import Caps
 

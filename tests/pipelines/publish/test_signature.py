@@ -155,7 +155,6 @@ def test_a_file_that_cannot_be_read_is_charged_nothing(
 def test_a_signature_of_several_labels_and_a_validation(
     job: Any, invoke: Any, outputs: Path, key: Path, tree: Any
 ) -> None:
-    pytest.importorskip("tensorflow_data_validation", reason="the extra validation is not installed")
     several = {"label": "y,f", "label_max": "4,1000", "epsilon": 4, "sign": key}
     invoke([*job(**several), "--validate"]).ok()
     listed = json.loads((outputs / "released" / NAME).read_text())["files"]
@@ -172,7 +171,6 @@ def test_beam_transforms_do_not_sign(small_log: Path, outputs: Path, key: Path) 
 
 
 def test_a_report_does_not_break_the_signature(job: Any, invoke: Any, outputs: Path, key: Path, tmp_path: Path) -> None:
-    pytest.importorskip("jinja2", reason="the extra evaluation is not installed")
     invoke(job(label="y,f", label_max="4,1000", epsilon=4, sign=key)).ok()
     released = outputs / "released"
     for path in (released, released / "release.json", released / "labels" / "y"):

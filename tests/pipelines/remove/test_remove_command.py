@@ -371,7 +371,6 @@ def test_statistics_of_a_validated_release(
     logs: Path, remove: Any, invoke: Any, tmp_path: Path, key_file: Path, command: Any, audit: Any, tree: Any
 ) -> None:
     """They count removed records and their released labels: all of epsilon stays. The report knows what they count."""
-    pytest.importorskip("tensorflow_metadata", reason="the extra validation is not installed")
     flags = {"input": logs / "log.parquet", "input_format": "parquet", "output_format": "parquet", "label": "y"}
     flags |= {"label_min": 0, "label_max": 40, "label_step": 1, "epsilon": 1, "id_column": "name"}
     flags |= {"output": tmp_path / "released", "noise_key_file": key_file}

@@ -120,16 +120,6 @@ def write_as_bundles(
 
 
 @pytest.mark.parametrize(("kind", "compression"), KINDS)
-@pytest.mark.parametrize("num_shards", [1, 4])
-def test_every_shard_is_there_under_its_name(written, kind, compression, num_shards):
-    found, files = written([log(700)], kind, compression, num_shards)
-    names = [f"part-{i:05d}-of-{num_shards:05d}.{suffix(kind, compression)}" for i in range(num_shards)]
-    assert list(found) == names
-    assert [os.path.basename(file.path) for file in files] == names
-    assert sum(file.records for file in files) == 700
-
-
-@pytest.mark.parametrize(("kind", "compression"), KINDS)
 @pytest.mark.parametrize("batches", [[], [log(0)], [log(3)]], ids=["no batch", "no record", "three records"])
 def test_shards_without_records_are_written_too(written, kind, compression, batches):
     found, files = written(batches, kind, compression, 3)
@@ -165,17 +155,6 @@ def test_rows_are_spread_evenly_and_each_source_begins_elsewhere():
 
 
 # Reproducibility.
-
-
-@pytest.mark.parametrize(("kind", "compression"), KINDS)
-def test_bytes_do_not_depend_on_how_beam_sees_the_records(written, recut, kind, compression):
-    one, two = log(900), log(600, "/logs/b", seed=2)
-    expected, files = written([one, two], kind, compression)
-    pieces = [*recut(one, 10, 256, 257, 700), *recut(two, 599)]
-    random.Random(3).shuffle(pieces)
-    again, more = written(pieces, kind, compression)
-    assert again == expected
-    assert [file.records for file in more] == [file.records for file in files]
 
 
 def without_dictionaries(batches: list[LabelledBatch]) -> list[LabelledBatch]:
@@ -293,13 +272,6 @@ def test_large_gzip_tfrecord_shards_do_not_depend_on_the_pieces_they_were_fed(pi
     one, _ = write_as_bundles([[whole]], tmp_path / "one", layout, 1)
     two, _ = write_as_bundles([[piece] for piece in recut(whole, *bounds)], tmp_path / "two", layout, 1)
     assert one == two
-
-
-def test_gzip_tfrecord_headers_hold_no_name_and_no_time(written):
-    found, _ = written([log(300)], "tfrecord", "gzip", 2)
-    for content in found.values():
-        assert content[:4] == b"\x1f\x8b\x08\x00"
-        assert content[4:8] == bytes(4)
 
 
 # Files that are shards, and segments.
@@ -443,13 +415,6 @@ def test_a_segment_of_another_schema_is_no_shard(tmp_path):
     ]
 
 
-def test_columns_may_change_within_the_rows_of_a_shard(tmp_path):
-    batches = [batch_of("/logs/a", 0, y=[1.0]), batch_of("/logs/a", 1, y=[2.0], x=[5]), batch_of("/logs/a", 2, y=[3.0])]
-    found, _ = write_as_bundles([batches], tmp_path, _ParquetLayout("none"), 1, 0, ranges_of(batches, 1))
-    (content,) = found.values()
-    assert table_in(content).to_pydict() == {"y": [1.0, 2.0, 3.0], "x": [None, 5, None]}
-
-
 def test_a_file_that_the_first_pass_did_not_see_is_named(run, failure, tmp_path):
     batches = [log(30)]
 
@@ -588,31 +553,6 @@ def test_a_worker_that_outlives_its_job_brings_no_folder_back(tmp_path, kind):
 # Compatibility with other readers.
 
 
-@pytest.mark.parametrize("compression", ["none", "gzip"])
-def test_tensorflow_reads_the_tfrecord_shards(written, tmp_path, compression):
-    tf: Any = pytest.importorskip("tensorflow")
-    batch = log(600)
-    _, files = written([batch], "tfrecord", compression)
-    dataset = tf.data.TFRecordDataset([file.path for file in files], "GZIP" if compression == "gzip" else "")
-    spec = {
-        "place": tf.io.FixedLenFeature([], tf.string),
-        "y": tf.io.FixedLenFeature([], tf.float32),
-        "n": tf.io.FixedLenFeature([], tf.int64, default_value=-1),
-        "l": tf.io.RaggedFeature(tf.int64),
-        "flag": tf.io.FixedLenFeature([], tf.int64),
-        "kind": tf.io.FixedLenFeature([], tf.string),
-    }
-    parsed = tf.io.parse_example(list(dataset.as_numpy_iterator()), spec)
-    by_place = {record["place"]: record for record in batch.batch.to_pylist()}
-    order = [by_place[place.decode()] for place in parsed["place"].numpy()]
-    assert len(order) == 600
-    np.testing.assert_array_equal(parsed["y"].numpy(), np.array([one["y"] for one in order], np.float32))
-    assert parsed["n"].numpy().tolist() == [-1 if one["n"] is None else one["n"] for one in order]
-    assert parsed["l"].to_list() == [one["l"] or [] for one in order]
-    assert parsed["flag"].numpy().tolist() == [int(one["flag"]) for one in order]
-    assert [kind.decode() for kind in parsed["kind"].numpy()] == [one["kind"] for one in order]
-
-
 def test_parquet_keeps_types_and_has_full_row_groups(written, monkeypatch):
     monkeypatch.setattr(shard_formats, "ROW_GROUP", 100)
     batch = log(700)
@@ -674,13 +614,6 @@ def test_columns_whose_values_repeat_get_dictionaries(tmp_path):
     plain = {path for path, encodings in found.items() if "RLE_DICTIONARY" not in encodings}
     assert plain == {"lists.list.element", "number", "text"}
     assert pq.read_table(tmp_path / "shard").equals(table)
-
-
-@pytest.mark.parametrize(("compression", "codec"), [("none", "UNCOMPRESSED"), ("gzip", "GZIP")])
-def test_parquet_compression(written, compression, codec):
-    found, _ = written([log(300)], "parquet", compression, 1)
-    parquet = pq.ParquetFile(pa.BufferReader(next(iter(found.values()))))
-    assert parquet.metadata.row_group(0).column(0).compression == codec
 
 
 def test_a_folder_of_parquet_shards_is_one_table(written):

@@ -2,9 +2,6 @@
 
 import numpy as np
 import pytest
-
-pytest.importorskip("tensorflow_metadata", reason="the extra validation is not installed")
-
 from labeldp.transforms.validation.tensorflow_libraries import (
     describe_anomalies,
     parse_schema,

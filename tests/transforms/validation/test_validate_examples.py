@@ -13,9 +13,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions, SetupOptions
-
-pytest.importorskip("tensorflow_metadata", reason="the extra validation is not installed")
-
 from labeldp.transforms import LabelledBatch, ValidateExamples, Validation
 from labeldp.transforms.validation.tensorflow_libraries import describe_anomalies, parse_schema, parse_statistics
 
