@@ -306,8 +306,8 @@ def _cases() -> dict[str, Case]:
               ("whole", "tfrecord", 40), ("wide", "parquet", 0), ("lists", "tfrecord", 201),
               ("truth", "parquet", 100), ("truth", "tfrecord", 100))  # fmt: skip
     for column, output, missing in around:
-        flags = {**EDGES, "center_column": column, "output_format": output}
-        flags["leave_out"] = "c64,wide" if output == "tfrecord" else None
+        left_out = "c64,wide" if output == "tfrecord" else None
+        flags = {**EDGES, "center_column": column, "output_format": output, "leave_out": left_out}
         states = {"release.json center.missing": missing}
         cases[f"center column {column} to {output}"] = Case("edges", flags, False, states)
     return cases | {
@@ -372,6 +372,9 @@ def _cases() -> dict[str, Case]:
         }, False, {}, (" without a usable label in each of 3 columns left out",)),
         "several labels, linear": Case("tfrecord", {**TWO, **LINEAR}),
         "several labels, units": Case("parquet", {**TWO, **LABELS, **UNITS}),
+        "several labels, units, all features": Case("parquet", {
+            **TWO, **UNITS, "center": "linear", "mechanism": "unbiased", "epsilon": 8,
+        }, False, {f"labels/{label}/release.json center.linear.features": ["f", "k", "p"] for label in "yz"}),
         "several labels, fine grid": Case("csv", {**TWO, **LABELS, "label_step": "0.001,1"}, False, {
             "labels/y/release.json domain.labels": 501, "labels/y/release.json declared_grid.labels": 10_001,
             "labels/z/release.json domain.labels": 5, "labels/z/release.json declared_grid": None,

@@ -196,7 +196,7 @@ def test_files_with_other_categories_and_places_are_applied(
         patched.setattr(center_passes, "design_center", partial(design_center, places=8))
         fit = {"input": tmp_path / "texts.parquet", "id_column": "id", "mechanism_file": file}
         privatize("m.json", program="fit", **fit, epsilon=8).ok()
-    records = {**typed, "flag": rows % 2 == 0, "day": texts["day"]}
+    records = {**typed, "flag": texts["flag"], "day": texts["day"]}
     write_log(tmp_path / "records.tfrecord", common | records)
     for name, format in (("log", "parquet"), ("texts", "parquet"), ("records", "tfrecord")):
         source = {"input": tmp_path / f"{name}.{format}", "input_format": format, "output_format": format}

@@ -176,9 +176,10 @@ def test_each_histogram_gets_the_share_of_its_label(run: Any) -> None:
 
 
 def test_validation_reads_no_label(run: Any, outputs: Path) -> None:
-    run("shuffled labels of tfrecords", "--validate").ok()
+    run("several labels, linear", "--validate").ok()
     schema = (outputs / "released" / "validation" / "schema.pbtxt").read_text()
     assert schema.count("privatized: drawn at random under label differential privacy") == 2
+    assert all(f'name: "{name}_center"' in schema for name in "yz")
     statistics = (outputs / "released" / "validation" / "feature_stats.pb").read_bytes()
     assert b"user" in statistics
     assert not any(f'"{name}"'.encode() in statistics or b"\n\x01" + name.encode() in statistics for name in "yz")
