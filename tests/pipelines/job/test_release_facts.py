@@ -176,7 +176,8 @@ def test_labels_are_drawn_with_the_certified_probabilities(name: str, base: Any,
             grid = np.array(document["labels"])
             wanted = grid[np.abs(wanted[:, None] - grid).argmin(axis=1)]
         if center:
-            given = np.array([np.nan if value is None else value for value in released[center["column"]]], float)
+            column = released[center["column"]]
+            given = np.array([value if isinstance(value, int | float) else np.nan for value in column], float)
             places = np.clip(np.floor((given - low) / step + 0.5), 0, domain["labels"] - 1)
             centers = low + step * np.where(np.isfinite(given), places, (domain["labels"] - 1) // 2)
             wanted = centers + np.clip(wanted - centers, document["labels"][0], document["labels"][-1])
