@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from labeldp.study.line_chart import Line, draw_lines
+from labeldp.report.charts import Line, lines_chart
 from performance_tables import NAMES, PLOTS, Result, tables
 
 BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
@@ -120,7 +120,7 @@ def plot(result: Result, title: str) -> str:
         Line(NAMES[name], [size / 1e6 for size in measured["sizes"]], measured["wall_seconds"])
         for name, measured in result["programs"].items()
     ]
-    return draw_lines(lines, title, "million records", "seconds", from_zero=True)
+    return lines_chart(lines, title, "million records", "seconds", from_zero=True, file=True)
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ from labeldp.mechanisms.registry import AUTO, default_rounding, mechanism_named
 from labeldp.mechanisms.release.conclude import solved
 from labeldp.mechanisms.release.label_column import LabelColumn
 from labeldp.mechanisms.release.plan import Histogram
+from labeldp.report.charts import Line, lines_chart
 from labeldp.study.dataset import Dataset, select_records
 from labeldp.study.evaluation_cell import (
     CELL_CENTER,
@@ -40,7 +41,6 @@ from labeldp.study.evaluation_cell import (
     score_cell,
     seed_secret,
 )
-from labeldp.study.line_chart import Line, draw_lines
 from labeldp.transforms.batches import LabelledBatch
 from labeldp.transforms.release_passes import summarize
 from summary import read_rows, replace_blocks, table, write_rows
@@ -463,7 +463,7 @@ def picture(rows: Sequence[Loss]) -> str:
         lines.append(Line(f"{model}, {short}, epsilon {epsilon:g}", [row.records for row in found], heights))
     title = "Loss of models trained on released labels (simulated)"
     levels = [("a tenth", 10.0), ("nothing learned", 100.0)]
-    return draw_lines(lines, title, "records", "percent of the explained variance lost", levels)
+    return lines_chart(lines, title, "records", "percent of the explained variance lost", levels, file=True)
 
 
 def write_page(rows: Sequence[Loss]) -> None:

@@ -137,7 +137,7 @@ def _attack_release(args: argparse.Namespace) -> _Findings:
     if not os.path.exists(local):
         raise UsageError(f"{args.path} does not exist: name an output folder")
     files = open_release(local, args.path, args.label)
-    if args.within is not None and files.claim.classes is not None:
+    if args.within is not None and files.mechanism.classes is not None:
         raise UsageError("--within is for labels that are numbers: no guess is close to a class. Leave it out")
     fields = Fields.of({**vars(args), "input": args.truth, "label": files.label})
     try:
@@ -152,14 +152,18 @@ def _attack_release(args: argparse.Namespace) -> _Findings:
     labels, matched = true_labels(input, files, records, id_column)
     domain = files.column.labels
     within = (domain[-1] - domain[0]) / 20 if args.within is None else args.within
-    guessed = GuessedLabels(domain, 0.0 if files.claim.classes else float(within), files.claim.classes is not None)
+    guessed = GuessedLabels(
+        domain, 0.0 if files.mechanism.classes else float(within), files.mechanism.classes is not None
+    )
     columns = {**records.columns, **records.places}
     found = reconstruct(
         FeatureMatrix.of(columns, len(labels)),
         guessed.places(labels),
         guessed,
         records.released,
-        ReleasedChannel(files.claim, records.released, files.column) if files.probabilities is None else None,
+        ReleasedChannel(files.mechanism.randomizer, records.released, files.column)
+        if files.probabilities is None
+        else None,
         None if files.manifest.certified_delta else files.epsilon,
         args.seed,
         _progress,
@@ -182,10 +186,10 @@ def _attack_release(args: argparse.Namespace) -> _Findings:
 
 
 def _release_lines(files: ReleaseFiles, records: ReleasedRecords, truth: str, matched: str) -> Iterator[str]:
-    claim, manifest = files.claim, files.manifest
+    manifest, randomizer = files.manifest, files.mechanism.drawing.solved
     delta = f" with delta {manifest.certified_delta:.6g}" if manifest.certified_delta else ""
     of = "" if files.unit is None else " of one record"
-    name = claim.solved.mechanism if claim.solved else DRAWN_BY_CENTER
+    name = randomizer.mechanism if randomizer else DRAWN_BY_CENTER
     yield _line(
         "release",
         f"{name}: label {_name(files.label)} of {manifest.records:,} records; claims epsilon "

@@ -7,9 +7,10 @@ from functools import cached_property
 
 import numpy as np
 
+from ..mechanisms.core.randomizer import Randomizer
 from ..mechanisms.release.label_column import LabelColumn, LabelMeaning
+from ..pipelines.spec.mechanism_file import MechanismFile
 from ..transforms.errors import InputError
-from .claims import Claim
 
 # Relative to the largest label: labels of TFRecords are float32.
 _FLOAT32 = 2.0**-22
@@ -52,13 +53,12 @@ class ReleasedChannel:
       domain: Labels of the public domain, shape (K,), float64.
     """
 
-    def __init__(self, claim: Claim, released: ReleasedLabels, column: LabelColumn):
+    def __init__(self, randomizer: Randomizer, released: ReleasedLabels, column: LabelColumn):
         """Finds the output of each record.
 
-        The claim is that of a randomizer, not of a center of classes. Raises InputError, which names the record, if a
-        released label is no output of the mechanism.
+        Raises InputError, which names the record, if a released label is no output of the randomizer.
         """
-        self._randomizer, self._column = claim.randomizer, column
+        self._randomizer, self._column = randomizer, column
         self.domain = column.labels
         self._centers = np.zeros(len(released.labels), np.intp)
         if column.center is not None and released.centers is not None:
@@ -99,10 +99,9 @@ class ReleasedChannel:
         return self._rows_of_steps[steps, outputs[:, None]]
 
 
-def channel_column(claim: Claim, label: str, center: str | None) -> LabelColumn:
-    """Label column with the public domain of a claim; `center` is the name of its center column, None without one."""
-    if claim.classes is not None:
-        return LabelColumn(label, claim.classes.domain, meaning=LabelMeaning(claim.classes))
-    if claim.residuals is None:
-        return LabelColumn(label, tuple(claim.randomizer.labels.tolist()))
-    return LabelColumn(label, tuple(claim.residuals.labels.tolist()), center=center)
+def channel_column(mechanism: MechanismFile, label: str) -> LabelColumn:
+    """Label column with the public domain of a mechanism file, and with its center column."""
+    if mechanism.classes is not None:
+        return LabelColumn(label, mechanism.classes.domain, meaning=LabelMeaning(mechanism.classes))
+    drawing = mechanism.drawing
+    return LabelColumn(label, mechanism.domain, center=drawing.column if drawing.whole else None)

@@ -22,13 +22,13 @@ from ..pipelines.errors import UsageError, did_you_mean
 from ..pipelines.publish.manifest import LABELS_FORMAT, Manifest, parse_manifest
 from ..pipelines.spec.label_folders import DATA_OF_LABEL, MANIFEST_NAME
 from ..pipelines.spec.machine import check_tfrecord
+from ..pipelines.spec.mechanism_file import MECHANISM_NAME, MechanismFile, read_mechanism_file
 from ..transforms.arrow_values import is_list
 from ..transforms.batches import LabelledBatch, center_values, label_values
 from ..transforms.errors import InputError
 from ..transforms.io.input_format import Format, file_parts
 from ..transforms.progress_log import advance
 from ..transforms.readers.file_reader import FileReader
-from .claims import Claim, audited_claim, read_claim
 from .record_features import places_of, read_columns, read_features
 from .released_channel import ReleasedLabels, channel_column
 
@@ -43,7 +43,7 @@ class ReleaseFiles:
       name: Name of the release in messages.
       data: Folder of the shards.
       manifest: Its manifest.
-      claim: What its mechanism file claims.
+      mechanism: Its mechanism file.
       column: The label with its public domain and center.
       epsilon: Certified epsilon of all that was released of this label of one record: center, histogram and label.
       unit: Column of the privacy units; None without them.
@@ -56,7 +56,7 @@ class ReleaseFiles:
     name: str
     data: Path
     manifest: Manifest
-    claim: Claim
+    mechanism: MechanismFile
     column: LabelColumn
     epsilon: float
     unit: str | None
@@ -120,9 +120,9 @@ def _release_files(name: str, folder: Path, parts: Mapping[str, Path]) -> Releas
     document = _document(folder)
     documents = [_document(path) for path in parts.values()]
     try:
-        claim, manifest = audited_claim(str(folder)), parse_manifest(document)
+        mechanism, manifest = read_mechanism_file(str(folder / MECHANISM_NAME)), parse_manifest(document)
         others = {
-            label: read_claim(str(path), f"{name}, label {label!r}").classes
+            label: _audited_classes(path, f"{name}, label {label!r}")
             for (label, path), each in zip(parts.items(), documents, strict=True)
             if "classes" in each and label != manifest.label
         }
@@ -133,15 +133,27 @@ def _release_files(name: str, folder: Path, parts: Mapping[str, Path]) -> Releas
         name,
         (folder / document.get("data", "data")).resolve(),
         manifest,
-        claim,
-        channel_column(claim, document["label"], document.get("center", {}).get("column")),
+        mechanism,
+        channel_column(mechanism, document["label"]),
         unit.get("record_epsilon", manifest.certified_epsilon),
         unit.get("column"),
         tuple(parts),
         frozenset(column for each in documents for column in _made_columns(each)),
         document.get("class_center", {}).get("column"),
-        {label: classes for label, classes in {**others, manifest.label: claim.classes}.items() if classes is not None},
+        {
+            label: classes
+            for label, classes in {**others, manifest.label: mechanism.classes}.items()
+            if classes is not None
+        },
     )
+
+
+def _audited_classes(folder: Path, name: str) -> LabelClasses | None:
+    """Classes of another label that was released together. Raises ValueError if its audit finds a fault."""
+    problems = audit_path(str(folder)).problems
+    if problems:
+        raise ValueError(f"{name} fails the audit, so it is not attacked: {'; '.join(problems)}")
+    return read_mechanism_file(str(folder / MECHANISM_NAME)).classes
 
 
 def _made_columns(document: dict[str, Any]) -> Iterator[str]:
@@ -220,7 +232,7 @@ def _batches(files: ReleaseFiles) -> Iterator[LabelledBatch]:
     parquet = paths[0].endswith(".parquet")
     if not parquet:
         check_tfrecord("a release of TFRecords", "release Parquet files")
-    classes = files.claim.classes
+    classes = files.mechanism.classes
     known = None if classes is None else {files.label: classes}
     format = Format("parquet" if parquet else "tfrecord", root=str(files.data), classes=known)
     reader = FileReader(format)
@@ -244,12 +256,12 @@ def _chosen(batches: Iterator[LabelledBatch], rows: np.ndarray) -> Iterator[Labe
 
 
 def _released(files: ReleaseFiles, batches: Sequence[LabelledBatch]) -> ReleasedLabels:
-    claim, column = files.claim, files.column
-    labels = np.concatenate([label_values(batch, files.label, claim.classes) for batch in batches])
+    mechanism, column = files.mechanism, files.column
+    labels = np.concatenate([label_values(batch, files.label, mechanism.classes) for batch in batches])
     if not np.isfinite(labels).all():
         raise InputError(f"{files.name} has records without a label: run labeldp audit --data")
-    if claim.center is not None:
-        parts = [_probabilities(batch, str(files.probabilities), len(claim.classes or ())) for batch in batches]
+    if mechanism.drawing.solved is None:
+        parts = [_probabilities(batch, str(files.probabilities), len(mechanism.classes or ())) for batch in batches]
         return ReleasedLabels(labels, probabilities=np.concatenate(parts))
     if column.center is None:
         return ReleasedLabels(labels)

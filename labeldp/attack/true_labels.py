@@ -67,7 +67,7 @@ def true_labels(
     format = dataclasses.replace(input.format, classes=files.classes)
     missing = files.manifest.missing
     if missing is not None:
-        format = dataclasses.replace(format, missing={files.label: domain_label(missing, files.claim.classes)})
+        format = dataclasses.replace(format, missing={files.label: domain_label(missing, files.mechanism.classes)})
     names = FileReader(format, label_column=files.label).schema(input.parts[0]).names
     for flag, name in (("label", files.label), ("id_column", id_column)):
         if name is not None and name not in names:
@@ -89,7 +89,7 @@ def true_labels(
 
 def _usable(batch: LabelledBatch, files: ReleaseFiles, private: Sequence[str], names: Sequence[str]) -> LabelledBatch:
     """The records that a release keeps: those with all labels, and with a unit."""
-    mask = np.isfinite(label_values(batch, files.label, files.claim.classes))
+    mask = np.isfinite(label_values(batch, files.label, files.mechanism.classes))
     for name in private:
         mask &= has_label(batch, name)
     unit = None if files.unit not in names else batch.column(str(files.unit))
@@ -112,7 +112,7 @@ def _by_order(
             "files that were released, or match records with --id_column"
         )
     _check_order(kept, records, compared)
-    labels = np.concatenate([label_values(batch, files.label, files.claim.classes) for batch in kept])
+    labels = np.concatenate([label_values(batch, files.label, files.mechanism.classes) for batch in kept])
     agree = f"{len(compared)} public columns agree" if compared else "there is no public column to compare"
     return labels, f"matched by the order of the records; {agree}"
 
@@ -146,7 +146,7 @@ def _by_id(
         places = pc.index_in(_id_texts(column, batch.source, id_column), value_set=wanted)
         known = np.asarray(places.is_valid())
         own = places.drop_null().to_numpy(zero_copy_only=False)
-        labels[own] = label_values(batch, files.label, files.claim.classes)[known]
+        labels[own] = label_values(batch, files.label, files.mechanism.classes)[known]
         seen += np.bincount(own, minlength=len(seen))
     for problem, wrong in (("is not in --truth", seen == 0), ("is in --truth twice", seen > 1),
                            ("has no usable label in --truth", ~np.isfinite(labels))):  # fmt: skip

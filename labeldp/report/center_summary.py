@@ -16,31 +16,11 @@ from ..mechanisms.center.class_center import PROBABILITY_UNIT, ClassCenter, Rele
 from ..mechanisms.center.class_trees import CellCounts
 from ..mechanisms.core.label_classes import LabelClasses
 from ..mechanisms.noise.sum_zero_laplace import sum_zero_variance
-from .center_charts import AGAINST, Group, Strip, groups_chart, strips_chart
-from .class_charts import MOST_CLASSES, Bars, bars_chart
+from ..pipelines.cli.text_format import number, percent
+from .charts import MOST_NAMES, Bars, Line, bars_chart, lines_chart
+from .release_summary import MOST_ROWS, Table, all_or_some, count, most_frequent, short
 
-_MAX_ROWS = 21
 _MOST_GROUPS = 10
-QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
-"""Shares of the records below the marks of a strip."""
-
-
-@dataclass(frozen=True)
-class CenterRow:
-    """A class as the center knows it.
-
-    Attributes:
-      value: The class.
-      share: Its share by the noised counts, which noise may take below 0.
-      mean: Its mean probability in the sample.
-      low, high: 5 % and 95 % of the records of the sample have a smaller probability.
-    """
-
-    value: str
-    share: float
-    mean: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,14 +78,46 @@ class CenterSummary:
         whole = _entropy(self._probabilities.mean(axis=0))
         return max(1 - float(_entropy(self._probabilities).mean() / whole), 0.0)
 
-    def rows(self) -> list[CenterRow]:
-        """Rows of the table: all classes in their order, or the 21 of the largest shares."""
-        return [self._row(place) for place in self._most_frequent(_MAX_ROWS)]
-
     @property
     def drawn(self) -> list[int]:
         """Places of the classes in the charts, in their order: all, or 12 with the largest shares."""
-        return self._most_frequent(MOST_CLASSES)
+        return most_frequent(self._shares, MOST_NAMES)
+
+    def cards(self) -> list[tuple[str, str, str]]:
+        """Title, value and explanation of the figures at the head of the page."""
+        cells = ("none", "there are too few records for their counts")
+        if self.cells:
+            trees = f"{count(self.trees)} trees follow from them"
+            if not self.trees:
+                trees = "No trees follow from them: they would not predict the counts better"
+            deviation = number(self.center.parts[-1].deviation)
+            average = f"of {number(self.records / self.cells)} records on average"
+            noise = f"the noise of a count has a standard deviation of {deviation}"
+            cells = (count(self.cells), f"{average}; {noise}. {trees}")
+        told = f"of the entropy of the classes, by the center's own probabilities of {count(self.sampled)} records; "
+        own = "than the probabilities beside it, which it was drawn from: train on these"
+        return [
+            ("What features tell of the class", percent(self.told), f"{told}0% if all records have the same ones"),
+            ("Cells", cells[0], cells[1]),
+            ("What a released class says of its own record", "nothing more", own),
+        ]
+
+    def by_class(self) -> Table:
+        """All classes in their order, or the 21 with the largest shares."""
+        places, low, high = most_frequent(self._shares, MOST_ROWS), *self._ends
+        columns = (self._probabilities.mean(axis=0), low, high)
+        rows = [
+            [
+                short(self.classes.values[i]),
+                percent(float(self._shares[i])),
+                percent(self.share_error),
+                *(percent(float(values[i])) for values in columns),
+            ]
+            for i in places
+        ]
+        heads = ["Class", "share, by noised counts", "its standard error", "mean probability"]
+        heads += ["5% of the records have less than", "5% of the records have more than"]
+        return Table("Classes", all_or_some(len(rows), len(self.classes.values), "classes"), heads, rows)
 
     @property
     def telling(self) -> str:
@@ -113,33 +125,42 @@ class CenterSummary:
         return self.classes.values[self._telling]
 
     def charts(self, name: str) -> dict[str, str]:
-        """Draws the pictures of shares, of probabilities and, with cells, of their counts, by name, as SVG.
+        """Draws the pictures of shares and, with cells, of their counts, by name, as SVG.
 
         `name` is that of the label column.
         """
-        places = self.drawn
+        places, error = self.drawn, self.share_error
         names = [self.classes.values[place] for place in places]
-        means, errors = self._probabilities.mean(axis=0), [self.share_error] * len(places)
+        noised, (low, high) = self._shares[places], self._ends[:, places]
         shares = [
-            Bars("prior", "true, by noised counts", self._shares[places].tolist(), errors),
-            Bars("output", "mean probability", means[places].tolist()),
+            Bars(
+                "true, by noised counts", noised.tolist(), [(share - error, share + error) for share in noised.tolist()]
+            ),
+            Bars(
+                "mean probability",
+                self._probabilities.mean(axis=0)[places].tolist(),
+                list(zip(low.tolist(), high.tolist(), strict=True)),
+            ),
         ]
-        strips = [
-            Strip(float(means[place]), tuple(np.quantile(self._probabilities[:, place], QUANTILES).tolist()))
-            for place in places
-        ]
-        charts = {
-            "shares": bars_chart(names, shares, "share of the records", name, f"Shares of the classes of {name}"),
-            "strips": strips_chart(names, strips, "probability of the class", name, f"Probabilities of {name}"),
-        }
+        charts = {"shares": bars_chart(names, shares, "share of the records", name, f"Shares of the classes of {name}")}
         if self.center.cells is not None:
-            groups, title = self._groups(self.center.cells), f"Noised counts of cells against probabilities of {name}"
-            charts["cells"] = groups_chart(groups, "mean probability", f"share by {AGAINST}", title)
+            means, noised_shares, errors = zip(*self.groups(self.center.cells), strict=True)
+            lines = [
+                Line("cells of similar probability", means, noised_shares, errors),
+                Line("equal", [0.0, max(means)], [0.0, max(means)], guide=True),
+            ]
+            title = f"Noised counts of cells against probabilities of {name}"
+            charts["cells"] = lines_chart(lines, title, "mean probability", "share by noised counts", from_zero=True)
         return charts
 
     @cached_property
     def _probabilities(self) -> np.ndarray:
         return self.center.sample_probabilities() / PROBABILITY_UNIT
+
+    @cached_property
+    def _ends(self) -> np.ndarray:
+        """Probabilities that 5 % and 95 % of the records of the sample have less than, by class."""
+        return np.quantile(self._probabilities, (0.05, 0.95), axis=0)
 
     @property
     def _shares(self) -> np.ndarray:
@@ -151,8 +172,12 @@ class CenterSummary:
         spreads = np.round(self._probabilities.std(axis=0), 9)
         return min(np.flatnonzero(spreads == spreads.max()).tolist(), key=lambda place: self._shares[place])
 
-    def _groups(self, cells: ReleasedClassCells) -> list[Group]:
-        """Cells of similar probability of the telling class, about as many records in each group."""
+    def groups(self, cells: ReleasedClassCells) -> list[tuple[float, float, float]]:
+        """Groups of cells of similar probability of the telling class, with about as many records each.
+
+        Each has the mean probability of the class, its share by the noised counts, and the standard error of that, from
+        the noise and from chance.
+        """
         place, sample = self._telling, cells.design.sample
         noise = sum_zero_variance(cells.design.noise, len(self.classes))
         counts = CellCounts(sample.partition.tree.cells(sample.codes), cells.counts.astype(np.float64), noise)
@@ -162,24 +187,16 @@ class CenterSummary:
         passed = np.cumsum(counts.records[order]) - counts.records[order] / 2
         tenth = np.minimum(passed * _MOST_GROUPS // self.records, _MOST_GROUPS - 1)
         found = []
-        for number in range(_MOST_GROUPS):
-            members = order[tenth == number]
+        for group in range(_MOST_GROUPS):
+            members = order[tenth == group]
             records, own = float(counts.records[members].sum()), means[members]
             if records > 0:
                 weights = counts.records[members]
                 chance = float((weights * own * (1 - own)).sum())
                 error = math.sqrt(noise * len(members) + chance) / records
                 noised = float(counts.counts[members, place].sum()) / records
-                found.append(Group(float((weights * own).sum()) / records, noised, error))
+                found.append((float((weights * own).sum()) / records, noised, error))
         return found
-
-    def _row(self, place: int) -> CenterRow:
-        own = self._probabilities[:, place]
-        low, high = np.quantile(own, (QUANTILES[0], QUANTILES[-1])).tolist()
-        return CenterRow(self.classes.values[place], float(self._shares[place]), float(own.mean()), low, high)
-
-    def _most_frequent(self, count: int) -> list[int]:
-        return sorted(np.argsort(-self._shares, kind="stable")[:count].tolist())
 
 
 def _entropy(probabilities: np.ndarray) -> np.ndarray:

@@ -1,26 +1,75 @@
-"""Summary of a release for its report: example, table of labels, privacy unit, sums of the ledger, attained ratio."""
+"""Summary of a release for its report: tables, privacy unit, sums of the ledger, and the attained likelihood ratio."""
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
-from ..mechanisms.analysis.utility import Utility
-from ..mechanisms.core.integer_weights import TOTAL
-from ..mechanisms.core.prior import Prior
 from ..mechanisms.core.randomizer import Randomizer
+from ..pipelines.cli.text_format import clipped, number
 from ..pipelines.ledger.spent_budget import LedgerEntry, SpentBudget, compose
 from ..pipelines.spec.mechanism_file import MechanismFile
-from .mechanism_charts import evenly_spaced
 
-_MAX_LABEL_ROWS = 21
-_MAX_LISTED_OUTPUTS = 4  # of the example
+MOST_ROWS = 21
+"""Largest number of rows of a table of labels."""
+
+RECORDS_PER_PARAMETER = (10, 100, 1000, 10_000, 100_000)
+"""Models in tables by size, where no number of records is known."""
+
+_PARAMETERS = (1, 10, 100, 1000)
+_MAX_TEXT = 80  # characters of a text that users chose
+
+
+@dataclass(frozen=True)
+class Table:
+    """Table of the page, whose rows and columns have heads.
+
+    Attributes:
+      name: Name for screen readers.
+      caption: Text above it.
+      heads: Names of the columns.
+      rows: Texts by row, the head of the row first.
+      words: Columns of words; all others are numbers.
+      colors: Style of the square before the head of each of the first rows.
+    """
+
+    name: str
+    caption: str
+    heads: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    words: Collection[int] = (0,)
+    colors: Sequence[str] = ()
+
+
+def short(value: object) -> str:
+    """Shortens a text that users chose."""
+    return clipped(str(value), _MAX_TEXT)
+
+
+def count(value: float) -> str:
+    """Formats a number in whole units with thousands separators."""
+    return f"{value:,.0f}"
+
+
+def all_or_some(shown: int, whole: int, things: str) -> str:
+    """Says how many of some things are shown, those with the largest shares."""
+    return f"All {things}" if shown == whole else f"The {shown} most frequent of {count(whole)} {things}"
+
+
+def most_frequent(weights: np.ndarray, number_of_items: int) -> list[int]:
+    """Places of the items with the largest weights, ascending."""
+    return sorted(np.argsort(-weights, kind="stable")[:number_of_items].tolist())
+
+
+def model_sizes(records: int, features: int | None) -> list[int]:
+    """Parameters of the models in tables by size: at most one for each record."""
+    linear = () if features is None else (features + 1,)
+    return [size for size in sorted({*_PARAMETERS, *linear}) if size <= records]
 
 
 @dataclass(frozen=True)
@@ -64,46 +113,19 @@ def _first_run(labels: np.ndarray, mask: np.ndarray) -> tuple[float, float]:
 
 
 @dataclass(frozen=True)
-class Example:
-    """Distribution of the output for one label.
-
-    Outputs are listed with their probabilities, the most likely first; none if there are more than 4. `central` has the
-    ends of a range that holds at least 90 % of the outputs.
-    """
-
-    label: float
-    outputs: list[tuple[float, float]]
-    central: tuple[float, float]
-
-
-def example(randomizer: Randomizer, prior: Prior) -> Example:
-    """Describes the output for the most likely label."""
-    place = int(prior.weights.argmax())
-    weights = randomizer.weights[place]
-    row, outputs = weights / float(TOTAL), randomizer.outputs
-    order = np.argsort(-row)[: _MAX_LISTED_OUTPUTS if len(outputs) <= _MAX_LISTED_OUTPUTS else 0]
-    cumulated = np.cumsum(row)
-    central = outputs[np.searchsorted(cumulated, [0.05, 0.95 * cumulated[-1]])]
-    listed = [(float(outputs[output]), float(row[output])) for output in order]
-    return Example(float(prior.labels[place]), listed, tuple(central.tolist()))
-
-
-@dataclass(frozen=True)
 class UnitSummary:
     """Privacy unit of a release, or of a mechanism file.
 
     Attributes:
       column: Public column that names the unit of each record.
       max_records: Largest number M of records of a unit that are released.
-      released: Whether labels were released, which the following counts are of.
-      units: Number of units.
+      units: Number of units; like the following, 0 where no labels were released.
       left_out: Records beyond the bounds of their units.
       without_unit: Records without a unit.
     """
 
     column: str
     max_records: int
-    released: bool = False
     units: int = 0
     left_out: int = 0
     without_unit: int = 0
@@ -122,16 +144,8 @@ def unit_summary(mechanism: MechanismFile, stated: dict[str, Any] | None) -> Uni
     unit = mechanism.unit
     if unit is None:
         return None
-    if stated is None:
-        return UnitSummary(unit.column, unit.max_records)
-    return UnitSummary(
-        unit.column,
-        unit.max_records,
-        True,
-        stated["units"],
-        stated["records_left_out"],
-        stated["records_without_unit"],
-    )
+    counts = [(stated or {}).get(name, 0) for name in ("units", "records_left_out", "records_without_unit")]
+    return UnitSummary(unit.column, unit.max_records, *counts)
 
 
 @dataclass(frozen=True)
@@ -139,24 +153,25 @@ class LedgerRow:
     """One run in the ledger.
 
     Attributes:
-      time: When it ran.
-      command: Its subcommand.
-      label: Name of the label column.
-      output: Last component of the output path; the folders above it are not public.
-      records: Number of records, as text.
+      run: The run, as the ledger has it.
       added: Epsilon and delta that this run charged for the first time.
       spent: Sums up to and including this run.
-      this: Whether the run made the release, or the prior, that the report is about.
+      this: True if the run made the release, or the prior, that the report is about.
     """
 
-    time: str
-    command: str
-    label: str
-    output: str
-    records: str
+    run: dict[str, Any]
     added: SpentBudget
     spent: SpentBudget
     this: bool
+
+    def texts(self, name: str, deltas: bool) -> list[str]:
+        """Cells of the table; `name` is that of the subject. Folders above the output are not public."""
+        time, command, label, output, records = (
+            short(self.run.get(key, "")) for key in ("time", "command", "label", "output", "records")
+        )
+        output = short(os.path.basename(str(self.run.get("output", "")))) + (f" (this {name})" if self.this else "")
+        sums = [self.added.epsilon, self.spent.epsilon, *([self.added.delta, self.spent.delta] if deltas else [])]
+        return [time, command, label, output, records, *(number(float(value)) for value in sums)]
 
 
 def ledger_rows(runs: Sequence[dict[str, Any]], fingerprint: str, prior_release: str | None) -> list[LedgerRow]:
@@ -171,73 +186,8 @@ def ledger_rows(runs: Sequence[dict[str, Any]], fingerprint: str, prior_release:
         added = [LedgerEntry.from_dict(entry) for entry in run["charges"]]
         entries += added
         spent = compose(entries)
-        rows.append(
-            LedgerRow(
-                str(run.get("time", "")),
-                str(run.get("command", "")),
-                str(run.get("label", "")),
-                os.path.basename(str(run.get("output", ""))),
-                str(run.get("records", "")),
-                SpentBudget(spent.epsilon - before.epsilon, spent.delta - before.delta),
-                spent,
-                any(each.release.endswith(fingerprint[:32]) or each.release == prior_release for each in added),
-            )
-        )
+        this = any(each.release.endswith(fingerprint[:32]) or each.release == prior_release for each in added)
+        more = SpentBudget(spent.epsilon - before.epsilon, spent.delta - before.delta)
+        rows.append(LedgerRow(run, more, spent, this))
         before = spent
     return rows
-
-
-@dataclass(frozen=True)
-class LabelRow:
-    """Error of the output for one label, whose weight is its probability under the prior.
-
-    `output` is the most likely output, with its probability; `bias` is the mean output minus the label, `deviation` the
-    standard deviation of the output, `error` its root mean squared error.
-    """
-
-    label: float
-    weight: float
-    output: float
-    probability: float
-    bias: float
-    deviation: float
-    error: float
-
-
-def label_rows(randomizer: Randomizer, moments: Utility) -> list[LabelRow]:
-    """Tabulates the error by ascending label, for all labels or for 21 at even distances, both ends included."""
-    shown = evenly_spaced(len(moments.labels), _MAX_LABEL_ROWS)
-    likeliest = randomizer.weights[shown].argmax(axis=1)
-    probabilities = randomizer.weights[shown, likeliest] / float(TOTAL)
-    columns = (
-        moments.labels[shown],
-        moments.weights[shown],
-        randomizer.outputs[likeliest],
-        probabilities,
-        moments.bias[shown],
-        moments.deviation[shown],
-        moments.error[shown],
-    )
-    return [LabelRow(*values) for values in zip(*(column.tolist() for column in columns), strict=True)]
-
-
-@dataclass(frozen=True)
-class RemainingBias:
-    """Bias of labels that were debiased by a line, in units of the label.
-
-    `typical` is the root mean square over the prior, `largest` the largest absolute value.
-    """
-
-    typical: float
-    largest: float
-
-
-def remaining_bias(moments: Utility) -> RemainingBias | None:
-    """Summarizes the bias that the debiasing line leaves.
-
-    None if there is no line, because the mean output does not depend on the label.
-    """
-    if moments.slope == 0:
-        return None
-    left = moments.remaining_bias
-    return RemainingBias(math.sqrt(moments.weights @ left**2), float(np.abs(left).max()))

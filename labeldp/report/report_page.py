@@ -14,21 +14,18 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
-import numpy as np
 from markupsafe import Markup
 
-from ..audit.audit_mechanism import Audit
 from ..audit.audit_release import audit_report
 from ..mechanisms.analysis.class_utility import ClassUtility
 from ..mechanisms.analysis.findings import Verdict
 from ..mechanisms.analysis.privacy_attacks import label_inferences, largest_advantage, largest_advantage_of_all
 from ..mechanisms.analysis.release_warnings import measured_warnings, shown_warnings
 from ..mechanisms.analysis.utility import ReleasedFacts
-from ..mechanisms.analysis.verdict import debiasing, parameters_of, verdict
+from ..mechanisms.analysis.verdict import debiasing, verdict
 from ..mechanisms.center.class_model import ClassModel
 from ..mechanisms.core.budget import round_up
 from ..mechanisms.core.integer_weights import BITS, TOTAL
-from ..mechanisms.core.randomizer import Randomizer
 from ..mechanisms.release.unit_bound import spent
 from ..pipelines.cli.text_format import all_digits, clipped, exact, label_range, number, percent, upper_bound
 from ..pipelines.publish.manifest import losses_of, manifest_facts
@@ -36,24 +33,21 @@ from ..pipelines.publish.release_blocks import certainty, privacy_lines, use_lin
 from ..pipelines.spec.mechanism_file import MechanismFile, center_release_name
 from .center_summary import CenterSummary
 from .class_summary import ClassSummary
-from .label_worth import EXPLAINED_SHARES, Worth, worth_of_label
-from .mechanism_charts import Bin, channel_cells, channel_chart, errors_chart, label_bins, outputs_chart, prior_chart
-from .release_summary import LedgerRow, attained_ratio, example, label_rows, ledger_rows, remaining_bias
-from .report_input import ReportInput
+from .number_summary import NumberSummary
+from .release_summary import LedgerRow, Table, attained_ratio, count, ledger_rows, short
+from .report_input import Column, ReportInput
 from .svg_plot import page_style
 
-_TEMPLATE, _CENTER_TEMPLATE = "report.html.j2", "class_center.html.j2"
+_TEMPLATE = "report.html.j2"
 
 # Lone surrogates are written as escapes, with the page.
 _FORBIDDEN = re.compile("[^\\t\\n\\r -~\\xa0-\\ufffd\\U00010000-\\U0010ffff]")
 _MAX_FEATURES = 60
 _MAX_LEDGER_ROWS = 30
 _MAX_NAME = 32  # characters of a column name on an axis
-_MAX_TEXT = 80  # characters of any other text that users chose
 
-# Models in the table of the worth of a label: their parameters, or without records, the records per parameter.
-_PARAMETERS = (1, 10, 100, 1000)
-_RECORDS_PER_PARAMETER = (10, 100, 1000, 10_000, 100_000)
+Part = tuple[str, str, float, list[str]]
+"""Part of a budget: name, style of its color, epsilon of one record, and texts of further columns."""
 
 
 def report_page(subject: ReportInput, party: str | None = None) -> str:
@@ -62,18 +56,18 @@ def report_page(subject: ReportInput, party: str | None = None) -> str:
     `party` released it, as the page shall say; None leaves it out.
     """
     mechanism, manifest, audit = subject.mechanism, subject.manifest, subject.audit
-    randomizer = mechanism.drawing.solved
     facts = manifest_facts(mechanism, manifest)
     ledger = _ledger_of(subject)
     # The ledger of the party that applied a mechanism file may lack the prior, which fit charged to another ledger.
     before = Fraction(mechanism.center_epsilon) + Fraction(mechanism.prior_epsilon)
-    of_record = before + Fraction(audit.certified_epsilon)
     labels_epsilon, labels_delta = mechanism.labels_certified
     least = Fraction(mechanism.total_epsilon(labels_epsilon)) if manifest else Fraction(0)
-    drawn = _center_summary(mechanism)
+    prior_name = "the noisy prior" if mechanism.prior_epsilon else "the public prior"
+    summary = _summary(mechanism, facts, prior_name)
+    name = clipped(_axis_name(subject), _MAX_NAME)
     return (
-        _environment(_tiny_of(facts))
-        .get_template(_TEMPLATE if drawn is None else _CENTER_TEMPLATE)
+        _environment(summary.small if isinstance(summary, NumberSummary) else number)
+        .get_template(_TEMPLATE)
         .render(
             name=subject.name,
             column=_column_name(subject),
@@ -83,34 +77,52 @@ def report_page(subject: ReportInput, party: str | None = None) -> str:
             audit_report=audit_report(audit),
             manifest=manifest,
             mechanism=mechanism,
-            randomizer=randomizer,
+            randomizer=mechanism.drawing.solved,
             center=mechanism.drawing if mechanism.drawing.whole else None,
             has_cells=facts.center is not None and facts.center.cells,
             bits=BITS,
             total=TOTAL,
             total_epsilon=manifest.certified_epsilon if manifest else None,
             unit=subject.unit,
-            record_epsilon=round_up(of_record),
+            record_epsilon=round_up(before + Fraction(audit.certified_epsilon)),
             delta=manifest.certified_delta if manifest else labels_delta,
             labels_epsilon=labels_epsilon,
             of_unit=lambda epsilon: spent(mechanism.unit, epsilon),
+            prior_name=prior_name,
             verdict=verdict(facts, subject.measured),
             warnings=[*shown_warnings(facts), *measured_warnings(subject.measured)],
             blocks=_blocks(subject, verdict(facts, subject.measured)),
             debiasing=debiasing(facts),
             validation=subject.validation,
-            max_features=_MAX_FEATURES,
-            ledger=ledger[-_MAX_LEDGER_ROWS:],
-            ledger_rows_before=len(ledger[:-_MAX_LEDGER_ROWS]),
+            columns=_columns(subject),
+            ledger=_ledger_table(ledger, "release" if manifest else "file"),
+            ledger_spent=ledger[-1].spent if ledger else None,
             ledger_is_complete=any(row.this for row in ledger) and ledger[-1].spent.epsilon >= least,
             listed=facts.classes,
-            classes=_class_summary(facts),
-            drawn=drawn,
-            charts=_charts_of(subject, facts),
-            **({} if facts.classes is not None else _numbers(facts)),
-            **(_advantage_bounds(mechanism) if randomizer is None else _randomized(mechanism, randomizer, audit)),
+            facts=facts,
+            summary=summary,
+            cards=summary.cards(),
+            charts={which: Markup(chart) for which, chart in summary.charts(name).items()},
+            drawn=summary if isinstance(summary, CenterSummary) else None,
+            budget=_budget(subject, facts.center is not None and facts.center.cells),
+            inferences=_inferences(mechanism, prior_name, subject.unit is not None),
+            **_randomized(subject),
         )
     )
+
+
+def _summary(
+    mechanism: MechanismFile, facts: ReleasedFacts, prior_name: str
+) -> NumberSummary | ClassSummary | CenterSummary:
+    """Summary of what is released: numbers, classes, or classes that were drawn from a center."""
+    drawing, model = mechanism.drawing, mechanism.drawing.model
+    if isinstance(model, ClassModel):
+        return CenterSummary(model.classes, model.column, model.center)
+    if facts.classes is not None:
+        utility = ClassUtility(facts.randomizer, facts.prior)
+        return ClassSummary(facts.classes, utility, facts.records, facts.features, prior_name)
+    clipping = drawing.clipping if drawing.whole else None
+    return NumberSummary(facts, "residual" if drawing.whole else "label", prior_name, clipping)
 
 
 def _blocks(subject: ReportInput, judged: Verdict) -> dict[str, Sequence[str]]:
@@ -128,67 +140,141 @@ def _blocks(subject: ReportInput, judged: Verdict) -> dict[str, Sequence[str]]:
     }
 
 
-def _tiny_of(facts: ReleasedFacts) -> float:
-    """Values below this come from rounding."""
-    labels = facts.prior.labels
-    return 1e-9 * float(labels[-1] - labels[0])
+def _randomized(subject: ReportInput) -> dict[str, Any]:
+    """Values of the page for labels that a randomizer draws; none for classes that were drawn from a center."""
+    mechanism, randomizer, ratio = subject.mechanism, subject.mechanism.drawing.solved, subject.audit.ratio
+    if randomizer is None:
+        return {}
+    losses = {name: randomizer.expected_loss(mechanism.prior, loss) for name, loss in losses_of(mechanism).items()}
+    ratio_at = attained_ratio(randomizer, ratio) if ratio and randomizer.pure else None
+    return {"certificate": randomizer.certificate(), "ratio_at": ratio_at, "losses": losses}
 
 
-def _randomized(mechanism: MechanismFile, randomizer: Randomizer, audit: Audit) -> dict[str, Any]:
-    """Values of the page for labels that a randomizer draws."""
-    prior, drawing = mechanism.prior, mechanism.drawing
-    return {
-        "clipping": drawing.clipping if drawing.whole else None,
-        "certificate": randomizer.certificate(),
-        "ratio_at": attained_ratio(randomizer, audit.ratio) if audit.ratio and randomizer.pure else None,
-        "inferences": label_inferences(randomizer, prior, mechanism.classes is not None),
-        "losses": {name: randomizer.expected_loss(prior, loss) for name, loss in losses_of(mechanism).items()},
-    }
+def _budget(subject: ReportInput, has_cells: bool) -> tuple[Table, list[tuple[str, str, float]]]:
+    """Table of the parts of the budget; style, name and epsilon of each part, of a whole unit, for their bar."""
+    mechanism, manifest = subject.mechanism, subject.manifest
+    parts: list[Part]
+    if mechanism.drawing.solved is None:
+        kinds = ("to-prior", "to-center", "to-labels")
+        parts = [
+            (part.name, kind, part.epsilon, [count(part.numbers), number(float(part.scale)), number(part.deviation)])
+            for part, kind in zip(mechanism.drawing.parts, kinds, strict=False)
+        ]
+        heads, words, last = ["numbers", "scale of the noise", "its standard deviation"], (0,), [""] * 3
+        whole = spent(mechanism.unit, mechanism.center_epsilon)
+        caption = "all that depends on true classes. Noise adds up to 0 over the classes; its scale is what one "
+        caption += "changed label moves, divided by \u03b5."
+    else:
+        parts, heads, words = _parts(mechanism, has_cells), ["Purpose"], (0, 2 if mechanism.unit is None else 3)
+        caption = "Certified values are computed exactly from the integer weights that the sampler uses."
+        whole, last = spent(mechanism.unit, sum(part[2] for part in parts)), [""]
+        if manifest:
+            delta = f", with \u03b4 = {number(manifest.delta)}" if manifest.delta else ""
+            whole, last = manifest.certified_epsilon, [f"certified; requested: {number(manifest.epsilon)}{delta}"]
+    of_record = round_up(sum((Fraction(part[2]) for part in parts), Fraction(0)))
+    epsilons = ["\u03b5"]
+    if mechanism.unit is not None:
+        times = f"\u03b5 of a unit, {count(mechanism.unit.max_records)} times that"
+        epsilons = ["\u03b5 of one record", times]
+
+    def row(name: str, epsilon: float, of_unit: float, more: list[str]) -> list[str]:
+        return [name, *([number(epsilon)] if mechanism.unit is not None else []), number(of_unit), *more]
+
+    sizes = [(kind, name, spent(mechanism.unit, epsilon)) for name, kind, epsilon, _ in parts]
+    rows = [row(name, epsilon, spent(mechanism.unit, epsilon), more) for name, _, epsilon, more in parts]
+    rows.append(row("total", of_record, whole, last))
+    stop = ":" if mechanism.drawing.solved is None else "."
+    heads = ["Release", *epsilons, *heads]
+    return Table("Budget", f"Privacy budget{stop} {caption}", heads, rows, words, [part[1] for part in parts]), sizes
 
 
-def _numbers(facts: ReleasedFacts) -> dict[str, Any]:
-    """Values of the page for labels that are numbers alone."""
-    randomizer, prior, moments = facts.randomizer, facts.prior, facts.utility
-    return {
-        "utility": moments,
-        "typical_error": math.sqrt(moments.squared_error),
-        "label_deviation": math.sqrt(moments.variance),
-        "whole": facts.whole_utility,
-        "of_what": facts.of_what,
-        "parameters": parameters_of(facts),
-        "headline": _headline_worth(facts),
-        "explained_shares": EXPLAINED_SHARES,
-        "worths": _worths(facts),
-        "remaining": remaining_bias(facts.whole_utility),
-        "example": example(randomizer, prior),
-        "bins": _bins(facts),
-        "rows": label_rows(randomizer, moments),
-        "expected_mean": float(moments.weights @ (moments.labels + moments.bias)),
-    }
+def _parts(mechanism: MechanismFile, has_cells: bool) -> list[Part]:
+    """Parts of the budget of labels that a randomizer draws, with their purposes."""
+    drawing, randomizer = mechanism.drawing, mechanism.drawing.randomizer
+    parts: list[Part] = []
+    if drawing.whole and mechanism.center_epsilon:
+        cells = " and of residuals in cells of the features," if has_cells else ""
+        sums = f"noisy sums of features times labels,{cells} from which the center is computed"
+        parts.append(("center", "to-center", mechanism.center_epsilon, [sums]))
+    purpose = "none: the prior is public"
+    if mechanism.prior_epsilon:
+        kinds = "classes" if mechanism.classes is not None else "residuals" if drawing.whole else "labels"
+        use = ", for which the mechanism is optimized"
+        if mechanism.classes is not None:
+            use = ": their shares, as far as noise shows them"
+        purpose = f"noisy histogram of the {kinds}{use}"
+    labels = randomizer.certificate().epsilon
+    parts.append(("prior", "to-prior", mechanism.prior_epsilon, [purpose]))
+    return [*parts, ("labels", "to-labels", labels, ["one randomized label for each record"])]
 
 
-def _bins(facts: ReleasedFacts) -> list[Bin]:
-    randomizer = facts.randomizer
-    return label_bins(randomizer.labels, randomizer.outputs, randomizer.probabilities())
+def _inferences(mechanism: MechanismFile, prior_name: str, units: bool) -> Table:
+    """Table of the best guesses of a label, or of bounds on the advantage at a center of classes."""
+    randomizer = mechanism.drawing.solved
+    if randomizer is None:
+        share, epsilon = float(mechanism.prior.weights.max()), mechanism.center_epsilon
+        bounds = percent(largest_advantage(share, epsilon)), percent(largest_advantage_of_all(epsilon))
+        rows = [
+            ["knows the shares of the classes, by the noised counts", percent(share), bounds[0]],
+            ["knows anything else, such as features and all other labels", "any", bounds[1]],
+        ]
+        gain = "Largest gain in the probability of a correct guess of one class"
+        caption = f"Label inference. {gain}, at this \u03b5{' of one record' if units else ''}."
+        heads = ["Adversary", "correct without the release", "advantage, at most"]
+        return Table("Label inference", caption, heads, rows)
+    itself = "the label itself" if mechanism.classes is None else "the class itself"
+    rows = [
+        [
+            f"within {number(guess.tolerance)} of the label" if guess.tolerance else itself,
+            *map(percent, (guess.informed, guess.uninformed, guess.advantage)),
+            *([] if guess.bound is None else [percent(guess.bound)]),
+        ]
+        for guess in label_inferences(randomizer, mechanism.prior, mechanism.classes is not None)
+    ]
+    heads = ["Correct guess", "with the released label", "from the prior alone", "advantage"]
+    if randomizer.pure:
+        heads.append("largest advantage at this \u03b5")
+    adversary = f"an adversary who knows {prior_name} and the mechanism guesses a label correctly"
+    return Table("Label inference", f"Best label-inference attack. Probability that {adversary}.", heads, rows)
 
 
-def _class_summary(facts: ReleasedFacts) -> ClassSummary | None:
-    """Summary of classes; None for labels that are numbers."""
-    if facts.classes is None or facts.drawn_from_center:
+def _columns(subject: ReportInput) -> Table | None:
+    """Table of the columns of a validated release."""
+    validation = subject.validation
+    if validation is None:
         return None
-    return ClassSummary(facts.classes, ClassUtility(facts.randomizer, facts.prior), facts.records, facts.features)
+    shown, fewer = validation.features[:_MAX_FEATURES], validation.before != validation.after
+
+    def row(column: Column, compared: str) -> list[str]:
+        values = [column.low, column.mean, column.high]
+        numbers = ["" if value is None or column.distinct is not None else number(value) for value in values]
+        distinct = "" if column.distinct is None else count(column.distinct)
+        return [short(column.name), column.kind, count(column.missing), *numbers, distinct, compared]
+
+    def compared(column: Column) -> str:
+        changed = "fewer records" if fewer else "different"
+        return "new" if column.added else "same" if column.unchanged else changed
+
+    rows = [row(column, compared(column)) for column in shown] + [row(validation.label, "private")]
+    heads = ["Column", "type", "missing", "minimum", "mean", "maximum", "distinct values", "compared with the input"]
+    some = f"{len(shown)} of {len(validation.features)} features"
+    if len(shown) == len(validation.features):
+        some = "All features"
+    caption = f"{some}, and the released label, in {count(validation.after)} records"
+    return Table("Columns", caption, heads, rows, (0, 1, 7))
 
 
-def _center_summary(mechanism: MechanismFile) -> CenterSummary | None:
-    """Summary of the center that classes were drawn from; None for any other release."""
-    model = mechanism.drawing.model
-    return CenterSummary(model.classes, model.column, model.center) if isinstance(model, ClassModel) else None
-
-
-def _advantage_bounds(mechanism: MechanismFile) -> dict[str, Any]:
-    """Bounds on the advantage at a center of classes: of who knows the shares, and of who knows anything."""
-    share, epsilon = float(mechanism.prior.weights.max()), mechanism.center_epsilon
-    return {"best_share": share, "bounds": (largest_advantage(share, epsilon), largest_advantage_of_all(epsilon))}
+def _ledger_table(ledger: Sequence[LedgerRow], name: str) -> Table | None:
+    """Table of the last runs in the ledger; None without a ledger."""
+    if not ledger:
+        return None
+    deltas, shown = bool(ledger[-1].spent.delta), ledger[-_MAX_LEDGER_ROWS:]
+    rows = [row.texts(name, deltas) for row in shown]
+    epsilon, delta = "\u03b5", "\u03b4"
+    heads = ["Time", "command", "label", "output", "records", f"{epsilon} added", f"total {epsilon}"]
+    heads += [f"{delta} added", f"total {delta}"] if deltas else []
+    caption = "All runs" if len(rows) == len(ledger) else f"The last {len(rows)} of {len(ledger)} runs"
+    return Table("Ledger", caption, heads, rows, range(4))
 
 
 def _ledger_of(subject: ReportInput) -> list[LedgerRow]:
@@ -202,26 +288,7 @@ def _ledger_of(subject: ReportInput) -> list[LedgerRow]:
 
 def _release_date(ledger: Sequence[LedgerRow]) -> str | None:
     """Year, month and day of the last run that made the release, in UTC; None if the ledger does not have it."""
-    return next((row.time[:10] for row in reversed(ledger) if row.this and row.time), None)
-
-
-def _headline_worth(facts: ReleasedFacts) -> Worth | None:
-    """Computes the worth of a label for the model of the verdict; None if there is none.
-
-    Without records, it is that where noise has averaged out for most uses.
-    """
-    if facts.records is None:
-        return worth_of_label(facts, _RECORDS_PER_PARAMETER[2])
-    return worth_of_label(facts, facts.records / parameters_of(facts))
-
-
-def _worths(facts: ReleasedFacts) -> list[tuple[int | None, Worth | None]]:
-    """Rows of the table of worths: parameters of a model, None where the records are unknown, and the worth."""
-    if facts.records is None:
-        return [(None, worth_of_label(facts, ratio)) for ratio in _RECORDS_PER_PARAMETER]
-    linear = () if facts.features is None else (facts.features + 1,)
-    models = sorted({*_PARAMETERS, *linear})
-    return [(each, worth_of_label(facts, facts.records / each)) for each in models if each <= facts.records]
+    return next((str(row.run["time"])[:10] for row in reversed(ledger) if row.this and row.run.get("time")), None)
 
 
 def _column_name(subject: ReportInput) -> str:
@@ -235,32 +302,6 @@ def _axis_name(subject: ReportInput) -> str:
     return f"{name} - {drawing.column}" if drawing.whole else name
 
 
-def _charts_of(subject: ReportInput, facts: ReleasedFacts) -> dict[str, Markup]:
-    """Draws the pictures of the page, by name: of prior, outputs, channel and errors, or those of classes.
-
-    Biases that come from rounding are drawn as 0.
-    """
-    name = clipped(_axis_name(subject), _MAX_NAME)
-    classes: ClassSummary | CenterSummary | None = _center_summary(subject.mechanism) or _class_summary(facts)
-    if classes is not None:
-        return {which: Markup(chart) for which, chart in classes.charts(name).items()}
-    randomizer, prior, moments = facts.randomizer, facts.prior, facts.utility
-    labels, outputs, probabilities = randomizer.labels, randomizer.outputs, randomizer.probabilities()
-    tiny, bins = _tiny_of(facts), _bins(facts)
-    errors = [
-        ("error", "total error", moments.error),
-        ("deviation", "noise (averages out)", moments.deviation),
-        ("bias", "bias (does not)", np.where(np.abs(moments.bias) > tiny, moments.bias, 0.0)),
-    ]
-    drawn = {
-        "prior": prior_chart(labels, prior.weights, outputs, bins, name),
-        "outputs": outputs_chart(labels, outputs, prior.weights @ probabilities, name),
-        "channel": channel_chart(channel_cells(labels, outputs, probabilities), name),
-        "errors": errors_chart(labels, errors, name, "error, in units of the label"),
-    }
-    return {which: Markup(chart) for which, chart in drawn.items()}
-
-
 def _legible(value: Any) -> Any:
     """Replaces the characters of a text that HTML forbids, such as the escapes of terminals."""
     if not isinstance(value, str) or not _FORBIDDEN.search(value):
@@ -269,8 +310,8 @@ def _legible(value: Any) -> Any:
     return type(value)(_FORBIDDEN.sub("\N{REPLACEMENT CHARACTER}", value))
 
 
-def _environment(tiny: float) -> jinja2.Environment:
-    """Makes Jinja with the filters of the templates; values below `tiny` come from rounding and are shown as 0."""
+def _environment(small: Callable[[float], str]) -> jinja2.Environment:
+    """Makes Jinja with the filters of the template; `small` formats values that may come from rounding."""
     styles = jinja2.DictLoader({"charts.css": page_style()})
     found = jinja2.Environment(
         loader=jinja2.ChoiceLoader([jinja2.FileSystemLoader(Path(__file__).parent), styles]),
@@ -282,17 +323,16 @@ def _environment(tiny: float) -> jinja2.Environment:
     )
     filters: dict[str, Callable[..., Any]] = {
         "number": number,
-        "small": lambda value: number(value if abs(value) > tiny else 0.0),
+        "small": small,
         "exact": exact,
         "percent": percent,
         "upper_bound": upper_bound,
         "all_digits": all_digits,
         "certainty": certainty,
         "odds_factor": lambda epsilon: upper_bound(math.exp(epsilon)),
-        "short": lambda value: clipped(str(value), _MAX_TEXT),
+        "short": short,
         "label_range": lambda ends: label_range(*ends),
-        "count": lambda value: f"{value:,.0f}",
-        "share_of": lambda share: "more than all" if share > 1 else percent(share),
+        "count": count,
     }
     found.filters |= filters
     return found

@@ -10,7 +10,7 @@ from __future__ import annotations
 import html
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -20,25 +20,41 @@ import numpy as np
 from ..pipelines.cli.text_format import clipped, exact, number
 
 FONTS = 'system-ui, "Segoe UI", Roboto, "Liberation Sans", "DejaVu Sans", sans-serif'
-COLORS = {
+SERIES = 7
+"""Number of colors of lines and bars."""
+_COLORS = {
     "ground": ("#ffffff", "#14171b"),
     "ink": ("#1c2127", "#e7eaee"),
     "soft": ("#57606a", "#a3acb7"),
     "grid": ("#e6e9ed", "#2a3038"),
+    # Okabe and Ito's hues for color-blind readers, as dark or as light as the ground needs.
+    "series0": ("#0072b2", "#56b4e9"),
+    "series1": ("#d0500a", "#f2935c"),
+    "series2": ("#00805e", "#2cc295"),
+    "series3": ("#b04a90", "#e39ac4"),
+    "series4": ("#8a6400", "#e6b422"),
+    "series5": ("#4a3fb0", "#a9a3ff"),
+    "series6": ("#1c2127", "#e7eaee"),
 }
-"""Colors that all charts share, by name: on a light and on a dark ground."""
-RULES = """svg text { font-family: inherit; fill: var(--ink); font-size: 13px; }
+_RULES = """svg text { font-family: inherit; fill: var(--ink); font-size: 13px; }
 svg .tick, svg .legend { fill: var(--soft); }
 svg .tick { font-variant-numeric: tabular-nums; }
+svg .title, svg .cell-text { font-weight: 600; }
+svg .on-dark { fill: var(--ground); }
 svg .axis { stroke: var(--soft); fill: none; }
 svg .grid { stroke: var(--grid); fill: none; }
-svg .line { fill: none; stroke-width: 2; stroke-linejoin: round; }
-"""
-"""Rules of the style sheet that all charts share."""
-DARK = "@media screen and (prefers-color-scheme: dark)"
+svg .line { stroke: currentColor; fill: none; stroke-width: 2; stroke-linejoin: round; }
+svg .thin { stroke-width: 1.2; }
+svg .dashes { stroke-dasharray: 7 3; }
+svg .dots { stroke-dasharray: 2 3; }
+svg .mark, svg .bar, svg .band { fill: currentColor; }
+svg .band { fill-opacity: 0.15; }
+svg .whisker { stroke: var(--ink); stroke-width: 1.3; fill: none; }
+""" + "".join(f"svg .series{place} {{ color: var(--series{place}); }}\n" for place in range(SERIES))
+_DARK = "@media screen and (prefers-color-scheme: dark)"
 
-GAP = 10  # between texts side by side
-MAX_TICK_WIDTH = 75  # wider names of ticks leave too little space for the plot
+GAP = 10
+"""Distance between texts side by side."""
 
 _FONT_SIZE = 13  # as in the style sheet
 # Widths of characters in DejaVu Sans, the widest of the usual fonts, in units of the font size.
@@ -50,9 +66,11 @@ _WIDTHS: dict[str, float] = {
 _BOLD_FACTOR = 1.1
 _AXIS_NAME_RIGHT = 16  # right edge of the rotated name of the vertical axis
 _OVERHANG = 10  # how far text may reach beyond the picture to the right, into the page's margin
-_Y_TICK_DISTANCE = 45
+_RIGHT, _BELOW = 20, 48  # space beside the plot, and below it for ticks and name of the horizontal axis
+_ROW = 18  # height of a row of the legend
+_KEY = 22  # width of the shape of an entry
+_TITLE = 26  # height of the title of a picture in a file
 _FILE_MARGIN = 8
-_UNITS = {0: "", 3: " (thousands)", 6: " (millions)", 9: " (billions)", 12: " (trillions)"}
 # Leading digits of the ticks of a logarithmic axis, from many to few ticks.
 _LEADING = ((1, 2, 3, 5, 7), (1, 2, 5), (1, 3), (1,))
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -61,19 +79,15 @@ _SUPERSCRIPTS = str.maketrans("-0123456789", "\u207b\u2070\u00b9\u00b2\u00b3\u20
 
 def page_style() -> str:
     """CSS of all charts for an HTML page, with the colors as custom properties."""
-    light, dark = (" ".join(f"--{name}: {colors[place]};" for name, colors in COLORS.items()) for place in (0, 1))
-    return f":root {{ {light} }}\n{DARK} {{ :root {{ {dark} }} }}\n{RULES}"
+    light, dark = (" ".join(f"--{name}: {color[i]};" for name, color in _COLORS.items()) for i in (0, 1))
+    return f":root {{ {light} }}\n{_DARK} {{ :root {{ {dark} }} }}\n{_RULES}"
 
 
-def file_style(colors: Mapping[str, tuple[str, str]], rules: str) -> str:
-    """CSS of a picture in a file. It has no custom properties, which many converters ignore.
-
-    Further colors are as in `COLORS`; in further rules `var(--NAME)` is a color.
-    """
-    known = COLORS | dict(colors)
-    text = f"svg {{ background: var(--ground); font-family: {FONTS}; }}\n{RULES}{rules}"
-    light, dark = (re.sub(r"var\(--(\w+)\)", lambda found, i=place: known[found[1]][i], text) for place in (0, 1))
-    return f"{light}{DARK} {{\n{dark}}}\n"
+def _file_style() -> str:
+    """CSS of a picture in a file. It has no custom properties, which many converters ignore."""
+    text = f"svg {{ background: var(--ground); font-family: {FONTS}; }}\n{_RULES}"
+    light, dark = (re.sub(r"var\(--(\w+)\)", lambda name, i=i: _COLORS[name[1]][i], text) for i in (0, 1))
+    return f"{light}{_DARK} {{\n{dark}}}\n"
 
 
 def escaped(text: str) -> str:
@@ -157,32 +171,8 @@ def log_ticks(low: float, high: float, max_ticks: int) -> list[float]:
     return next((found for found in choices if len(found) <= max_ticks), fewest[:: -(-len(fewest) // max_ticks)])
 
 
-def power_of_ten(values: Iterable[float]) -> int:
-    """Chooses the unit for large values: thousands, millions and so on, as the largest value suggests.
-
-    The exponent of the unit is 0 below 1,000, else a multiple of 3. Values are finite.
-    """
-    largest = max(map(abs, values), default=0.0)
-    return 3 * math.floor(math.log10(largest) / 3) if largest >= 1e3 else 0
-
-
-@dataclass(frozen=True)
-class Ticks:
-    """Ticks of an axis: ascending values, and their texts in units of 10^power."""
-
-    values: list[float]
-    names: list[str]
-    power: int = 0
-
-    @classmethod
-    def at(cls, values: list[float], write: Callable[[float], str]) -> Ticks:
-        """Names ascending ticks, in thousands, millions and so on if their names are too wide otherwise."""
-        names, power = list(map(write, values)), power_of_ten(values)
-        scaled = [x / 10.0**power for x in values]
-        # 1.7000001 billions are no easier to read than the number itself.
-        if max_text_width(names) > MAX_TICK_WIDTH and all(exact(x) == number(x) for x in scaled):
-            return cls(values, list(map(write, scaled)), power)
-        return cls(values, names)
+Tick = tuple[float, str]
+"""Position along an axis, from 0 at its low end to 1, and name."""
 
 
 @dataclass(frozen=True)
@@ -209,18 +199,18 @@ class Axis:
             return np.log(values / self.low) / math.log(self.high / self.low)
         return (values - self.low) / (self.high - self.low)
 
-    def ticks(self, max_ticks: int) -> Ticks:
+    def ticks(self, max_ticks: int) -> list[Tick]:
         """Chooses ticks at round values; `max_ticks` is an intended limit."""
-        if not self.log:
-            return Ticks.at(ticks(self.low, self.high, max_ticks), self.write)
-        values = log_ticks(self.low, self.high, max_ticks)
-        plain = values[0] >= 1e-4 and values[-1] < 1e7
-        return Ticks(values, [number(value) if plain else _as_power(value) for value in values])
+        values = (log_ticks if self.log else ticks)(self.low, self.high, max_ticks)
+        write = self.write
+        if self.log:
+            write = number if values[0] >= 1e-4 and values[-1] < 1e7 else _as_power
+        return [(float(self.share(value)), write(value)) for value in values]
 
-    def choices(self) -> Iterator[Ticks]:
+    def choices(self) -> Iterator[list[Tick]]:
         """Yields ticks to choose from, those to be preferred first, to the fewest."""
         if self.marks:
-            yield Ticks(list(self.marks), list(map(exact, self.marks)))
+            yield [(float(self.share(value)), exact(value)) for value in self.marks]
         yield from map(self.ticks, range(8 if self.log else 6, 0, -1))
 
 
@@ -229,119 +219,140 @@ def _as_power(value: float) -> str:
     return ("" if digit == "1" else f"{digit}\u00d7") + "10" + str(int(power)).translate(_SUPERSCRIPTS)
 
 
-@dataclass(frozen=True)
-class Frame:
-    """Picture of a width and height around a plot, which has the other edges.
+def middles(names: Sequence[str]) -> list[Tick]:
+    """Ticks in the middles of equal parts of an axis, one for each name."""
+    return [((place + 0.5) / len(names), name) for place, name in enumerate(names)]
 
-    The left edge of the plot depends on the names of the vertical axis' ticks.
+
+def shortened(name: str, width: float) -> str:
+    """Shortens a line of text until it fits."""
+    # A line break would be a space, and other control characters nothing.
+    name = "".join(letter if letter.isprintable() else "\ufffd" for letter in name)
+    length = min(len(name), max(round(width), 1))
+    while length > 1 and text_width(clipped(name, length)) > width:
+        length -= 1
+    return clipped(name, length)
+
+
+@dataclass(frozen=True)
+class Plot:
+    """Plot with names and ticks of its axes and a legend above it.
+
+    Attributes:
+      x_name, y_name: Names of the axes; shortened to fit.
+      x_choices: Ticks of the horizontal axis to choose from, those to be preferred first.
+      y_ticks: Ticks of the vertical axis, upward. Their names set the left edge of the plot.
+      keys: Entries of the legend: an element 22 wide around the baseline of its text, from 0 on, and the text.
+      file: True for a picture in a file, with its own style and a title above it.
+      width: Width of the picture.
+      height: Height of the plot.
     """
 
+    x_name: str
+    y_name: str
+    x_choices: Iterable[list[Tick]]
+    y_ticks: Sequence[Tick]
+    keys: Sequence[tuple[str, str]]
+    file: bool = False
     width: float = 480
-    height: float = 300
-    right: float = 460
-    top: float = 30
-    bottom: float = 252
+    height: float = 222
 
-    def x_tick_names(self, positions: np.ndarray, names: Sequence[str]) -> list[str]:
-        """Draws the tick names of the horizontal axis, moved to lie within the picture.
+    @property
+    def left(self) -> int:
+        """Left edge of the plot, to the right of the names of ticks."""
+        return left_edge(name for _, name in self.y_ticks)
 
-        Positions ascend. There is an element for each name, or none if two names would touch.
-        """
-        halves = np.array([text_width(text) / 2 for text in names])
-        centers = np.clip(positions, _AXIS_NAME_RIGHT + halves, self.width + _OVERHANG - halves)
-        if (np.diff(centers) < halves[1:] + halves[:-1] + GAP).any():
-            return []
-        y = self.bottom + 17
-        return [text_element(x, y, text, "tick", "middle") for x, text in zip(centers, names, strict=True)]
+    @property
+    def right(self) -> float:
+        """Right edge of the plot."""
+        return self.width - _RIGHT
 
-    def axis_names(self, left: float, x_axis: tuple[str, int], y_axis: tuple[str, int]) -> str:
-        """Draws the names of both axes, shortened to fit.
+    @property
+    def top(self) -> float:
+        """Upper edge of the plot."""
+        rows = self._legend[1]
+        return 12 + _ROW * max(rows, 1) + (_TITLE if self.file else 0)
 
-        Each axis is given by its name and the power of ten of its ticks; `left` is the left edge of the plot.
-        """
-        across, up = (left + self.right) / 2, (self.top + self.bottom) / 2
-        x_name = _axis_name(*x_axis, 2 * min(self.width - across, across - _AXIS_NAME_RIGHT))
-        y_name = _axis_name(*y_axis, 2 * min(self.height - up, up))
-        x_element = text_element(across, self.height - 12, x_name, "axis-name", "middle")
-        return x_element + text_element(12, up, y_name, "axis-name", "middle", rotated=True)
+    @property
+    def bottom(self) -> float:
+        """Lower edge of the plot."""
+        return self.top + self.height
 
-    def picture(self, title: str, description: str, parts: Iterable[str], style: str | None = None) -> str:
+    def x(self, shares: Any) -> Any:
+        """Maps positions along the horizontal axis, from 0 to 1, to those in the picture."""
+        return self.left + shares * (self.right - self.left)
+
+    def y(self, shares: Any) -> Any:
+        """Maps positions along the vertical axis, from 0 to 1, to those in the picture."""
+        return self.bottom - shares * self.height
+
+    def picture(self, title: str, description: str, parts: Iterable[str], grid: str = "") -> str:
         """Makes a picture that screen readers announce by a text: an svg element, well-formed for XML and HTML.
 
-        The text begins with the title, which has no full stop. Parts come from back to front. `style` is the style
-        sheet of a picture in a file; None for one within a page.
+        The text begins with the title, which has no full stop. Parts come from back to front. `grid` has the names of
+        the axes, x and y, whose ticks have lines across the plot.
         """
-        margin = 0 if style is None else _FILE_MARGIN
-        width, height = decimal(self.width + 2 * margin), decimal(self.height + 2 * margin)
-        size = f'viewBox="{-margin} {-margin} {width} {height}"'
-        named = f'role="img" aria-label="{escaped(f"{title}. {description}".strip())}"'
-        if style is None:
-            return f"<svg {size} {named}>{''.join(parts)}</svg>"
-        size += f' width="{width}" height="{height}"'
-        head = f"<title>{escaped(title)}</title>\n<style>\n{style}</style>\n"
-        return f'<svg xmlns="http://www.w3.org/2000/svg" {size} {named}>\n{head}' + "\n".join(parts) + "\n</svg>\n"
+        total = self.bottom + _BELOW
+        margin = _FILE_MARGIN if self.file else 0
+        width, height = decimal(self.width + 2 * margin), decimal(total + 2 * margin)
+        head = f'viewBox="{-margin} {-margin} {width} {height}"'
+        name = f'role="img" aria-label="{escaped(f"{title}. {description}".strip())}"'
+        body = "\n".join([*self._axes(grid), *parts, self._frame(total), *self._legend[0]])
+        if not self.file:
+            return f"<svg {head} {name}>{body}</svg>"
+        shown = text_element(self.left, 20, shortened(title, (self.width - self.left) / _BOLD_FACTOR), "title", "start")
+        style = f"<title>{escaped(title)}</title>\n<style>\n{_file_style()}</style>"
+        xml = f'<svg xmlns="http://www.w3.org/2000/svg" {head} width="{width}" height="{height}" {name}>'
+        return f"{xml}\n{style}\n{shown}\n{body}\n</svg>\n"
+
+    def _axes(self, grid: str) -> Iterator[str]:
+        """Lines of the grid and names of the ticks."""
+        left, right, top, bottom = map(decimal, (self.left, self.right, self.top, self.bottom))
+        for share, name in self.y_ticks:
+            y = float(self.y(share))
+            if "y" in grid:
+                yield f'<path class="grid" d="M{left} {decimal(y)}H{right}"/>'
+            yield text_element(self.left - 6, y + 4, name, "tick", "end")
+        for choice in self.x_choices:
+            places = [float(self.x(share)) for share, _ in choice]
+            halves = np.array([text_width(name) / 2 for _, name in choice])
+            # Moved to lie within the picture.
+            centers = np.clip(places, _AXIS_NAME_RIGHT + halves, self.width + _OVERHANG - halves)
+            if len(choice) < 2 or (np.diff(centers) >= halves[1:] + halves[:-1] + GAP).all():
+                if "x" in grid:
+                    yield from (f'<path class="grid" d="M{decimal(x)} {top}V{bottom}"/>' for x in places)
+                for x, (_, name) in zip(centers.tolist(), choice, strict=True):
+                    yield text_element(x, self.bottom + 17, name, "tick", "middle")
+                return
+
+    def _frame(self, total: float) -> str:
+        """Lines and names of both axes."""
+        left, right, top, bottom = map(decimal, (self.left, self.right, self.top, self.bottom))
+        across, up = (self.left + self.right) / 2, (self.top + self.bottom) / 2
+        x_name = shortened(self.x_name, 2 * min(self.width - across, across - _AXIS_NAME_RIGHT))
+        y_name = shortened(self.y_name, 2 * min(total - up, up))
+        return (
+            f'<path class="axis" d="M{left} {top}V{bottom}H{right}"/>'
+            + text_element(across, total - 12, x_name, "axis-name", "middle")
+            + text_element(12, up, y_name, "axis-name", "middle", rotated=True)
+        )
+
+    @cached_property
+    def _legend(self) -> tuple[list[str], int]:
+        """The legend, from left to right and in as many rows as it needs, and their number."""
+        parts, start, rows = [], 30.0, 1
+        left, first = start, 16 + (_TITLE if self.file else 0)
+        for shape, text in self.keys:
+            name = shortened(text, self.width - start - _KEY - 6)
+            if left > start and left + _KEY + 6 + text_width(name) > self.width:
+                left, rows = start, rows + 1
+            y = first + _ROW * (rows - 1)
+            parts.append(f'<g transform="translate({decimal(left)} {y})">{shape}</g>')
+            parts.append(text_element(left + _KEY + 6, y, name, "legend", "start"))
+            left += _KEY + 6 + text_width(name) + 14
+        return parts, rows
 
 
 def left_edge(names: Iterable[str]) -> int:
     """Left edge of a plot, to the right of the vertical axis' name and tick names."""
     return _AXIS_NAME_RIGHT + GAP + 6 + math.ceil(max_text_width(names))
-
-
-def _axis_name(name: str, power: int, max_width: float) -> str:
-    """Shortens the name until it fits with its unit."""
-    unit = _UNITS.get(power, f" ({exact(10.0**power)})")
-    length = len(name)
-    while length > 1 and text_width(clipped(name, length) + unit) > max_width:
-        length -= 1
-    return clipped(name, length) + unit
-
-
-@dataclass(frozen=True)
-class Plot:
-    """Plot in a frame, as wide as the names of the vertical axis' ticks allow."""
-
-    x_axis: Axis
-    y_axis: Axis
-    frame: Frame = Frame()
-
-    @cached_property
-    def y_ticks(self) -> Ticks:
-        """Ticks of the vertical axis."""
-        return self.y_axis.ticks(round((self.frame.bottom - self.frame.top) / _Y_TICK_DISTANCE))
-
-    @cached_property
-    def x_ticks(self) -> Ticks:
-        """Ticks of the horizontal axis, as many as have space for their names."""
-        fitting = (
-            found
-            for found in self.x_axis.choices()
-            if self.frame.x_tick_names(self.x(np.array(found.values)), found.names)
-        )
-        return next(fitting, Ticks([], []))
-
-    @cached_property
-    def left(self) -> int:
-        """Left edge of the plot."""
-        return left_edge(self.y_ticks.names)
-
-    def x(self, values: Any) -> Any:
-        """Maps a number or an array of values to horizontal positions."""
-        return self.left + self.x_axis.share(values) * (self.frame.right - self.left)
-
-    def y(self, values: Any) -> Any:
-        """Maps a number or an array of values to vertical positions, from the top."""
-        return self.frame.bottom - self.y_axis.share(values) * (self.frame.bottom - self.frame.top)
-
-    def axes(self, x_name: str, y_name: str) -> str:
-        """Draws grid lines, ticks and the names of both axes."""
-        right, bottom = decimal(self.frame.right), decimal(self.frame.bottom)
-        parts = []
-        for value, text in zip(self.y_ticks.values, self.y_ticks.names, strict=True):
-            parts.append(f'<path class="grid" d="M{self.left} {decimal(self.y(value))}H{right}"/>')
-            parts.append(text_element(self.left - 6, self.y(value) + 4, text, "tick", "end"))
-        positions = self.x(np.array(self.x_ticks.values))
-        parts += [f'<path class="axis" d="M{decimal(position)} {bottom}v4"/>' for position in positions]
-        parts += self.frame.x_tick_names(positions, self.x_ticks.names)
-        parts.append(f'<path class="axis" d="M{self.left} {bottom}H{right}"/>')
-        parts.append(self.frame.axis_names(self.left, (x_name, self.x_ticks.power), (y_name, self.y_ticks.power)))
-        return "".join(parts)

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..pipelines.cli.text_format import Row
+from ..report.charts import Line, lines_chart
 from ..transforms.errors import InputError
 from .evaluation_cell import CLEAN, MEAN_PREDICTOR, Cell, Score
-from .line_chart import Line, draw_lines
 
 WARNING = (
     "These losses were measured on true labels, with noise that anyone can make from the seed. They are not private, "
@@ -165,7 +165,7 @@ def draw_evaluation(
         if each.mechanism == mechanism and each.model in (model, MEAN_PREDICTOR) and each.test_loss is not None
     ]
     x_label, y_label = "epsilon, of histogram and labels together", f"test {loss} loss, true labels"
-    return draw_lines(lines, title, x_label, y_label, levels)
+    return lines_chart(lines, title, x_label, y_label, levels, file=True)
 
 
 @dataclass(frozen=True)

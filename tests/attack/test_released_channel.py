@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from labeldp.attack.claims import Claim
 from labeldp.attack.released_channel import ReleasedChannel, ReleasedLabels
 from labeldp.mechanisms.center.residuals import ResidualDomain
 from labeldp.mechanisms.core.prior import Prior
@@ -38,16 +37,15 @@ def drawn(column: LabelColumn, randomizer: Any, label: int, center: int) -> np.n
 @pytest.mark.parametrize(("label", "center"), [(0, None), (5, None), (4, 3), (8, 0)])
 def test_likelihoods_are_those_of_the_sampler(label: int, center: int | None) -> None:
     if center is None:
-        column, randomizer, residuals = LabelColumn("y", tuple(DOMAIN)), randomizer_of(DOMAIN), None
+        column, randomizer = LabelColumn("y", tuple(DOMAIN)), randomizer_of(DOMAIN)
     else:
         column = LabelColumn("y", tuple(DOMAIN), center="c")
         # Residuals of -2 to 3: others are clipped.
         residuals = ResidualDomain(DOMAIN)
         randomizer = randomizer_of(residuals.grid[6:12])
-    claim = Claim(randomizer, Prior(randomizer.labels, np.ones(len(randomizer.labels))), 0.0, residuals)
     released = drawn(column, randomizer, label, center or 0)
     centers = None if center is None else np.full(DRAWS, float(center))
-    check(ReleasedChannel(claim, ReleasedLabels(released, centers), column), released, label)
+    check(ReleasedChannel(randomizer, ReleasedLabels(released, centers), column), released, label)
 
 
 def check(channel: ReleasedChannel, released: np.ndarray, label: int) -> None:
@@ -63,15 +61,13 @@ def check(channel: ReleasedChannel, released: np.ndarray, label: int) -> None:
 
 def test_a_label_that_is_no_output_is_refused() -> None:
     randomizer = randomizer_of(DOMAIN)
-    claim = Claim(randomizer, Prior(DOMAIN, np.ones(9)), 0.0)
     released = np.append(randomizer.outputs[:1], 0.123456)
     with pytest.raises(InputError, match=r"^record 1 of the release .* no output .* labeldp audit --data$"):
-        ReleasedChannel(claim, ReleasedLabels(released), LabelColumn("y", tuple(DOMAIN)))
+        ReleasedChannel(randomizer, ReleasedLabels(released), LabelColumn("y", tuple(DOMAIN)))
 
 
 def test_float32_labels_are_outputs() -> None:
     randomizer = randomizer_of(DOMAIN)
-    claim = Claim(randomizer, Prior(DOMAIN, np.ones(9)), 0.0)
     released = randomizer.outputs.astype(np.float32).astype(float)
-    channel = ReleasedChannel(claim, ReleasedLabels(released), LabelColumn("y", tuple(DOMAIN)))
+    channel = ReleasedChannel(randomizer, ReleasedLabels(released), LabelColumn("y", tuple(DOMAIN)))
     np.testing.assert_array_equal(channel.likelihood(np.arange(len(released))), randomizer.probabilities().T)

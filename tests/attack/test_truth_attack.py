@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from labeldp.attack.claims import Claim
 from labeldp.attack.label_beliefs import GuessedLabels
 from labeldp.attack.reconstruction import reconstruct
 from labeldp.attack.record_features import FeatureMatrix
@@ -133,7 +132,7 @@ def test_no_odds_change_by_more_than_epsilon(center: bool) -> None:
     z = around + randomizer.sample(inputs, rng.integers(0, 2**64, 3000, dtype=np.uint64))
     released = ReleasedLabels(z, around.astype(float) if center else None)
     column = LabelColumn("y", tuple(labels), center="c" if center else None)
-    channel = ReleasedChannel(Claim(randomizer, Prior(own, np.ones(len(own))), 0.0, residuals), released, column)
+    channel = ReleasedChannel(randomizer, released, column)
     matrix = FeatureMatrix.of({"f": feature.astype(float)}, 3000)
     found = reconstruct(matrix, truth, GuessedLabels(labels, 2.0), released, channel, 1.5, 0, str)
     assert found.channel is not None

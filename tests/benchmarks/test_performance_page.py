@@ -138,7 +138,7 @@ def test_the_page_has_all_figures_between_its_markers(run: Any, report: Any) -> 
     assert shown == ["performance_tfrecord.svg", "performance_parquet.svg"]
     assert sorted(plots) == sorted(shown)
     for name, programs in zip(shown, (3, 2), strict=True):
-        assert plots[name].count("<g class=") == programs
+        assert plots[name].count('class="legend"') == programs
         assert ">labeldp privatize</text>" in plots[name]
 
 

@@ -13,9 +13,10 @@ from commands_in_process import CANARY, checked
 from file_targets import check_mechanism_file, empty_folder, signed
 from harness import Case, Target
 from hypothesis import strategies as st
-from labeldp.attack.claims import read_claim
 from mutations import NUMBERS, mutated_json
 from seeds import cell_release, centered_release, job, parsed, workspace
+
+from tests.privacy.claims import read_claim
 
 _RECORDS = 8
 _FLOATS = (0.0, -0.0, 1.5, 20_000.0, 4e4, -1e5, 1e308, -1e308, 3.5e38, 1e-300, float("nan"), float("inf"), None)

@@ -12,10 +12,11 @@ from commands_in_process import checked
 from file_targets import check_mechanism_file, empty_folder, signed
 from harness import Case, Target
 from hypothesis import strategies as st
-from labeldp.attack.claims import read_claim
 from labeldp.transforms.shards.shard_formats import GroupWriter
 from mutations import mutated_json
 from seeds import CLASSES, class_release, parsed, workspace
+
+from tests.privacy.claims import read_claim
 
 _TYPES: tuple[pa.DataType, ...] = (
     pa.int64(), pa.int64(), pa.int8(), pa.float64(), pa.float32(), pa.bool_(), pa.string(), pa.binary(),

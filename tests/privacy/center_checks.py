@@ -10,7 +10,6 @@ import dataclasses
 from collections.abc import Iterator
 
 import numpy as np
-from labeldp.attack.claims import Claim
 from labeldp.mechanisms.center.residuals import ResidualDomain
 from labeldp.mechanisms.core.prior import Prior
 from labeldp.mechanisms.core.randomizer import Randomizer
@@ -19,6 +18,8 @@ from tests.privacy.findings import Finding, Setting, output_codes
 from tests.privacy.release_function import BlackBox, ReleaseFunction, SamplerError
 from tests.privacy.sampler_checks import MOST_PAIRS, RECORDS, bound_epsilon, bound_finding, histogram_runs, two_labels
 from tests.privacy.sampling_bounds import select_event
+
+from .claims import Claim
 
 # Outputs are put into at most this many groups; whether two outputs are equal is kept as well.
 _GROUPS = 16

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from labeldp.attack.claims import Claim
 from labeldp.mechanisms.center.class_center import PROBABILITY_UNIT, draw_classes
 from labeldp.mechanisms.center.class_model import center_fingerprint
 from labeldp.mechanisms.noise.keyed_words import integer_identities, words
@@ -30,6 +29,8 @@ from tests.privacy.findings import Finding, Setting
 from tests.privacy.release_function import ID_COLUMN
 from tests.privacy.sampler_checks import bound_statistic
 from tests.privacy.sampling_bounds import misfits
+
+from .claims import Claim
 
 CENTER_CHECKS = 7
 """Largest number of checks of a center."""

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from labeldp.attack.claims import Claim
 from labeldp.audit.documents import printable
+
+from .claims import Claim
 
 _LONGEST = 40  # characters of a class
 

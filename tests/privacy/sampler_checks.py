@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
-from labeldp.attack.claims import Claim
 from labeldp.mechanisms.core.randomizer import Randomizer
 
 from tests.privacy.findings import Finding, Setting, output_codes, value_text
 from tests.privacy.release_function import BlackBox, SamplerError
 from tests.privacy.sampling_bounds import Event, epsilon_at_least, misfits, select_event
+
+from .claims import Claim
 
 # Records of one call of the sampler, which bounds memory.
 _MOST_RECORDS = 1 << 20

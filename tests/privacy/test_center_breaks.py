@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet
 import pytest
-from labeldp.attack.claims import Claim, read_claim
 from labeldp.mechanisms import BudgetSplit, Prior, Randomizer, solve
 from labeldp.mechanisms.center.residuals import ResidualDomain
 from labeldp.mechanisms.noise.input_digest import digest_sums, input_digest
@@ -21,6 +20,8 @@ from tests.privacy.findings import Finding, Setting
 from tests.privacy.release_function import KeyedRelease
 from tests.privacy.sampler_checks import check_channel, check_histogram, check_independence
 from tests.privacy.unit_checks import check_sampler
+
+from .claims import Claim, read_claim
 
 DOMAIN = ResidualDomain(np.arange(21.0))
 STEPS = np.arange(-4.0, 4.0)

@@ -11,12 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from labeldp.attack.claims import read_claim
 from labeldp.mechanisms.center.class_center import draw_classes, noised_class_counts
 from labeldp.mechanisms.center.class_logit import noised_class_sums
 
 from tests.privacy.class_center_checks import CENTER_CHECKS, check_center
 from tests.privacy.findings import Finding, Setting
+
+from .claims import read_claim
 
 ROWS = 4000
 VALUES = ("none", "cold\nPASS", "fl\u00fc")

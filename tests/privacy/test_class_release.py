@@ -9,12 +9,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from labeldp import Prior, Randomizer, solve
-from labeldp.attack.claims import Claim, read_claim
 from labeldp.mechanisms.core.label_classes import LabelClasses
 
 from tests.privacy.findings import Setting
 from tests.privacy.release_function import COLUMN, ID_COLUMN, KeyedRelease, ReleaseFunction, SamplerError
 from tests.privacy.unit_checks import check_sampler
+
+from .claims import Claim, read_claim
 
 VALUES = ("none", "cold\nPASS", "fl\u00fc", "x" * 300)
 SETTING = Setting(50_000, 1e-6 / 7)

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from labeldp.attack.claims import Claim
 from labeldp.mechanisms import BudgetSplit, Prior, Randomizer, mechanism_named, solve
 from labeldp.mechanisms.core.integer_weights import TOTAL
 from labeldp.mechanisms.noise.input_digest import digest_sums, input_digest
@@ -18,6 +17,8 @@ from labeldp.mechanisms.noise.noisy_histogram import noisy_counts
 from tests.privacy.findings import Finding, Setting
 from tests.privacy.release_function import BlackBox, KeyedRelease
 from tests.privacy.sampler_checks import check_channel, check_histogram, check_independence
+
+from .claims import Claim
 
 Check = Callable[[BlackBox, Claim, Setting], Iterator[Finding]]
 ALPHA = 1e-6 / 7

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet
 import pytest
-from labeldp.attack.claims import Claim, read_claim
 from labeldp.mechanisms import Prior, Randomizer, solve
 from labeldp.mechanisms.center.residuals import ResidualDomain
 from labeldp.mechanisms.release.unit_bound import UnitBound
@@ -19,6 +18,8 @@ from tests.privacy.center_checks import around_center
 from tests.privacy.findings import Finding, Setting
 from tests.privacy.release_function import BlackBox, KeyedRelease, SamplerError
 from tests.privacy.unit_checks import check_sampler, check_units
+
+from .claims import Claim, read_claim
 
 ALPHA = 1e-6 / 9
 LABELS = np.arange(8.0)

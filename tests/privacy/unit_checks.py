@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 import numpy as np
-from labeldp.attack.claims import Claim
 from labeldp.mechanisms.core.budget import round_up
 from labeldp.mechanisms.core.randomizer import Randomizer
 from labeldp.mechanisms.release.unit_bound import UnitBound
@@ -26,6 +25,8 @@ from tests.privacy.sampler_checks import (
     histogram_runs,
     two_labels,
 )
+
+from .claims import Claim
 
 # Attacked units have this many times as many records as are allowed.
 _TIMES = 3

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from labeldp.mechanisms import Prior, solve
 from labeldp.mechanisms.analysis.utility import CenterFacts, ReleasedFacts
-from labeldp.report.label_worth import worth_of_label
+from labeldp.report.number_summary import worth_of_label
 
 PRIOR = Prior(np.arange(53.0), np.exp(-np.arange(53.0) / 8))
 UNBIASED = solve("unbiased", PRIOR, 1.0)

@@ -6,15 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-
-from ..audit.audit_release import audit_path
-from ..mechanisms.center.center import Center
-from ..mechanisms.center.residuals import ResidualDomain
-from ..mechanisms.core.label_classes import LabelClasses
-from ..mechanisms.core.prior import Prior
-from ..mechanisms.core.randomizer import Randomizer, solved_randomizer
-from ..mechanisms.release.unit_bound import UnitBound, spent
-from ..pipelines.spec.mechanism_file import MECHANISM_NAME, read_mechanism_file
+from labeldp.audit.audit_release import audit_path
+from labeldp.mechanisms.center.center import Center
+from labeldp.mechanisms.center.residuals import ResidualDomain
+from labeldp.mechanisms.core.label_classes import LabelClasses
+from labeldp.mechanisms.core.prior import Prior
+from labeldp.mechanisms.core.randomizer import Randomizer, solved_randomizer
+from labeldp.mechanisms.release.unit_bound import UnitBound, spent
+from labeldp.pipelines.spec.mechanism_file import MECHANISM_NAME, read_mechanism_file
 
 
 @dataclass(frozen=True)
@@ -69,11 +68,6 @@ def read_claim(folder: str, name: str) -> Claim:
     problems = audit_path(folder).problems
     if problems:
         raise ValueError(f"{name} fails the audit, so it is not attacked: {'; '.join(problems)}")
-    return audited_claim(folder)
-
-
-def audited_claim(folder: str) -> Claim:
-    """Reads the claims of a release that has passed its audit. Raises InputError if its file cannot be used."""
     file = read_mechanism_file(str(Path(folder, MECHANISM_NAME)))
     drawing = file.drawing
     residuals = ResidualDomain(np.array(file.domain)) if drawing.whole else None
