@@ -286,9 +286,13 @@ def lines_chart(
         parts.append(f'<g class="series{place % SERIES}">{drawn}</g>')
     description = [f"{y_name} against {x_name}."]
     for line in lines:
-        (first_x, first_y, _), (last_x, last_y, _) = line.points()[0], line.points()[-1]
-        end = f", {number(last_y)} at {number(last_x)}" if (first_x, first_y) != (last_x, last_y) else ""
-        description.append(f"{line.name}: {number(first_y)} at {number(first_x)}{end}.")
+        (first_x, first, _), *_, (last_x, last, _) = [*line.points(), line.points()[-1]]
+        low, high = min(y for _, y, _ in line.points()), max(y for _, y, _ in line.points())
+        end = f", {number(last)} at {number(last_x)}" if (first_x, first) != (last_x, last) else ""
+        between = (
+            f", from {number(low)} to {number(high)}" if (low, high) != (min(first, last), max(first, last)) else ""
+        )
+        description.append(f"{line.name}: {number(first)} at {number(first_x)}{end}{between}.")
     return plot.picture(clipped(title, _MAX_TITLE), " ".join(description), parts, "y")
 
 
