@@ -62,9 +62,8 @@ _LANES = {lane: [(_TESTS / path).resolve(strict=True) for path in paths] for lan
 _SLOW_PATHS = """
     attack/test_feature_leaks.py attack/test_truth_attack.py audit/test_cell_predictions.py
     audit/test_class_center_audit.py audit/test_malformed_documents.py audit/test_planted_centers.py
-    audit/test_planted_records.py benchmarks docs/test_attack_guide.py
-    docs/test_choosing.py docs/test_late_labels_guide.py docs/test_notebooks.py docs/test_private_features_guide.py
-    docs/test_schedulers_guide.py docs/test_site.py docs/test_training_classes_guide.py docs/test_training_guide.py fuzz
+    audit/test_planted_records.py benchmarks
+    docs/test_notebooks.py docs/test_site.py docs/test_training_guides.py fuzz
     mechanisms/additive/test_additive.py mechanisms/analysis/test_planning.py mechanisms/center/test_cell_center.py
     mechanisms/quantization/test_published_figures.py mechanisms/test_cpu_matrix.py pipelines/demo pipelines/faults
     pipelines/finish/test_finish_command.py pipelines/job/test_boolean_labels.py pipelines/job/test_class_center.py

@@ -8,7 +8,6 @@ import io
 import re
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,9 +15,9 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from labeldp.mechanisms.registry import MECHANISMS
 from labeldp.pipelines.cli.commands import COMMANDS, main
 
-ROOT = Path(__file__).parents[2]
+from tests.docs.pages import FENCE, ROOT, blocks
+
 PAGES = sorted(path.relative_to(ROOT).as_posix() for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
-FENCE = re.compile(r"^ *```(.*?)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 SHELLS = ("", "sh", "shell", "text")
 LINK = re.compile(r"!?\[(?:[^\]\[]|\[[^\]]*\])*\]\(([^()\s]+)\)")
 COMMAND = re.compile(r"(?:^\s*|python -m |bin/)labeldp ([a-z]\w*)\b([^|;&]*)")
@@ -40,9 +39,9 @@ def prose_of(page: str) -> str:
 
 def code_of(page: str) -> Iterator[str]:
     """Yields the lines of shell blocks, with continued lines joined, and inline code."""
-    for kind, block in FENCE.findall(text_of(page)):
-        if kind in SHELLS:
-            yield from block.replace("\\\n", " ").splitlines()
+    for block in blocks(page):
+        if block.kind in SHELLS:
+            yield from block.text.replace("\\\n", " ").splitlines()
     for code in re.findall(r"`([^`]+)`", prose_of(page)):
         yield " ".join(code.split())
 
@@ -126,32 +125,8 @@ def test_files_named_exist(page: str) -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_python_examples_import_what_exists(page: str) -> None:
-    for kind, block in FENCE.findall(text_of(page)):
-        if kind.startswith("python"):
-            for node in ast.walk(ast.parse(block)):
-                if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("labeldp"):
-                    module = importlib.import_module(str(node.module))
-                    assert all(hasattr(module, alias.name) for alias in node.names), page
-
-
-def test_the_demo_prints_what_the_readme_shows(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Compares the lines without numbers, which depend on the key, and without what depends on the records."""
-    shown = re.search(r"```text\n(Released .*?)```", text_of("README.md"), re.DOTALL)
-    assert shown is not None
-    monkeypatch.chdir(tmp_path)
-    assert main(["demo", "--output=demo_output", "--clicks=60000"]) == 0
-    captured = capsys.readouterr()
-    assert "warning" not in captured.err
-    lines, expected = captured.out.splitlines(), shown[1].splitlines()
-    assert [_words(_without_details(line)) for line in lines] == [_words(_without_details(line)) for line in expected]
-
-
-def _without_details(line: str) -> str:
-    """Without the verdict and its advice, which depend on the number of records."""
-    return re.sub(r"^Use  .*|^ +(?:For more|Features).*|, where .*", "", line)
-
-
-def _words(line: str) -> str:
-    return re.sub(r"\d[\d,.]*(?:e-?\d+)?", "#", line)
+    for block in blocks(page, kind="python"):
+        for node in ast.walk(ast.parse(block.text)):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("labeldp"):
+                module = importlib.import_module(str(node.module))
+                assert all(hasattr(module, alias.name) for alias in node.names), page

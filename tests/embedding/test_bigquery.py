@@ -10,11 +10,12 @@ import apache_beam as beam
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
+from tests.docs.pages import blocks
+
 pytest.importorskip("google.cloud.bigquery_storage", reason="no extra gcp")
 bigquery: Any = pytest.importorskip("apache_beam.io.gcp.bigquery", reason="no extra gcp")
 tools: Any = pytest.importorskip("apache_beam.io.gcp.bigquery_tools", reason="no extra gcp")
 loads: Any = pytest.importorskip("apache_beam.io.gcp.bigquery_file_loads", reason="no extra gcp")
-GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "engines.md"
 SCHEMA = {
     "fields": [
         {"name": "id", "type": "INTEGER", "mode": "REQUIRED"},
@@ -75,9 +76,8 @@ def test_the_guide_reads_and_writes_tables(key: str, tmp_path: Path, monkeypatch
     vars(service).update(_bigquery_client=lambda options: None, from_pipeline_options=lambda options: service())
     monkeypatch.setattr(bigquery.bq_storage, "BigQueryReadClient", ReadClient)
     monkeypatch.setattr(loads, "BigQueryBatchFileLoads", LocalLoads)
-    text = GUIDE.read_text().partition("\n## BigQuery\n")[2].partition("```python\n")[2].partition("```")[0]
     names: dict[str, Any] = {}
-    exec(text, names)
+    exec(blocks("docs/guides/engines.md", "BigQuery", "python")[0].text, names)
     options = PipelineOptions(["--project=project", f"--temp_location={tmp_path}/temp"])
     with beam.Pipeline("FnApiRunner", options=options) as pipeline:
         names["release_table"](pipeline, key)

@@ -3,7 +3,6 @@
 import json
 import math
 import random
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -38,6 +37,7 @@ from labeldp.transforms.privatize_labels import privatize_batch
 from labeldp.transforms.usable_records import usable_records
 
 from tests.commands import write_key
+from tests.docs.pages import blocks
 from tests.false_alarms import count_bounds
 from tests.label_counts import summarize
 
@@ -455,8 +455,8 @@ def test_no_shard_is_released_when_the_input_changed_in_between(changed_between,
 @pytest.fixture
 def readme_pipeline(tmp_path, monkeypatch, secret) -> Callable[[], None]:
     """Runs the pipeline of the guide to Python in tmp_path, which holds a log of 600 records and a key."""
-    text = (Path(__file__).parents[2] / "docs" / "guides" / "python.md").read_text()
-    (found,) = [block for block in re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S) if "ReleaseShards" in block]
+    pipelines = [block.text for block in blocks("docs/guides/python.md", kind="python")]
+    (found,) = [text for text in pipelines if "ReleaseShards" in text]
     monkeypatch.chdir(tmp_path)
     write_key(tmp_path / "noise.key", secret)
     write_log(tmp_path, 7.0)

@@ -24,6 +24,7 @@ from labeldp.transforms import (
     StreamBinding,
 )
 
+from tests.docs.pages import blocks
 from tests.false_alarms import chi_square_bounds
 
 DOMAIN = (0.0, 1.0, 2.0, 3.0)
@@ -140,7 +141,7 @@ def test_a_stream_needs_a_binding_of_its_own_and_ids(key: NoiseKeyFile) -> None:
 
 
 def test_the_example_of_the_guide_around_a_linear_center(
-    pytestconfig: pytest.Config, key: NoiseKeyFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    key: NoiseKeyFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`labeldp fit --center linear` over a log, then the guide's code over a stream of other events."""
     from labeldp.pipelines.cli.commands import main
@@ -157,9 +158,8 @@ def test_the_example_of_the_guide_around_a_linear_center(
     mechanism = json.loads((tmp_path / "mechanism.json").read_text())
     assert [each["name"] for each in mechanism["center"]["linear"]["encoders"]] == ["x"]
 
-    page = (pytestconfig.rootpath / "docs/guides/engines.md").read_text().partition("\n## Streaming input\n")[2]
     names: dict[str, Any] = {}
-    exec(page.partition("```python\n")[2].partition("```")[0], names)
+    exec(blocks("docs/guides/engines.md", "Streaming input", "python")[0].text, names)
     events_of = [beam.Row(id=f"new {i}", x=float(i % 20), weeks=float(i % 20)) for i in range(60)]
     kind = RowTypeConstraint.from_fields([("id", str), ("x", float), ("weeks", float)])
 

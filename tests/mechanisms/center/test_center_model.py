@@ -1,8 +1,6 @@
 """center.json as a model: its predictions, documents that are refused, and the documented example."""
 
 import json
-import re
-from pathlib import Path
 
 import labeldp
 import numpy as np
@@ -10,8 +8,9 @@ import pytest
 from labeldp.mechanisms.center.feature_rows import Categories
 from labeldp.mechanisms.center.linear_center import LinearCenter, design_center, moment_sums, noised_sums
 
+from tests.docs.pages import blocks
+
 RECORDS, LABELS = 400, 21
-PAGE = Path(__file__).parents[3] / "docs" / "mechanisms" / "center.md"
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +80,8 @@ def test_the_documented_example(model, tmp_path, monkeypatch):
     (tmp_path / "released").mkdir()
     (tmp_path / "released" / "center.json").write_text(json.dumps(model.to_document()))
     monkeypatch.chdir(tmp_path)
-    (example,) = re.findall(r"```python\n(from labeldp import CenterModel\n.*?)```", PAGE.read_text(), re.DOTALL)
+    examples = [block.text for block in blocks("docs/mechanisms/center.md", kind="python")]
+    (example,) = [text for text in examples if "CenterModel" in text]
     names = {}
     exec(example, names)
     columns = {"age": np.array([31.0, np.nan]), "city": Categories(np.array([1, 0]), ("Lima", "Oslo"))}
