@@ -175,11 +175,14 @@ def google_server() -> Iterator[dict[str, str]]:
 
 
 @pytest.fixture
-def emulator(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Emulator]:
-    """An empty store: that of the parameter, `s3` or `gs`. The environment of this process names it."""
+def emulator(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Emulator | None]:
+    """An empty store: that of the parameter, `s3` or `gs`, which the environment names; None for `disk`."""
     from apache_beam.io.filesystems import FileSystems
 
     scheme = request.param
+    if scheme == "disk":
+        yield None
+        return
     variables = request.getfixturevalue({"s3": "s3_server", "gs": "google_server"}[scheme])
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)

@@ -37,6 +37,7 @@ from ...transforms.stores.object_store import ABSENT, is_store
 from ..spec.label_folders import MANIFEST_NAME, SIGNATURE_NAME
 from ..spec.release_files import RELEASE_FILE, plain_files
 from ..spec.written_files import create_from
+from .signals import ended_completely
 from .staging_locks import locked_staging, new_staging_name, remove_leftovers, remove_staging
 
 DATA_NAME = "data"
@@ -98,10 +99,13 @@ def staging_folder(target: str, single_file: bool = False, work: str | None = No
     are deleted as well when the block raises. With `single_file`, the output is one file. `work` is its path, of
     `new_work`. Raises InputError if, on an object store, another run is writing to the target.
     """
-    if is_store(target):
-        with _staging_on_store(target.rstrip("/"), single_file, work or new_work(target)) as staging:
-            yield staging
-        return
+    place = _staging_on_store if is_store(target) else _staging_on_disk
+    with ended_completely(place(target.rstrip("/"), single_file, work or new_work(target))) as staging:
+        yield staging
+
+
+@contextlib.contextmanager
+def _staging_on_disk(target: str, single_file: bool, work: str) -> Iterator[Staging]:
     remove_leftovers(target)
     with contextlib.ExitStack() as until_the_end:
         with named_file("creating a folder beside", target):

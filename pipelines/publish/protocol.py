@@ -12,7 +12,6 @@ A run passes three steps, whatever it releases (shards, a mechanism file, a labe
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -139,9 +138,7 @@ def charged(
     """
     with ledger.locked(), nullcontext() if target is None else target:
         charge.write(ledger, caps)
-        # Only the main thread can; workers get no signal.
-        main = threading.current_thread() is threading.main_thread()
-        with signals_ignored() if main else nullcontext():
+        with signals_ignored():
             yield
 
 

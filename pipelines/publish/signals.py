@@ -9,7 +9,10 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from contextlib import AbstractContextManager
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 _POLL_SECONDS = 0.2
 _END_SECONDS = 3.0
@@ -48,12 +51,30 @@ def signals_as_interrupts(first: Callable[[], Any] = lambda: None) -> Iterator[N
 @contextlib.contextmanager
 def signals_ignored() -> Iterator[None]:
     """Ignores Ctrl-C and SIGTERM in a block that must be done completely or not at all."""
+    if threading.current_thread() is not threading.main_thread():
+        # Other threads get no signal.
+        yield
+        return
     before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def ended_completely(block: AbstractContextManager[T]) -> Iterator[T]:
+    """Enters a block whose end, unless it raises, no signal interrupts: what it did would be reported as not done."""
+    entered = block.__enter__()
+    try:
+        yield entered
+    except BaseException as error:
+        if not block.__exit__(type(error), error, error.__traceback__):
+            raise
+    else:
+        with signals_ignored():
+            block.__exit__(None, None, None)
 
 
 @contextlib.contextmanager

@@ -47,17 +47,17 @@ def locked_staging(target: str, name: str | None = None) -> Iterator[str]:
             yield folder
             return
         _make_private(folder)
-        with lock_folder(folder) as state:
-            # Another run may have removed the folder before it was locked.
-            if state in ("locked", "no locks") and os.path.isdir(folder):
-                try:
+        with contextlib.ExitStack() as unmarked:
+            # An interrupt or an error before the run has marked it leaves nothing either.
+            unmarked.callback(remove_staging, folder)
+            with lock_folder(folder) as state:
+                # Another run may have removed the folder before it was locked.
+                if state in ("locked", "no locks") and os.path.isdir(folder):
                     with open(os.path.join(folder, _MARK_NAME), "w", encoding="utf-8") as file:
                         file.write(_MARK)
-                except BaseException:
-                    remove_staging(folder)
-                    raise
-                yield folder
-                return
+                    unmarked.pop_all()
+                    yield folder
+                    return
 
 
 def _make_private(folder: str) -> None:

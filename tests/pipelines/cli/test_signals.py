@@ -1,11 +1,11 @@
-"""Signals: an interrupted run leaves no files. Killed runs are tested in tests/pipelines/faults."""
+"""Signals end commands in one line, with what they started. Interrupted runs are in faults/test_recovery.py."""
 
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,59 +13,6 @@ import pytest
 
 WAIT_SECONDS = 60
 SECONDS_TO_BE_COLLECTED = 20
-
-
-class Running:
-    """A job in its own process and process group."""
-
-    def __init__(self, fork: Any):
-        self.fork = fork
-        self._said: list[str] = []
-
-    def wait_for(self, text: str) -> None:
-        """Waits until the job prints the text on standard error."""
-        for line in self.fork.stderr:
-            self._said.append(line)
-            if text in line:
-                return
-        pytest.fail(f"the job ended before it said {text!r}: {''.join(self._said)}")
-
-    def end(self, number: int) -> tuple[int, str]:
-        """Sends the signal. Returns the exit code, and all of standard error."""
-        os.kill(self.fork.pid, number)
-        outcome = self.fork.wait()
-        assert outcome.out == ""
-        return outcome.code, "".join(self._said) + outcome.err
-
-
-@pytest.fixture
-def start(job: Any, census: Path, forked: Any) -> Iterator[Callable[..., Running]]:
-    """Function (flag=value, ...) -> running job over the census. Its second half alone takes more than a second."""
-    started: list[Running] = []
-
-    def run(**flags: Any) -> Running:
-        standard = {"input": census, "label": "work", "label_max": 52, "output_format": "tfrecord"}
-        started.append(Running(forked(job(**(standard | flags)))))
-        return started[-1]
-
-    yield run
-    for each in started:
-        each.fork.kill()
-
-
-@pytest.mark.parametrize("moment", ["input file", "solved"], ids=["while counting", "while privatizing"])
-@pytest.mark.parametrize("workers", [1, 2])
-def test_sigterm_ends_a_run_and_leaves_nothing(start: Any, outputs: Path, moment: str, workers: int) -> None:
-    run = start(direct_num_workers=workers)
-    run.wait_for(moment)
-    assert [path.name[:10] for path in outputs.iterdir()] == [".released."]
-
-    code, err = run.end(signal.SIGTERM)
-
-    assert code == 1
-    assert list(outputs.iterdir()) == []
-    assert "Traceback" not in err
-    assert err.splitlines()[-1] == "labeldp privatize: interrupted; nothing is released"
 
 
 STUCK = """
@@ -156,3 +103,33 @@ def open_when_read(pipe: Path) -> int:
         except OSError:
             time.sleep(0.05)
     pytest.fail("the command did not read its prior")
+
+
+# Interrupts itself when a module is imported.
+INTERRUPTED = """
+import os, signal, sys
+from labeldp.pipelines.cli.commands import main
+
+
+def hook(event, arguments):
+    if event == "import" and arguments[0] == {module!r}:
+        os.kill(os.getpid(), {number})
+
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.addaudithook(hook)
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize(("module", "number"), [("numpy", signal.SIGTERM), ("apache_beam.transforms", signal.SIGINT)])
+def test_an_interrupt_during_imports(
+    module: str, number: int, job: Any, environment: dict[str, str], outputs: Path
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED.format(module=module, number=int(number)), *job()],
+        check=False, env=environment, capture_output=True, text=True,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "labeldp privatize: interrupted; nothing was done\n"
+    assert list(outputs.iterdir()) == []

@@ -331,27 +331,6 @@ def test_a_signed_run_is_signed_by_the_command_that_finishes_it(
     assert "signature.json is missing" in finish(f"--sign={signing_key}").error
 
 
-def test_a_signature_that_a_failed_attempt_has_left(
-    submit: Any, run_job: Any, finish: Any, unchanged: Any, outputs: Path, tree: Any, signing_key: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    from labeldp.pipelines.cli import finish_command
-
-    expected = unchanged()
-    submit().ok()
-    run_job()
-
-    def broken(*_: Any) -> None:
-        raise OSError(5, "a fault")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(finish_command, "charge_of", broken)
-        assert finish(f"--sign={signing_key}").code == 1
-    assert list(outputs.glob(".*/release/signature.json"))
-    finish().ok()
-    assert tree(outputs / "released") == expected[0]
-
-
 def test_a_mechanism_file_is_not_signed(
     submit: Any, run_job: Any, finish: Any, outputs: Path, signing_key: Path
 ) -> None:

@@ -148,20 +148,18 @@ def test_a_new_database_is_private(tmp_path: Path, umask: Any) -> None:
     assert mode_of(path.parent) == 0o755
 
 
-@pytest.mark.parametrize("command", ["privatize", "fit"])
-def test_a_run_whose_output_another_one_has_published_meanwhile_charges_nothing(
-    job: Any, invoke: Any, outputs: Path, tree: Any, spent: Any, monkeypatch: pytest.MonkeyPatch, command: str
+def test_a_fit_whose_output_another_one_has_published_meanwhile_charges_nothing(
+    job: Any, invoke: Any, outputs: Path, tree: Any, spent: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from labeldp.pipelines.publish import output_folder
 
-    theirs = outputs / ("released/release.json" if command == "privatize" else "mechanism.json")
+    theirs = outputs / "mechanism.json"
 
     def other_run(_: Staging) -> None:
-        theirs.parent.mkdir(exist_ok=True)
         theirs.write_text("theirs")
 
     monkeypatch.setattr(output_folder, "_sync_staged", other_run)
-    outcome = invoke(job(command))
+    outcome = invoke(job("fit"))
     assert outcome.code == 1
     assert "another run has written it" in outcome.error
     found = tree(outputs)

@@ -246,24 +246,6 @@ def test_a_remote_folder_is_signed_and_published_in_batches_and_manifests_last(
     }
 
 
-def test_an_output_that_appears_meanwhile_is_kept(
-    job: Any, invoke: Any, outputs: Path, meanwhile: Callable[[Callable[[], None]], None]
-) -> None:
-    """Another run of the same command publishes first."""
-
-    def publish_first() -> None:
-        (outputs / "released").mkdir()
-        (outputs / "released" / "release.json").write_text("of the other run")
-
-    meanwhile(publish_first)
-    outcome = invoke(job())
-
-    assert outcome.code == 1
-    assert len(outcome.errors) == 1
-    assert (outputs / "released" / "release.json").read_text() == "of the other run"
-    assert not [path for path in outputs.iterdir() if path.name.startswith(".")]
-
-
 # Input that changes between the two passes.
 
 

@@ -1,15 +1,12 @@
 """`labeldp finish` on object stores: the lease passes from the command that submitted a job to the one that ends it."""
 
 import json
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from labeldp.pipelines.cli import finish_command
-from labeldp.pipelines.publish import output_folder
 from labeldp.transforms.stores import lease as lease_module
 
 pytestmark = pytest.mark.xdist_group("stores")
@@ -84,70 +81,6 @@ def test_the_two_halves(emulator: Any, on_store: Any, invoke: Any, run_job: Any,
     assert sorted(found := emulator.objects("out/")) == sorted(waited)
     assert found["m.json"] == waited["m.json"]
     assert finish("out/m.json").ok().out.endswith("published before; its audit holds\n")
-
-
-@S3
-@pytest.mark.parametrize("step", ["charge_of", "charged", "publish_folder", "announce"])
-def test_an_error_leaves_the_run_to_the_next_one(
-    step: str, emulator: Any, on_store: Any, invoke: Any, run_job: Any, finish: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The release has a linear center and several manifests, which were written before the error."""
-    several = {"label": "y,f", "label_max": "4,600", "label_step": "1,1", "label_min": "0,0"}
-    several |= {"mechanism": "unbiased", "center": "linear", "epsilon": 4, "center_features": "z"}
-    emulator.put("own/a.csv", b"f,y,z\n" + b"1,0,3\n2,4,1\n" * 200)
-    own = on_store(input=emulator.url("own/a.csv"), input_format="csv", num_shards=1, **several)
-    invoke(own).ok()
-    waited = clear(emulator)
-    invoke([*own, RUNNER, "--no_wait_until_finish"]).ok()
-    run_job()
-
-    def broken(*_: Any) -> None:
-        raise OSError(5, "a fault")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(finish_command, step, broken)
-        assert finish().code == 1
-    refused = invoke(own)
-    assert refused.code in (1, 2)
-    finish().ok()
-    found = emulator.objects("out/")
-    assert files(found) == files(waited)
-    assert sorted(found) == sorted(waited)
-    assert charges(found)[0] == charges(waited)[0]
-    assert len({json.dumps(each) for each in charges(found)}) == 1
-
-
-@S3
-@pytest.mark.parametrize("signed", [True, False], ids=["signed again", "not signed"])
-def test_a_signature_that_a_killed_attempt_has_published(
-    signed: bool, emulator: Any, on_store: Any, invoke: Any, run_job: Any, finish: Any, signing_key: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    """It is written before release.json, and may be by another key than the next attempt is given."""
-    invoke(on_store()).ok()
-    waited = clear(emulator)
-    invoke([*on_store(), RUNNER, "--no_wait_until_finish"]).ok()
-    run_job()
-    commit = output_folder._commit
-
-    def broken(staging: Any, target: str, name: str) -> None:
-        if name == "release.json":
-            raise OSError(5, "a fault")
-        commit(staging, target, name)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(output_folder, "_commit", broken)
-        assert finish("out/released", f"--sign={signing_key}").code == 1
-    first = emulator.objects("out/released/")
-    assert "signature.json" in first
-    assert "release.json" not in first
-    subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", signing_key], check=True)
-    finish("out/released", *([f"--sign={signing_key}"] if signed else [])).ok()
-    found = emulator.objects("out/")
-    signature = found.pop("released/signature.json", None)
-    assert files(found) == files(waited)
-    assert (signature is not None) == signed
-    assert signature != first["signature.json"]
 
 
 @S3

@@ -1,7 +1,5 @@
 """Runs that are stopped before a write while another run releases: when they continue, they change nothing of it."""
 
-import json
-import re
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -12,11 +10,9 @@ from typing import Any
 import pytest
 import requests
 from apache_beam.options.pipeline_options import PipelineOptions
-from labeldp.pipelines.ledger.ledger import Ledger, LedgerEntry
-from labeldp.pipelines.ledger.spent_budget import Caps
-from labeldp.pipelines.publish.output_folder import publish_folder, publishing, staging_folder
+from labeldp.pipelines.publish.output_folder import staging_folder
 from labeldp.pipelines.spec.label_folders import VALIDATION_FILES
-from labeldp.transforms.errors import InputError, StageError
+from labeldp.transforms.errors import StageError
 from labeldp.transforms.io.filesystems import complete_file, join_files, store_of, write_text
 from labeldp.transforms.stores import lease as lease_module
 
@@ -75,45 +71,6 @@ def stop(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Stop]:
     return begin
 
 
-@dataclass(frozen=True)
-class OtherRun:
-    """A run with another input and the same output, which was made once, and is released again and again."""
-
-    emulator: Any
-    files: dict[str, bytes]
-    entry: dict[str, Any]
-    outcomes: list[str] = field(default_factory=list)
-
-    def act(self) -> None:
-        """Takes over, writes its files, is charged and published; or is refused."""
-        target = self.emulator.url("out/released")
-        ledger = Ledger(self.emulator.url("out/labeldp_ledger.jsonl"))
-        charges = [LedgerEntry.from_dict(each) for each in self.entry["charges"]]
-        details = {key: value for key, value in self.entry.items() if key not in ("charges", "time", "adjacency")}
-        try:
-            with staging_folder(target) as staging:
-                for name, content in self.files.items():
-                    manifest = name == "release.json"
-                    root = staging.work if manifest else staging.release
-                    if manifest:
-                        write_text(f"{root}/{name}", content.decode())
-                        continue
-                    with complete_file(f"{root}/{name}", staging.work) as file:
-                        file.write(content)
-                with ledger.locked(), publishing(staging, target):
-                    ledger.charge(charges, Caps(), **details)
-                    publish_folder(staging, target)
-        except InputError as error:
-            self.outcomes.append(str(error))
-        else:
-            self.outcomes.append("published")
-
-
-def below(emulator: Any) -> dict[str, bytes]:
-    """Objects below the target, and the ledger."""
-    return {name: content for name, content in emulator.objects("out/").items() if not name.startswith(".")}
-
-
 @pytest.fixture
 def clear(emulator: Any) -> Callable[[], None]:
     """Function that deletes all outputs."""
@@ -130,64 +87,6 @@ def no_uploads(emulator: Any) -> Callable[[], bool]:
     """Function that tells whether no upload of S3 is unfinished."""
     boto3 = pytest.importorskip("boto3")
     return lambda: emulator.scheme != "s3" or "Uploads" not in boto3.client("s3").list_multipart_uploads(Bucket="log")
-
-
-@pytest.fixture
-def other_run(emulator: Any, on_store: Any, invoke: Any, clear: Any) -> OtherRun:
-    """A release of other records, with more shards; everything but its input is deleted again."""
-    emulator.put("other/b.csv", b"f,y\n" + b"1,4\n" * 300)
-    invoke(on_store(input=emulator.url("other/b.csv"), input_format="csv")).ok()
-    assert "PASS" in invoke(["audit", "--data", emulator.url("out/released")]).ok().out
-    found = emulator.objects("out/")
-    files = {name.removeprefix("released/"): content for name, content in found.items() if name.startswith("released/")}
-    entry = json.loads(found["labeldp_ledger.jsonl"])
-    clear()
-    return OtherRun(emulator, files, entry)
-
-
-@S3
-def test_a_run_that_continues_before_any_write_changes_nothing(
-    emulator: Any, on_store: Any, invoke: Any, stop: Any, other_run: OtherRun, clear: Any, no_uploads: Any
-) -> None:
-    """Its own files are shards of other names, a mechanism and dead letters."""
-    emulator.put("own/a.csv", b"f,y\n" + b"1,0\n" * 50 + b"1,\n" + b"1,2\n" * 149)
-    own = on_store(input=emulator.url("own/a.csv"), input_format="csv", max_unusable_fraction=0.1, num_shards=1)
-    counted = stop(lambda: None)
-    invoke(own).ok()
-    undisturbed = below(emulator)
-    names = {"mechanism.json", "dead_letters.jsonl", "data/part-00000-of-00001.parquet", "release.json"}
-    assert {f"released/{name}" for name in names} < set(undisturbed)
-    published = refused = 0
-    for number in range(len(counted.writes)):
-        clear()
-        seen: list[dict[str, bytes]] = []
-        stopped = stop(lambda seen=seen: (other_run.act(), seen.append(below(emulator))), number)
-        outcome = invoke(own)
-        if not seen:
-            # Workers take turns, and a run may need a write less than another one.
-            assert outcome.code == 0
-            assert number >= len(counted.writes) - 3
-            continue
-        place = f"before write {number}, {stopped.writes[number]}: {other_run.outcomes[-1]}; {outcome.err}"
-        if other_run.outcomes[-1] == "published":
-            published += 1
-            assert outcome.code == 1, place
-            assert "Traceback" not in outcome.err, place
-            assert re.search("another one has taken over|exists: name another|another run", outcome.error), place
-            assert below(emulator) == seen[0], place
-            released = {name.removeprefix("released/"): each for name, each in seen[0].items() if "released/" in name}
-            assert released == other_run.files, place
-        else:
-            refused += 1
-            assert re.search("exists: name another|while it published its release", other_run.outcomes[-1]), place
-            assert outcome.code == 0, place
-            assert set(below(emulator)) == set(undisturbed), place
-        assert len(below(emulator)["labeldp_ledger.jsonl"].splitlines()) == 1, place
-        assert not [name for name in emulator.objects("out/") if name.startswith(".")], place
-        assert no_uploads(), place
-    # Every write of the job's stages, and those from the charge on.
-    assert published > 15
-    assert 3 < refused < 15
 
 
 def small(url: str, temp: str, _: Sequence[tuple[str, int]]) -> None:
