@@ -105,7 +105,7 @@ def fork(forks: Any, outputs: Path, tmp_path: Path, home: Path, outcome: Any) ->
         for path in (stopped, continued):
             path.unlink(missing_ok=True)
         pipes = [forks.Pipe(duplex=False) for _ in range(2)]
-        names = {"argv": argv, "prelude": prelude, "watched": str(outputs), "trace": str(trace)}
+        names: dict[str, object] = {"argv": argv, "prelude": prelude, "watched": str(outputs), "trace": str(trace)}
         names |= {"kept_between_jobs": str(KEPT_BETWEEN_JOBS), "store": variables is not None}
         names["environment"] = {"XDG_CONFIG_HOME": str(home), "TMPDIR": str(temporary), **(variables or {})}
         names |= {"stdout": pipes[0][1], "stderr": pipes[1][1]}
