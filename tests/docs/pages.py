@@ -67,11 +67,13 @@ class Runner:
     Attributes:
       folder: The working folder.
       names: Names that the blocks in Python have bound.
+      said: What the last command of `labeldp` wrote to standard error.
     """
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
         self.folder = folder / "work"
         self.names: dict[str, Any] = {"__name__": "__main__"}
+        self.said = ""
         self._config = folder / "config"
         self._capsys = capsys
         self.folder.mkdir()
@@ -89,6 +91,7 @@ class Runner:
         self._capsys.readouterr()
         found, printed = main([*shlex.split(line)[1:], *more]), self._capsys.readouterr()
         assert found == code, f"{line}\n{printed.err}"
+        self.said = printed.err
         return self.without_paths(printed.out or printed.err)
 
     def without_paths(self, text: str) -> str:

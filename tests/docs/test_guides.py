@@ -78,6 +78,7 @@ def test_the_demo(page: Runner) -> None:
     """Without what depends on the number of records: the verdict and its advice."""
     (shown,) = (block.text for block in blocks("README.md", kind="text") if block.text.startswith("Released "))
     printed = page.labeldp("labeldp demo --output=demo_output --clicks=60000")
+    assert "warning" not in page.said
     details = re.compile(r"^Use  .*|^ +(?:For more|Features).*|, where .*", re.MULTILINE)
     assert words_of(details.sub("", printed)) == words_of(details.sub("", shown))
 
