@@ -285,12 +285,12 @@ def measure(name: str, log: Log) -> Row:
         )
     )
     center = facts.center
-    explained = None if center is None or facts.explainable is None else center.explained
+    explained = None if facts.explainable is None else center.explained
     return Row(
         name,
         released.records,
         float("nan") if explained is None else explained,
-        0.0 if center is None else center.explained_error,
+        center.explained_error,
         1 - error(known),
         1 - of_ridge[0],
         1 - default[0],

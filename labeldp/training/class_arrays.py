@@ -1,7 +1,8 @@
-"""Arrays of classes: places of released classes, class probabilities of models, and the simplex that they lie in."""
+"""Arrays of numbers and of classes: places of released classes, class probabilities, and the simplex they lie in."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -72,3 +73,16 @@ def score_probabilities(scores: np.ndarray) -> np.ndarray:
         scores = np.stack([np.zeros_like(scores), scores], axis=1)
     powers = np.exp(scores - scores.max(axis=1, keepdims=True))
     return powers / powers.sum(axis=1, keepdims=True)
+
+
+def numbers(values: Any, name: str, shape: Sequence[int] | None = None) -> np.ndarray:
+    """Reads finite numbers, shape (n,), or that of another argument. Raises ValueError, which names a row."""
+    found = np.asarray(values, np.float64)
+    if found.ndim != 1 or not len(found):
+        raise ValueError(f"{name} must have shape (n,) with at least one record, not {found.shape}")
+    if shape is not None and found.shape != tuple(shape):
+        raise ValueError(f"{name} has shape {found.shape}, not {tuple(shape)}")
+    missing = ~np.isfinite(found)
+    if missing.any():
+        raise ValueError(f"row {int(missing.argmax())} of {name} is missing or infinite: leave such records out")
+    return found

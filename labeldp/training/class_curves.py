@@ -21,10 +21,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .class_arrays import class_probabilities
+from .class_arrays import class_probabilities, numbers
 from .class_estimates import ClassRecords, linearized, log_loss_of, noise_of, place_of_class, shares
 from .intervals import Estimate, check_choices
-from .release import Release, numbers
+from .release import Release
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,8 +120,7 @@ def auc(
             raise ValueError("probabilities must be from 0 to 1")
         variances = indicators * (1 - indicators)
     else:
-        if release.classes is None:
-            raise ValueError("the labels of this release are numbers, without classes: areas are of a class")
+        release = release.of_classes(", without classes: areas are of a class")
         indicators = ClassRecords.read(z, release, None, exact).targets()[:, place_of_class(release, of_class)]
         variances = noise_of(indicators)
     shape = indicators.shape
@@ -248,8 +247,7 @@ def normalized_entropy(
         above 0, or the estimated log loss of the baseline is not.
     """
     check_choices(target)
-    if release.classes is None:
-        raise ValueError("the labels of this release are numbers, without classes: entropy is of classes")
+    release = release.of_classes(", without classes: entropy is of classes")
     records = ClassRecords.read(z, release, None, exact)
     size, classes = len(records.places), len(release.domain)
     losses = log_loss_of(class_probabilities(predictions, size, classes, "predictions"), "predictions")
@@ -299,8 +297,7 @@ def calibration_bins(
     """
     if bins < 1:
         raise ValueError(f"bins must be at least 1, not {bins}")
-    if release.classes is None:
-        raise ValueError("the labels of this release are numbers, without classes: calibration is of a class")
+    release = release.of_classes(", without classes: calibration is of a class")
     place = place_of_class(release, of_class)
     f = class_probabilities(predictions, None, len(release.domain), "predictions")[:, place]
     cuts = np.unique(np.quantile(f, np.arange(1, bins) / bins)) if len(f) else np.zeros(0)

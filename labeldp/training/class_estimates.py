@@ -183,8 +183,7 @@ def shares(z: Any, release: Release, *, groups: Any = None, target: str = "recor
       ValueError: If labels are numbers, an argument is wrong, or the channel has no inverse.
     """
     check_choices(target)
-    if release.classes is None:
-        raise ValueError("the labels of this release are numbers, without classes: see group_means")
+    release = release.of_classes(", without classes: see group_means")
     records = ClassRecords.read(z, release, None, exact)
     size = len(records.places)
     keys = np.zeros(size, int) if groups is None else np.asarray(groups)
@@ -209,8 +208,8 @@ def shares(z: Any, release: Release, *, groups: Any = None, target: str = "recor
         variances = np.where(number[:, None] > 1, spread, np.nan)
     errors = np.sqrt(variances / number[:, None])
     if groups is None:
-        return Shares(release.classes, None, values[0], errors[0], number[0])
-    return Shares(release.classes, found, values, errors, number)
+        return Shares(release.classes or (), None, values[0], errors[0], number[0])
+    return Shares(release.classes or (), found, values, errors, number)
 
 
 def place_of_class(release: Release, of_class: Any) -> int:

@@ -59,9 +59,8 @@ def doubled_rows(X: Any, z: Any, release: Release, predictions: Any = None) -> D
     Raises:
       ValueError: If labels are numbers, an argument is wrong, or, without predictions, the channel has no inverse.
     """
-    if release.classes is None:
-        raise ValueError("the labels of this release are numbers: train on those of Release.debiased")
-    classes = len(release.classes)
+    release = release.of_classes(": train on those of Release.debiased")
+    classes = len(release.domain)
     if predictions is None:
         weights = release.debiased(z)
     else:

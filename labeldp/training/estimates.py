@@ -43,9 +43,10 @@ from typing import Any
 
 import numpy as np
 
+from .class_arrays import numbers
 from .class_estimates import CLASS_COMPARED, class_compare, class_estimate
 from .intervals import Estimate, check_choices, top_weights
-from .release import Release, numbers
+from .release import ClassRelease, Release
 
 METRICS = ("mean_squared_error", "mean_absolute_error", "calibration_slope", "lift", "mean")
 """Names of the metrics that `estimate` knows for numbers."""
@@ -135,7 +136,7 @@ def estimate(
       ValueError: If an argument is wrong, or the mechanism has no exact correction.
     """
     check_choices(target, clipping)
-    if release.classes is not None:
+    if isinstance(release, ClassRelease):
         more: dict[str, Any] = {"fraction": fraction, "target": target, "exact": exact, "of_class": of_class}
         return class_estimate(metric, predictions, z, release, center=center, **more)
     if metric not in METRICS:
@@ -214,7 +215,7 @@ def compare(
     """
     metric = compared_metric(metric, release)
     check_choices(target, clipping)
-    if release.classes is not None:
+    if isinstance(release, ClassRelease):
         return class_compare(metric, f, g, z, release, center=center, target=target, exact=exact)
     places, around = release.places(z, center)
     one, other = (numbers(values, name, places.shape) - around for values, name in ((f, "f"), (g, "g")))
@@ -260,7 +261,7 @@ def group_means(
       ValueError: If an argument is wrong, labels are classes, or the mechanism has no exact correction.
     """
     check_choices(target, clipping)
-    if release.classes is not None:
+    if isinstance(release, ClassRelease):
         raise ValueError("classes have no mean: see shares, with groups")
     places, around = release.places(z, center)
     keys = np.asarray(groups)
@@ -347,7 +348,7 @@ def _refusal(release: Release, what: str) -> str:
 
 def compared_metric(metric: str | None, release: Release, of_classes: str = "log_loss") -> str:
     """Metric that models are compared by, with the default for numbers or classes. Raises ValueError for others."""
-    known, default = (COMPARED, COMPARED[0]) if release.classes is None else (CLASS_COMPARED, of_classes)
+    known, default = (CLASS_COMPARED, of_classes) if isinstance(release, ClassRelease) else (COMPARED, COMPARED[0])
     if metric is not None and metric not in known:
         raise ValueError(f"metric must be one of {', '.join(known)}, not {metric!r}")
     return metric or default

@@ -78,7 +78,7 @@ def labels_of(release: ReleasedLabels, X: Any, z: Any, center: Any) -> tuple[Any
         column = None if frame is None or release.label is None else frame.column(release.label)
         if column is None:
             raise ValueError(f"z is missing: pass the released labels, or X with their column {release.label!r}")
-        z = column.to_numpy(zero_copy_only=False) if release.classes is None else column.to_pylist()
+        z = release.values_of(column)
     if center is None and release.center is not None and frame is not None:
         column = frame.column(release.center)
         if column is not None:

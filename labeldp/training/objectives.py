@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 
 from .class_arrays import score_probabilities
-from .release import Release
+from .release import ClassRelease, Release
 
 LIBRARIES = ("lightgbm", "xgboost")
 """Libraries whose custom objectives and metrics the kit makes."""
@@ -107,7 +107,7 @@ def objective(
     if loss not in LOSSES:
         raise ValueError(f"loss must be one of {', '.join(LOSSES)}, not {loss!r}")
     if loss == FORWARD:
-        if release is None or release.classes is None:
+        if not isinstance(release, ClassRelease):
             raise ValueError("the loss forward needs a release of classes: objective(library, 'forward', release)")
         derivatives = _forward(release)
     elif release is not None:

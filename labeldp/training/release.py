@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .candidates import KINDS
-from .class_arrays import class_probabilities, read_places
+from .class_arrays import class_probabilities, numbers, read_places
 from .intervals import Estimate
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ class Release:
         certified = float(mechanism.labels_certified[0])
         facts = np.array(mechanism.domain), channel, drawing.name, certified
         if classes:
-            return cls(label, None, *facts, None, False, 0.0, records, classes.values)
+            return ClassRelease(label, None, *facts, None, False, 0.0, records, classes.values)
         return cls(
             label,
             drawing.column,
@@ -192,9 +192,12 @@ class Release:
         from ..pipelines.spec.machine import check_extra
 
         check_extra("release.fit", "evaluation", "sklearn")
-        from .release_models import ReleaseClassifier, ReleaseRegressor
+        return self._model(kinds, library).fit(X, z, center)
 
-        return (ReleaseRegressor if self.classes is None else ReleaseClassifier)(self, kinds, library).fit(X, z, center)
+    def _model(self, kinds: Sequence[str], library: str) -> ReleaseRegressor | ReleaseClassifier:
+        from .release_models import ReleaseRegressor
+
+        return ReleaseRegressor(self, kinds, library)
 
     def trees(
         self, X: Any, z: Any = None, center: Any = None, *, library: str = "sklearn"
@@ -231,26 +234,30 @@ class Release:
             measured = measure(estimates, columns_of(frame_of(X, (self.label, self.center))))
             share = None if measured is None else Estimate(*measured.share[:2])
         else:
-            given = (
-                numbers(predictions, "predictions", estimates.labels.shape)
-                if self.classes is None
-                else class_probabilities(predictions, len(estimates.labels), len(self.classes), "predictions")
-            )
-            share = stated_share(estimates, estimates.labels, given)
+            share = stated_share(estimates, estimates.labels, self._predictions(predictions, len(estimates.labels)))
         if share is None:
             raise ValueError("what is explained cannot be told: there are fewer than ten records, or labels all alike")
         return share
+
+    def _predictions(self, given: Any, records: int) -> np.ndarray:
+        return numbers(given, "predictions", (records,))
+
+    def values_of(self, column: Any) -> Any:
+        """Released labels of an Arrow column, as `places` takes them."""
+        return column.to_numpy(zero_copy_only=False)
+
+    def of_classes(self, hint: str) -> ClassRelease:
+        """The release, if its labels are classes. Raises ValueError, which ends with the hint, if they are numbers."""
+        raise ValueError(f"the labels of this release are numbers{hint}")
 
     def estimates(self, z: Any, center: Any = None) -> EstimatedLabels:
         """Estimates true labels, or indicators of classes, and their variance; arguments as for `debiased`.
 
         They are without bias where the mechanism allows, and corrected for clipping on average.
         """
-        from ..mechanisms.analysis.explained import estimated_classes, estimated_labels
+        from ..mechanisms.analysis.explained import estimated_labels
 
         places, around = self.places(z, center)
-        if self.classes is not None:
-            return estimated_classes(self.channel, places)
         given = None if self.center is None else around
         return estimated_labels(self.channel, self.line, places, given, self.histogram)
 
@@ -262,8 +269,6 @@ class Release:
         Arguments as for `debiased`.
         """
         places, around = self.places(z, center)
-        if self.classes is not None:
-            return self.estimates(z).labels
         drawn, line = self.channel.outputs[places], self.channel.line
         if self.unbiased or line is None:
             return around + drawn
@@ -328,9 +333,6 @@ class Release:
           ValueError: If there is no line, or no inverse of the channel, shapes differ, a label or center is missing, or
             there is one too many.
         """
-        if self.classes is not None:
-            places, _ = self.places(z, center)
-            return self.inverse[places]
         z, around = self._read(z, center)
         if self.unbiased:
             return z
@@ -400,9 +402,6 @@ class Release:
           ValueError: If a value is no output of the mechanism, shapes differ, or a label or center is missing or one
             too many.
         """
-        if self.classes is not None:
-            found = self.outputs_of(self.class_places(z, center))
-            return found, np.zeros(len(found))
         z, around = self._read(z, center)
         outputs = self.channel.outputs
         drawn = z - around
@@ -431,11 +430,7 @@ class Release:
         Raises:
           ValueError: If the labels are numbers, a row is missing or none of the classes, or there is a center.
         """
-        if self.classes is None:
-            raise ValueError("the labels of this release are numbers, without classes")
-        if center is not None:
-            raise ValueError(NO_CENTER)
-        return read_places(z, self.place_of, "z")
+        return self.of_classes(", without classes").class_places(z, center)
 
     def outputs_of(self, places: np.ndarray) -> np.ndarray:
         """Finds the outputs that are the classes of some places, shape (n,).
@@ -449,54 +444,19 @@ class Release:
         Raises:
           ValueError: If a place is none of a class, or the mechanism never releases it.
         """
-        rows = np.rint(places).astype(np.intp)
-        listed = (rows == places) & (rows >= 0) & (rows < len(self.domain))
-        found = self._output_of_class[np.where(listed, rows, 0)]
-        wrong = ~listed | (found < 0)
-        if wrong.any():
-            what = "a class that the mechanism never releases" if listed[wrong.argmax()] else "no place of a class"
-            raise ValueError(f"row {int(wrong.argmax())} of z is {what}: pass the labels as they were released")
-        return found
+        return self.of_classes(", without classes").outputs_of(places)
 
-    @cached_property
+    @property
     def inverse(self) -> np.ndarray:
         """Targets of the classes for each output, shape (K, K), float64: the inverse of the channel.
 
         Raises ValueError for numbers, and if a function of the released class cannot tell all classes apart, as with
         `rr_top_k` where it releases fewer classes.
         """
-        chances = self.channel.probabilities
-        if self.classes is None:
-            raise ValueError("the labels of this release are numbers, without classes")
-        if chances.shape[0] != chances.shape[1] or np.linalg.cond(chances) > _LARGEST_CONDITION:
-            raise ValueError(
-                f"mechanism {self.mechanism}, of epsilon {self.epsilon:.3g}, releases {chances.shape[1]} of "
-                f"{chances.shape[0]} classes: no function of them is right for every class. Release with --mechanism "
-                "rr, or use the likelihood, which needs no inverse"
-            )
-        return np.linalg.inv(chances)
-
-    @cached_property
-    def place_of(self) -> dict[Any, int]:
-        """Place of each class by its value, in each of the types that a column of it may have."""
-        from ..mechanisms.core.label_classes import LabelClasses
-
-        assert self.classes is not None
-        listed = LabelClasses(self.classes)
-        kinds = (listed.values, [text.encode() for text in listed.values], listed.booleans or (), listed.integers or ())
-        return {value: place for values in kinds for place, value in enumerate(values)}
-
-    @cached_property
-    def _output_of_class(self) -> np.ndarray:
-        """Place of each class in the outputs, shape (K,); -1 for one that is never released."""
-        found = np.full(len(self.domain), -1)
-        found[self.channel.outputs.astype(int)] = np.arange(len(self.channel.outputs))
-        return found
+        return self.of_classes(", without classes").inverse
 
     @cached_property
     def _variances(self) -> np.ndarray:
-        if self.classes is not None:
-            return np.sum([self.channel.covariance(column, column) for column in self.inverse.T], axis=0)
         slope = 1.0 if self.unbiased else self._line()[1]
         outputs = self.channel.outputs / slope
         return self.channel.covariance(outputs, outputs)
@@ -531,17 +491,93 @@ class Release:
         return LabelColumn(self.label or "label", tuple(self.domain.tolist()), center=f"center of {self.label}")
 
 
-def numbers(values: Any, name: str, shape: Sequence[int] | None = None) -> np.ndarray:
-    """Reads finite numbers, shape (n,), or that of another argument. Raises ValueError, which names a row."""
-    found = np.asarray(values, np.float64)
-    if found.ndim != 1 or not len(found):
-        raise ValueError(f"{name} must have shape (n,) with at least one record, not {found.shape}")
-    if shape is not None and found.shape != tuple(shape):
-        raise ValueError(f"{name} has shape {found.shape}, not {tuple(shape)}")
-    missing = ~np.isfinite(found)
-    if missing.any():
-        raise ValueError(f"row {int(missing.argmax())} of {name} is missing or infinite: leave such records out")
-    return found
+@dataclass(frozen=True, eq=False)
+class ClassRelease(Release):
+    """Public facts of a release of classes, which have places in place of numbers, and no center."""
+
+    def _model(self, kinds: Sequence[str], library: str) -> ReleaseRegressor | ReleaseClassifier:
+        from .release_models import ReleaseClassifier
+
+        return ReleaseClassifier(self, kinds, library)
+
+    def _predictions(self, given: Any, records: int) -> np.ndarray:
+        return class_probabilities(given, records, len(self.domain), "predictions")
+
+    def values_of(self, column: Any) -> Any:
+        """Released classes of an Arrow column, as `places` takes them."""
+        return column.to_pylist()
+
+    def of_classes(self, hint: str) -> ClassRelease:
+        """The release."""
+        return self
+
+    def estimates(self, z: Any, center: Any = None) -> EstimatedLabels:
+        """Estimates indicators of classes and their variance; arguments as for `debiased`."""
+        from ..mechanisms.analysis.explained import estimated_classes
+
+        return estimated_classes(self.channel, self.places(z, center)[0])
+
+    def targets(self, z: Any, center: Any = None) -> np.ndarray:
+        """Estimates of the indicators of classes, shape (n, K). Arguments as for `debiased`."""
+        return self.estimates(z, center).labels
+
+    def debiased(self, z: Any, center: Any = None) -> np.ndarray:
+        """Rows of the inverse of the channel for the released classes; see `Release.debiased`."""
+        return self.inverse[self.places(z, center)[0]]
+
+    def places(self, z: Any, center: Any = None) -> tuple[np.ndarray, np.ndarray]:
+        """Finds the outputs that were drawn; see `Release.places`."""
+        outputs = self.outputs_of(self.class_places(z, center))
+        return outputs, np.zeros(len(outputs))
+
+    def class_places(self, z: Any, center: Any = None) -> np.ndarray:
+        """Finds the place of each released class; see `Release.class_places`."""
+        if center is not None:
+            raise ValueError(NO_CENTER)
+        return read_places(z, self.place_of, "z")
+
+    def outputs_of(self, places: np.ndarray) -> np.ndarray:
+        """Finds the outputs that are the classes of some places; see `Release.outputs_of`."""
+        rows = np.rint(places).astype(np.intp)
+        listed = (rows == places) & (rows >= 0) & (rows < len(self.domain))
+        found = self._output_of_class[np.where(listed, rows, 0)]
+        wrong = ~listed | (found < 0)
+        if wrong.any():
+            what = "a class that the mechanism never releases" if listed[wrong.argmax()] else "no place of a class"
+            raise ValueError(f"row {int(wrong.argmax())} of z is {what}: pass the labels as they were released")
+        return found
+
+    @cached_property
+    def inverse(self) -> np.ndarray:
+        """Targets of the classes for each output; see `Release.inverse`."""
+        chances = self.channel.probabilities
+        if chances.shape[0] != chances.shape[1] or np.linalg.cond(chances) > _LARGEST_CONDITION:
+            raise ValueError(
+                f"mechanism {self.mechanism}, of epsilon {self.epsilon:.3g}, releases {chances.shape[1]} of "
+                f"{chances.shape[0]} classes: no function of them is right for every class. Release with --mechanism "
+                "rr, or use the likelihood, which needs no inverse"
+            )
+        return np.linalg.inv(chances)
+
+    @cached_property
+    def place_of(self) -> dict[Any, int]:
+        """Place of each class by its value, in each of the types that a column of it may have."""
+        from ..mechanisms.core.label_classes import LabelClasses
+
+        listed = LabelClasses(self.classes or ())
+        kinds = (listed.values, [text.encode() for text in listed.values], listed.booleans or (), listed.integers or ())
+        return {value: place for values in kinds for place, value in enumerate(values)}
+
+    @cached_property
+    def _output_of_class(self) -> np.ndarray:
+        """Place of each class in the outputs, shape (K,); -1 for one that is never released."""
+        found = np.full(len(self.domain), -1)
+        found[self.channel.outputs.astype(int)] = np.arange(len(self.channel.outputs))
+        return found
+
+    @cached_property
+    def _variances(self) -> np.ndarray:
+        return np.sum([self.channel.covariance(column, column) for column in self.inverse.T], axis=0)
 
 
 def _manifest_document(folder: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import numpy as np
 from .class_arrays import score_probabilities
 from .estimates import compared_metric, estimate
 from .objectives import check_library
-from .release import Release
+from .release import ClassRelease, Release
 
 
 class Stage(NamedTuple):
@@ -110,7 +110,7 @@ def evaluation(
     # Wrong labels are found here, and not in the middle of the training.
     records = len(release.places(z, center)[0])
     name = metric if metric == "forward_loss" else f"corrected_{metric}"
-    if transform is None and release.classes is not None:
+    if transform is None and isinstance(release, ClassRelease):
         transform = score_probabilities
 
     def function(scores: Any, data: Any) -> Any:

@@ -81,8 +81,8 @@ def shown_warnings(facts: ReleasedFacts, naming: Naming = AS_FLAGS) -> list[Warn
     That a single label says little holds for nearly every release, and the range of the residuals of a center that a
     job makes by default is no mistake of its user.
     """
-    made = facts.center is not None and facts.center.explained is not None
-    ordinary = {"label_error", "wide_residuals"} if made else {"label_error"}
+    made = {"wide_residuals"} if facts.center.explained is not None else set()
+    ordinary = {"label_error", *made}
     return [warning for warning in release_warnings(facts, naming) if warning.name not in ordinary]
 
 
@@ -111,7 +111,7 @@ def end_margin(labels: int, records: int, prior_epsilon: float) -> float | None:
 def _ends(facts: ReleasedFacts, naming: Naming) -> Iterator[Warn]:
     """Asks whether labels beyond an end of the domain were clamped. A public prior says nothing about these labels."""
     weights, labels = facts.prior.weights, facts.prior.labels
-    if facts.center is not None or facts.records is None or facts.prior_epsilon == 0 or len(labels) < 3:
+    if facts.center.prior or facts.records is None or facts.prior_epsilon == 0 or len(labels) < 3:
         return
     margin = end_margin(len(labels), facts.records, facts.prior_epsilon)
     if margin is None:
@@ -136,7 +136,7 @@ def _label_error(facts: ReleasedFacts) -> Iterator[Warn]:
         yield Warn(
             "label_error",
             f"a single released label says little: its error, {error:.4g}, is {error / spread:.2g} times the standard "
-            f"deviation of the {_labels(facts)}, {spread:.4g}. Use the labels for averages over many records and for "
+            f"deviation of the {facts.center.of}, {spread:.4g}. Use the labels for averages over many records and for "
             "training, not one by one",
         )
 
@@ -152,14 +152,14 @@ def _few_records(facts: ReleasedFacts, naming: Naming) -> Iterator[Warn]:
         yield Warn(
             "few_records",
             f"{facts.records:,} records are few for {facts.features:,} feature columns: the noise adds about "
-            f"{100 * noise / moments.variance:.2g} % of the variance of the {_labels(facts)} to the error of a linear "
+            f"{100 * noise / moments.variance:.2g} % of the variance of the {facts.center.of} to the error of a linear "
             "model, and more to that of trees. Use fewer features, strong regularization, more records or a larger "
             f"{naming('epsilon')}",
         )
 
 
 def _negative_outputs(facts: ReleasedFacts, naming: Naming) -> Iterator[Warn]:
-    lowest = float(facts.randomizer.outputs[0]) + (facts.center.domain[0] if facts.center else 0.0)
+    lowest = float(facts.randomizer.outputs[0]) + facts.center.domain[0]
     if facts.loss == "poisson" and lowest < 0:
         yield Warn(
             "negative_outputs",
@@ -170,7 +170,7 @@ def _negative_outputs(facts: ReleasedFacts, naming: Naming) -> Iterator[Warn]:
 
 
 def _center(facts: ReleasedFacts, naming: Naming) -> Iterator[Warn]:
-    if facts.center is None:
+    if not facts.center.prior:
         return
     ends, domain = facts.randomizer.labels, np.array(facts.center.domain)
     share = float((ends[-1] - ends[0]) / (domain[-1] - domain[0]))
@@ -187,10 +187,6 @@ def _center(facts: ReleasedFacts, naming: Naming) -> Iterator[Warn]:
             f"{missing:,} of {facts.records:,} records have no center and got the middle of the domain, which widens "
             f"the residuals of all. Fill {naming('center_column')}, for example with the mean of an earlier release",
         )
-
-
-def _labels(facts: ReleasedFacts) -> str:
-    return "labels" if facts.center is None else "residuals"
 
 
 def class_warnings(facts: ReleasedFacts, naming: Naming) -> Iterator[Warn]:

@@ -236,10 +236,11 @@ def clipped_utility(randomizer: Randomizer, prior: Prior) -> Utility:
 
 @dataclass(frozen=True)
 class CenterFacts:
-    """Public center of labels, whose residuals the randomizer takes.
+    """Public center of labels, whose residuals the randomizer takes; by default none, and no label is clipped.
 
     Attributes:
-      prior: Noised distribution of the residuals before they are clipped to the range of the randomizer.
+      prior: Noised distribution of the residuals before they are clipped to the randomizer's range; None without a
+        center.
       domain: Smallest and largest label of the public domain.
       missing: Number of records whose center is missing; None if unknown.
       label_variance: Estimated variance of the labels, from the released sums of a linear center; None if unknown.
@@ -248,13 +249,18 @@ class CenterFacts:
       cells: Whether it is a center of cells, which most of epsilon is spent on.
     """
 
-    prior: Prior
-    domain: tuple[float, float]
-    missing: int | None
+    prior: Prior | None = None
+    domain: tuple[float, float] = (0.0, 0.0)
+    missing: int | None = None
     label_variance: float | None = None
     explained: float | None = None
     explained_error: float = 0.0
     cells: bool = False
+
+    @property
+    def of(self) -> str:
+        """Names what is randomized."""
+        return "residuals" if self.prior else "labels"
 
 
 @dataclass(frozen=True)
@@ -281,7 +287,7 @@ class ReleasedFacts:
       records: Number of records n; None if no labels are released yet.
       features: Number of feature columns d; None if unknown.
       loss: Name of the loss that was asked for; None if unknown.
-      center: Center of the labels; None without one.
+      center: Center of the labels.
       records_per_unit: Largest number of records of a privacy unit. Epsilons are those of one record.
       classes: Classes of the label, of which the labels of the randomizer are the places; None for numbers.
       center_epsilon: Budget, for a record, of the center that classes were drawn from. None for any other release.
@@ -294,7 +300,7 @@ class ReleasedFacts:
     records: int | None = None
     features: int | None = None
     loss: str | None = None
-    center: CenterFacts | None = None
+    center: CenterFacts = CenterFacts()
     records_per_unit: int = 1
     classes: LabelClasses | None = None
     center_epsilon: float | None = None
@@ -318,12 +324,12 @@ class ReleasedFacts:
     @cached_property
     def whole_utility(self) -> Utility:
         """Moments of the outputs for all labels; with a center, for residuals before they are clipped."""
-        return self.utility if self.center is None else clipped_utility(self.randomizer, self.center.prior)
+        return clipped_utility(self.randomizer, self.center.prior) if self.center.prior else self.utility
 
     @property
     def label_variance(self) -> float:
         """Variance that losses are stated as shares of: of the labels; around a center column, of the residuals."""
-        estimated = None if self.center is None else self.center.label_variance
+        estimated = self.center.label_variance
         return self.whole_utility.variance if estimated is None else estimated
 
     @property
@@ -333,14 +339,14 @@ class ReleasedFacts:
         It is the estimate, or its standard error where that is larger. None if nothing is known, or next to nothing.
         """
         center = self.center
-        if center is None or center.explained is None or center.explained_error > LARGEST_ERROR:
+        if center.explained is None or center.explained_error > LARGEST_ERROR:
             return None
         return min(max(center.explained, center.explained_error), 1.0)
 
     @property
     def of_what(self) -> str:
         """Names what has that variance."""
-        return "labels" if self.center is None or self.center.label_variance is not None else "residuals"
+        return self.center.of if self.center.label_variance is None else "labels"
 
 
 class ExplainedShare:

@@ -62,14 +62,14 @@ def verdict(facts: ReleasedFacts, measured: Measured | None = None, naming: Nami
     if measured is None:
         return Verdict("unknown", "not measured here: labeldp report measures it on the released records")
     share, of_all = measured.share, measured.records / facts.records
-    if not measured.seen and facts.center is None:
+    if not measured.seen and not facts.center.prior:
         off = percent(math.sqrt(measured.noise * of_all))
         text = f"no features are here; noise moves the mean of all records by {off} of a label's deviation"
         return Verdict("averages", f"for averages: {text}")
     model, costs = "a ridge on these features alone", ""
     if facts.classes is None and not facts.utility.unbiased:
         model = "a ridge of debiased labels"
-    if facts.center is not None and measured.parameters < 1:
+    if facts.center.prior and measured.parameters < 1:
         model = "the center"
     else:
         cost = _percent(measured.parameters * measured.noise * of_all)
@@ -118,7 +118,7 @@ def is_model(facts: ReleasedFacts) -> bool:
     """Tells whether the center is the model: labels are drawn from it, or add little to what its cells say."""
     if facts.drawn_from_center:
         return True
-    if facts.center is None or not facts.center.cells:
+    if not facts.center.cells:
         return False
     most = carried_parameters(facts)
     return most is not None and most < parameters_of(facts)
@@ -153,13 +153,13 @@ def debiasing(facts: ReleasedFacts) -> Debiasing:
     if facts.classes is not None:
         return class_debiasing(facts)
     if facts.utility.unbiased:
-        clipping = "" if facts.center is None else ", up to the clipping of residuals"
+        clipping = ", up to the clipping of residuals" if facts.center.prior else ""
         return Debiasing(None, f"needs none: the labels are unbiased{clipping}")
     moments = facts.whole_utility
     if moments.line is None:
         return Debiasing(None, "there is no line: the mean released label does not rise with the true one")
     intercept, slope = moments.line
-    released, before = ("released", "") if facts.center is None else ("released - center", "center + ")
+    released, before = ("released - center", "center + ") if facts.center.prior else ("released", "")
     # Rounding leaves a little of an intercept of 0.
     if abs(intercept) > _ROUNDING * (facts.prior.labels[-1] - facts.prior.labels[0]):
         released += f" {'-' if intercept >= 0 else '+'} {abs(intercept):.6g}"

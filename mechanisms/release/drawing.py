@@ -148,9 +148,9 @@ class Drawing(ABC):
         """Error of clipping residuals to the randomizer's range, under the noised histogram; 0 without a center."""
         return ClippingError(0.0, 0.0, 0.0)
 
-    def facts(self, missing: int | None) -> CenterFacts | None:
-        """Facts of the center around which labels are drawn, of which so many records miss theirs; None without one."""
-        return None
+    def facts(self, missing: int | None) -> CenterFacts:
+        """Facts of the center around which labels are drawn, which so many records miss."""
+        return CenterFacts()
 
     def summary(self, missing: int) -> dict[str, Any]:
         """Member `center` or `class_center` of a manifest; mechanism.json and center.json have all of it."""
@@ -342,7 +342,7 @@ class Around(Table):
     def clipping(self) -> ClippingError:
         return self.residuals.clipping(self.table.labels)
 
-    def facts(self, missing: int | None) -> CenterFacts | None:
+    def facts(self, missing: int | None) -> CenterFacts:
         explained = self.residuals.explained or (None, None, 0.0)
         ends = self.domain[0], self.domain[-1]
         return CenterFacts(self.residuals.prior, ends, missing, *explained, self.residuals.has_cells)

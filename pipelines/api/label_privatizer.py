@@ -328,7 +328,7 @@ class LabelPrivatizer(LabelFields, _Fitted):
             raise ValueError(f"the labels cannot be debiased: {debiasing(facts).advice}")
         intercept, slope = moments.line
         around: np.ndarray | float = 0.0
-        if facts.center is not None:
+        if facts.center.prior:
             column = LabelColumn(self.label, self._latest().mechanism.domain, center="center of debias")
             centers = self.predict_center(features) if center is None and features is not None else center
             around = column.labels[read_centers(column, centers, len(read.values))[0]]

@@ -8,6 +8,7 @@ from labeldp.mechanisms import Prior, Randomizer, solve
 from labeldp.mechanisms.analysis.channel import Channel
 from labeldp.mechanisms.analysis.utility import utility
 from labeldp.training import Release
+from labeldp.training.release import ClassRelease
 
 Made = tuple[Randomizer, Release]
 
@@ -61,7 +62,7 @@ def made_classes() -> Callable[..., Made]:
             channel = Channel(prior.labels, randomizer.outputs, randomizer.probabilities(), prior.weights)
             kept[key] = (
                 randomizer,
-                Release("y", None, prior.labels, channel, mechanism, epsilon, None, False, 0.0, None, names),
+                ClassRelease("y", None, prior.labels, channel, mechanism, epsilon, None, False, 0.0, None, names),
             )
         return kept[key]
 
