@@ -149,17 +149,9 @@ class Release:
         facts = np.array(mechanism.domain), channel, drawing.name, certified
         if classes:
             return ClassRelease(label, None, *facts, None, False, 0.0, records, classes.values)
-        return cls(
-            label,
-            drawing.column,
-            *facts,
-            line,
-            line == (0.0, 1.0),
-            drawing.clipping.share,
-            records,
-            model=drawing.model if isinstance(drawing.model, CenterModel) else None,
-            histogram=drawing.histogram,
-        )
+        model = drawing.model if isinstance(drawing.model, CenterModel) else None
+        more = line == (0.0, 1.0), drawing.clipping.share, records, None, model, drawing.histogram
+        return cls(label, drawing.column, *facts, line, *more)
 
     def fit(
         self, X: Any, z: Any = None, center: Any = None, *, kinds: Sequence[str] = KINDS, library: str = "sklearn"
