@@ -215,7 +215,7 @@ def shares(z: Any, release: Release, *, groups: Any = None, target: str = "recor
 def place_of_class(release: Release, of_class: Any) -> int:
     """Place of a class that is named, or of the second of two. Raises ValueError for another one."""
     if of_class is not None:
-        return class_place(of_class, release.place_of, "of_class")
+        return class_place(of_class, release.of_classes(", without classes").place_of, "of_class")
     if len(release.domain) > 2:
         raise ValueError("of_class is missing: name one of the classes")
     return 1

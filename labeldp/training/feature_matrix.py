@@ -50,6 +50,10 @@ class ReleasedLabels(Protocol):
         """Names of the classes; None for numbers."""
         ...
 
+    def values_of(self, column: Any) -> Any:
+        """Released labels of an Arrow column."""
+        ...
+
     @property
     def center_features(self) -> tuple[str, ...] | None:
         """Names of the features of the linear center."""
