@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import platform
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from importlib.metadata import PackageNotFoundError, version
@@ -22,6 +22,7 @@ import pyarrow.parquet
 from ...mechanisms.analysis.explained import NoisedHistogram
 from ...mechanisms.analysis.utility import ClassCounts, ReleasedFacts
 from ...mechanisms.core.budget import round_up
+from ...mechanisms.core.document_form import check_form
 from ...mechanisms.core.losses import LOSSES, ZERO_ONE, Loss
 from ...mechanisms.noise.noisy_histogram import HISTOGRAM_SENSITIVITY
 from ...transforms.errors import InputError
@@ -247,122 +248,55 @@ class Manifest:
     left_out: tuple[str, ...] = ()
 
 
+_AS_STATED = (
+    "label", "where", "identity", "adjacency", "records_without_label", "epsilon", "certified_epsilon", "delta",
+    "certified_delta", "input_digest", "shards", "versions", "loss", "features",
+)  # fmt: skip
+
+
 def read_manifest(path: str) -> Manifest:
     """Reads and checks a release.json on any filesystem.
 
     Raises InputError, which names the file and the key, if the file is not a manifest.
     """
     try:
-        return parse_manifest(json.loads(read_text(path)))
-    except (ValueError, OverflowError, RecursionError) as error:
+        document = json.loads(read_text(path))
+        drawn = isinstance(document, dict) and document.get("format") == CENTER_FORMAT
+        check_form(document, "center_release" if drawn else "release", "release")
+        return parse_manifest(document)
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not a release manifest: {error}") from None
 
 
-def parse_manifest(document: Any) -> Manifest:
-    """Checks the shape of a manifest.
+def parse_manifest(document: Mapping[str, Any]) -> Manifest:
+    """Takes the facts of a manifest that has the form of one.
 
-    Raises ValueError, which names the key, if one is missing or its value has the wrong type.
+    Raises ValueError if as many records were removed as released, or there is no bias of numbers.
     """
-    domain = _get(document, "domain", dict)
-    drawn = document.get("format") == CENTER_FORMAT
-    if not drawn and _get(document, "format", str) != FORMAT:
-        raise ValueError(f"its format is neither {FORMAT} nor {CENTER_FORMAT}")
-    if drawn:
-        document = {"expected_loss": {}, "prior_epsilon": 0.0, "randomizer_epsilon": 0.0, **document}
-    else:
-        # Those of the mechanism file are read.
-        _ = _get(document, "parameters", dict), _get(document, "rounding", str)
-    removed = _removed(document)
-    center = None if document.get("center") is None else _get(document, "center", dict)
-    return Manifest(
-        label=_get(document, "label", str),
-        where=_or_none(document, "where", _text),
-        identity=_get(document, "identity", str),
-        adjacency=_get(document, "adjacency", str),
-        mechanism=None if drawn else _get(document, "mechanism", str),
-        records=_count(document, "records") - removed,
-        records_without_label=_count(document, "records_without_label"),
-        epsilon=_number(document, "epsilon"),
-        prior_epsilon=_number(document, "prior_epsilon"),
-        randomizer_epsilon=_number(document, "randomizer_epsilon"),
-        certified_epsilon=_number(document, "certified_epsilon"),
-        delta=_number(document, "delta"),
-        certified_delta=_number(document, "certified_delta"),
-        max_bias=_number({"max_bias": 0.0, **document} if "classes" in document else document, "max_bias"),
-        domain=(_number(domain, "min"), _number(domain, "max"), _count(domain, "labels")),
-        expected_loss=_members(document, "expected_loss", lambda d, key: _or_none(d, key, _number)),
-        mechanism_fingerprint=None if drawn else _get(document, "mechanism_fingerprint", str),
-        input_digest=_get(document, "input_digest", str),
-        shards=_members(document, "shards", _count),
-        versions=_members(document, "versions", _text),
-        warnings=_names(document, "warnings"),
-        center=None if center is None else _get(center, "column", str),
-        missing_centers=0 if center is None else _count(center, "missing"),
-        center_epsilon=_number({"center_epsilon": 0.0, **document}, "center_epsilon"),
-        loss=_or_none(document, "loss", _text),
-        features=_or_none(document, "features", _count),
-        removed=removed,
-        missing=_missing_label(document),
-        left_out=_names(document, "left_out") if "left_out" in document else (),
-    )
-
-
-def _missing_label(document: dict[str, Any]) -> float | str | None:
-    stated = document.get("missing_label")
-    return stated if stated is None or isinstance(stated, str) else _number(document, "missing_label")
-
-
-def _removed(document: dict[str, Any]) -> int:
-    """Number of records of all removals, fewer than those that were released."""
-    if REMOVALS not in document:
-        return 0
-    removed = sum(_count(removal, "records") for removal in _get(document, REMOVALS, list))
-    if removed >= _count(document, "records"):
+    removed = sum(removal["records"] for removal in document.get(REMOVALS, ()))
+    if removed and removed >= document["records"]:
         raise ValueError(f"{REMOVALS} are not fewer records than records")
-    return removed
-
-
-def _get(document: Any, key: str, kind: Any) -> Any:
-    if not isinstance(document, dict) or key not in document:
-        raise ValueError(f"{key} is missing")
-    if not isinstance(document[key], kind) or isinstance(document[key], bool):
-        raise ValueError(f"{key} is not of the right type")
-    return document[key]
-
-
-def _text(document: Any, key: str) -> str:
-    return str(_get(document, key, str))
-
-
-def _or_none(document: Any, key: str, read: Callable[[Any, str], Any]) -> Any:
-    """Reads a member that may be null, but not missing."""
-    return None if isinstance(document, dict) and document.get(key, key) is None else read(document, key)
-
-
-def _number(document: Any, key: str) -> float:
-    value = _get(document, key, int | float)
-    if not math.isfinite(value):
-        raise ValueError(f"{key} is not finite")
-    return float(value)
-
-
-def _count(document: Any, key: str) -> int:
-    value = _get(document, key, int)
-    if value < 0:
-        raise ValueError(f"{key} is negative")
-    return value
-
-
-def _names(document: Any, key: str) -> tuple[str, ...]:
-    names = _get(document, key, list)
-    if not all(isinstance(name, str) for name in names):
-        raise ValueError(f"{key} is not a list of names")
-    return tuple(names)
-
-
-def _members(document: Any, key: str, read: Any) -> dict[str, Any]:
-    inner = _get(document, key, dict)
-    return {name: read(inner, name) for name in inner}
+    if "max_bias" not in document and "classes" not in document:
+        raise ValueError("max_bias is missing")
+    domain, center = document["domain"], document.get("center")
+    return Manifest(
+        **{key: document[key] for key in _AS_STATED},
+        mechanism=document.get("mechanism"),
+        records=document["records"] - removed,
+        prior_epsilon=document.get("prior_epsilon", 0.0),
+        randomizer_epsilon=document.get("randomizer_epsilon", 0.0),
+        max_bias=document.get("max_bias", 0.0),
+        domain=(domain["min"], domain["max"], domain["labels"]),
+        expected_loss=document.get("expected_loss", {}),
+        mechanism_fingerprint=document.get("mechanism_fingerprint"),
+        warnings=tuple(document["warnings"]),
+        center=None if center is None else center["column"],
+        missing_centers=0 if center is None else center["missing"],
+        center_epsilon=document.get("center_epsilon", 0.0),
+        removed=removed,
+        missing=document.get("missing_label"),
+        left_out=tuple(document.get("left_out", ())),
+    )
 
 
 def output_statement(data: str, shards: Mapping[str, int]) -> dict[str, Any]:
