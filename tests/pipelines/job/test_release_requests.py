@@ -47,7 +47,7 @@ def test_a_dry_run_plans(run: Any, name: str, flags: dict[str, Any], planned: st
     ("name", "flags", "problems"),
     [
         ("units", {"unit_column": "f"}, ("the unit in 'f' is a number that is not whole",)),
-        ("where", {"label": "k"}, ("label column 'k' holds string, not numbers", "--label_classes")),
+        ("where", {"label": "k", "where": None}, ("label column 'k' holds string, not numbers", "--label_classes")),
         ("records without a label", {**TWO, "max_unusable_fraction": 0.01},
          ("120 of 600 records have no usable label in", "z")),
         ("center of classes", {"epsilon": 0.01}, ("3,000 records are too few for a center of 3 classes",)),
