@@ -57,6 +57,32 @@ class Identities:
         return Identities(self.space, self.blocks[mask])
 
 
+class RowRange(Identities):
+    """Identities of consecutive rows of a source, whose blocks take no memory until they are used."""
+
+    rows: range
+
+    def __init__(self, source: str, rows: range):
+        object.__setattr__(self, "space", encode_parts("file and row", source))
+        object.__setattr__(self, "rows", rows)
+
+    @property
+    def blocks(self) -> np.ndarray:  # type: ignore[override]
+        """The blocks of the rows."""
+        return _numbered(np.arange(self.rows.start, self.rows.stop))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def keep(self, mask: np.ndarray | slice) -> Identities:
+        """As `Identities.keep`; a slice without steps, and a mask of all, stay a range."""
+        if isinstance(mask, slice):
+            kept = RowRange.__new__(RowRange)
+            vars(kept).update(space=self.space, rows=self.rows[mask])
+            return kept
+        return self if mask.all() else super().keep(mask)
+
+
 def encode_parts(*parts: bytes | str) -> bytes:
     """Encodes several parts as one message, each after its length, so that different parts give different messages.
 

@@ -20,6 +20,8 @@ from .label_arrays import arrow_column, check_index, is_of, swapped, width
 
 DATA_FRAMES = "a pandas or polars DataFrame, or an Arrow table or record batch"
 FRAMES = f"{DATA_FRAMES}, a dict of columns, or a two-dimensional array"
+BLOCK = 1 << 16
+"""Records whose features are in memory at a time."""
 _HOLDERS = (Mapping, list, tuple, np.ndarray)
 # Beginning of the name that pandas has for the column of an index level without a name.
 _UNNAMED = "__index_level_"
@@ -38,9 +40,14 @@ class FeatureFrame:
     source: str = "features"
 
     @property
+    def schema(self) -> pa.Schema:
+        """Names and types of the columns."""
+        return self.batch.schema
+
+    @property
     def names(self) -> list[str]:
         """Names of the columns."""
-        return self.batch.schema.names
+        return self.schema.names
 
     def __len__(self) -> int:
         return self.batch.num_rows
@@ -57,11 +64,20 @@ class FeatureFrame:
         columns = [kept_values(column, mask) for column in self.batch.columns]
         return FeatureFrame(pa.RecordBatch.from_arrays(columns, schema=self.batch.schema), self.source)
 
+    def blocks(self, mask: np.ndarray | None = None) -> Iterator[FeatureFrame]:
+        """Divides records, those of a mask, into consecutive blocks that are in memory at a time."""
+        kept = self if mask is None else self.keep(mask)
+        return (kept.slice(start, start + BLOCK) for start in range(0, len(kept), BLOCK))
+
     def without_levels(self, center_features: Any) -> tuple[FeatureFrame, str | None]:
         """Leaves out index levels without a name that are not named as features, and says so, as `public_frame`."""
         left_out = _levels(self.batch.schema, named_features(center_features))
         names = [name for name in self.names if name not in left_out]
-        return FeatureFrame(self.batch.select(names), self.source) if left_out else self, _left_out(left_out)
+        return self.select(names) if left_out else self, _left_out(left_out)
+
+    def select(self, names: Sequence[str]) -> FeatureFrame:
+        """Leaves out other columns."""
+        return FeatureFrame(self.batch.select(names), self.source)
 
     def slice(self, start: int, stop: int) -> FeatureFrame:
         """Selects consecutive records, without a copy; `stop` may be behind the last one."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from ...mechanisms.analysis.automatic import default_mechanism
 from ...mechanisms.analysis.findings import Verdict, Warn
@@ -29,6 +31,7 @@ from .feature_frames import (
 from .label_privatizer import LabelPrivatizer
 from .memory_release import Outcome
 from .memory_request import Given
+from .record_streams import STREAMS, FeatureStream, read_stream
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,8 +39,8 @@ class ReleasedFrame:
     """Data frame with randomized labels, and the facts of its release.
 
     Attributes:
-      frame: The m released records, in a frame of the given kind: randomized labels in the label column, float64 or
-        classes of its type, and if a linear center was made, its column at the end.
+      frame: The m released records, in a frame of the given kind, or a reader of record batches: randomized labels in
+        the label column, float64 or classes of its type, and if a linear center was made, its column at the end.
       label: Name of the label column.
       center_column: Name of the column of centers around which labels were randomized; None without a center.
       center: Center of each record as a label of the domain, shape (m,), float64, or of classes their probabilities,
@@ -116,7 +119,11 @@ def privatize(frame: Any, *, label: str, epsilon: float, **parameters: Any) -> R
     With one of them, the same call over the same frame repeats the release and costs nothing: see `LabelPrivatizer`.
 
     Args:
-      frame: Records with features and label: a pandas or polars DataFrame, or an Arrow table or record batch.
+      frame: Records with features and label: a pandas or polars DataFrame, or an Arrow table or record batch; or, for
+        more records than fit into memory, a pyarrow Dataset, a polars LazyFrame, or a function that returns a reader of
+        record batches, which is read several times. Then `frame` of the result is a RecordBatchReader, which reads them
+        once more: it stops with InputError where labels are not those that were released. Labels, ids and centers are
+        held in memory.
       label: Name of the label column.
       epsilon: Privacy budget of the release: of center, histogram and labels together.
       **parameters: Further parameters of `LabelPrivatizer`, `label_min`, `label_max` and `label_step` among them.
@@ -133,16 +140,18 @@ def privatize(frame: Any, *, label: str, epsilon: float, **parameters: Any) -> R
       TypeError: If the frame is of an unknown kind.
       InputError: If key or ledger cannot be used, or a cap would be exceeded.
     """
-    if not is_data_frame(frame):
-        raise TypeError(f"frame must be {DATA_FRAMES}, not {type(frame).__name__}")
+    stream = read_stream(frame)
+    if stream is None and not is_data_frame(frame):
+        raise TypeError(f"frame must be {DATA_FRAMES}, or {STREAMS}, not {type(frame).__name__}")
     privatizer = LabelPrivatizer(epsilon=epsilon).set_params(label=label, **parameters)
     named = [label, privatizer.id_column, privatizer.unit_column, privatizer.center_column]
-    frame, left_out = public_frame(frame, label, [*named, *named_features(privatizer.center_features)])
-    columns, linear = read_frame(frame, "frame"), _offers_features(privatizer)
+    shown = frame if stream is None else stream.schema.empty_table()
+    shown, left_out = public_frame(shown, label, [*named, *named_features(privatizer.center_features)])
+    columns, linear = read_frame(shown, "frame"), _offers_features(privatizer)
     place = _place(columns, "label", label)
     arguments = {"ids": "id_column", "units": "unit_column"} | ({} if linear else {"center": "center_column"})
     companions = {
-        argument: frame_column(frame, _place(columns, parameter, getattr(privatizer, parameter)))
+        argument: _place(columns, parameter, getattr(privatizer, parameter))
         for argument, parameter in arguments.items()
         if getattr(privatizer, parameter) is not None
     }
@@ -150,22 +159,30 @@ def privatize(frame: Any, *, label: str, epsilon: float, **parameters: Any) -> R
     for name in left:
         if columns.names[_place(columns, "leave_out", name)] in {label, privatizer.center_column}:
             raise ValueError(f"leave_out: {name!r} is released, as the label or its center")
-    check_namesakes(frame, label, left)
+    check_namesakes(shown, label, left)
     if privatizer.features is None:
         no_features = {label, privatizer.id_column, None if linear else privatizer.center_column, *left}
         privatizer.set_params(features=len({*columns.names} - no_features))
     if left_out is not None:
         warn(left_out)
+    if stream is None:
+        labels, others = frame_column(shown, place), {key: frame_column(shown, at) for key, at in companions.items()}
+    else:
+        labels = stream.sealed(label)
+        others = {key: stream.column(columns.names[at]) for key, at in companions.items()}
+        columns = FeatureStream(stream, columns.names, len(labels), "frame")
 
     def output(outcome: Outcome) -> tuple[Any, Any]:
-        centers, name = outcome.centers, outcome.release.mechanism.drawing.column
+        centers, name, kept = outcome.centers, outcome.release.mechanism.drawing.column, outcome.kept
         named = None if centers is None or name is None else (name, centers)
-        made = released_frame(frame, place, outcome.labels, outcome.kept, named)
-        return without_columns(made, left), None if centers is None else centers[outcome.kept]
+        of_kept = centers if centers is None or kept.all() else centers[kept]
+        if stream is not None:
+            return _reader(labels.blocks(columns.names), columns.schema, place, outcome, named, left), of_kept
+        return without_columns(released_frame(shown, place, outcome.labels, kept, named), left), of_kept
 
     hidden = {label, *left, *(getattr(privatizer, name) for name in ("id_column", "unit_column", "center_column"))}
-    seen = FeatureFrame(columns.batch.select([name for name in columns.names if name not in hidden]), columns.source)
-    given = Given(frame_column(frame, place), features=columns if linear else None, seen=seen, **companions)
+    seen = columns.select([name for name in columns.names if name not in hidden])
+    given = Given(labels, features=columns if linear else None, seen=seen, **others)
     released, center = privatizer._fit("privatize", given, output)
     return ReleasedFrame(
         released,
@@ -179,6 +196,32 @@ def privatize(frame: Any, *, label: str, epsilon: float, **parameters: Any) -> R
         privatizer.warnings_,
         privatizer,
     )
+
+
+def _reader(
+    blocks: Iterator[pa.RecordBatch],
+    schema: pa.Schema,
+    place: int,
+    outcome: Outcome,
+    centers: tuple[str, np.ndarray] | None,
+    left_out: Sequence[str],
+) -> pa.RecordBatchReader:
+    """Reads records again, with the released labels in place of the true ones."""
+
+    def released(block: pa.RecordBatch, start: int) -> pa.RecordBatch:
+        rows = slice(start, start + block.num_rows)
+        around = None if centers is None else (centers[0], centers[1][rows])
+        labels = outcome.labels.slice(start, block.num_rows)
+        return without_columns(released_frame(block, place, labels, outcome.kept[rows], around), left_out)
+
+    def all_released() -> Iterator[pa.RecordBatch]:
+        start = 0
+        for block in blocks:
+            yield released(block, start)
+            start += block.num_rows
+
+    empty = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
+    return pa.RecordBatchReader.from_batches(released(empty, 0).schema, all_released())
 
 
 def _place(columns: FeatureFrame, parameter: str, name: Any) -> int:

@@ -238,7 +238,8 @@ def _restorer(data: Any, nulls: np.ndarray, kind: pa.DataType) -> Callable[[np.n
     def arrow(values: np.ndarray) -> pa.Array:
         if is_list(kind):
             return label_lists(kind, values).take(pa.array(np.arange(len(values)), mask=nulls))
-        return pa.array(values, pa.float64(), mask=nulls)
+        # Without nulls, the values are not copied.
+        return pa.array(values, pa.float64(), mask=nulls if nulls.any() else None)
 
     if isinstance(data, pa.ChunkedArray):
         lengths = [len(chunk) for chunk in data.chunks]

@@ -9,9 +9,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +21,7 @@ from ...mechanisms.center.class_center import PROBABILITY_UNIT
 from ...mechanisms.center.feature_rows import Columns, MappedColumns, RowMap
 from ...mechanisms.center.linear_center import LinearCenter
 from ...mechanisms.core.label_classes import LabelClasses
-from ...mechanisms.noise.keyed_words import Identities, row_identities
+from ...mechanisms.noise.keyed_words import Identities, RowRange
 from ...mechanisms.release.bound_noise import NoiseBinding
 from ...mechanisms.release.center_passes import Pass, Released
 from ...mechanisms.release.conclude import conclude
@@ -52,11 +52,11 @@ from .label_arrays import (
     read_units,
 )
 from .memory_request import Given, MemoryRequest
+from .record_streams import SealedColumn
 
-# Records whose rows of features are in memory at a time.
-_BLOCK = 1 << 16
+Block = TypeVar("Block", bound=Sized)
 # Records that are counted or drawn at a time.
-_PART = 1 << 20
+_PART = 1 << 18
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,10 +81,14 @@ class MemoryRecords:
     counts: UnitCounts | None = None
 
     def around(self, centers: np.ndarray) -> MemoryRecords:
-        """Adds a center for each of all records, labels of the domain, shape (n,), float64."""
-        indices, missing = self.released.column.center_indices(centers[self.kept])
-        released = dataclasses.replace(self.released, centers=indices, missing_centers=missing)
-        return dataclasses.replace(self, released=released)
+        """Adds a center for each of all records, indices into the domain, shape (n,)."""
+        column = self.released.column
+        # As a column that is read, which is rounded to float32 first.
+        places, _ = column.center_indices(column.labels)
+        own = centers if self.kept.all() else centers[self.kept]
+        if not np.array_equal(places, np.arange(len(places))):
+            own = places[own]
+        return dataclasses.replace(self, released=dataclasses.replace(self.released, centers=own))
 
 
 @dataclass(eq=False)
@@ -95,7 +99,7 @@ class MemoryRun:
       records: The records; around their centers, once a pass has counted them.
       features: Their features; None without.
       secret: The secret key.
-      centers: Linear center of each of all records, labels of the domain, shape (n,), float64; None without one.
+      centers: Linear center of each of all records, indices into the domain, shape (n,), int32; None without one.
     """
 
     records: MemoryRecords
@@ -117,14 +121,14 @@ class MemoryRun:
         row_map, features = step.row_map(design, released), self.features
         if row_map is None or features is None:
             if isinstance(released, LinearCenter) and features is not None:
-                self.centers = predicted(released, features, self.records.released.column.labels)
+                self.centers = predicted(released, features)
                 self.records = self.records.around(self.centers)
-            yield from ((part, {}) for part in _parts(self.records.released, _PART, "counted"))
+            yield from ((part, {}) for part in _parts(self.records.released, "counted"))
             return
-        kept = features.keep(self.records.kept)
-        blocks = (block for _, block in blocks_of(kept))
-        for part, block in zip(_parts(self.records.released, _BLOCK, "summed"), blocks, strict=True):
-            yield part, center_columns(block, row_map)
+        blocks = features.blocks(self.records.kept)
+        yield from (
+            (part, center_columns(block, row_map)) for part, block in _beside(self.records.released, blocks, "summed")
+        )
 
 
 @dataclass(frozen=True)
@@ -195,36 +199,36 @@ def release_applied(mechanism: MechanismFile, request: MemoryRequest, given: Giv
 def _drawn(release: MemoryRelease, run: MemoryRun, seen: FeatureFrame | None) -> Outcome:
     """Draws the labels, unless the command is fit, and measures what `seen`, or else the features, explain of them."""
     drawing, labels = release.mechanism.drawing, None
-    records, features, centers, secret = run.records, run.features, run.centers, run.secret
+    records, features, secret = run.records, run.features, run.secret
     coded = None if features is None else in_blocks(drawing, features, drawing.probabilities)
-    if coded is not None:
-        centers = as_shares(coded)
     if release.command != "fit":
-        labels = draw_labels(records, drawing, coded, release.binding, secret)
-        found = _measured(release.mechanism, records, labels, features if seen is None else seen)
-        release = dataclasses.replace(release, measured=found)
+        drawn = draw_labels(records, drawing, coded, release.binding, secret)
+        found = _measured(release.mechanism, records, drawn, features if seen is None else seen)
+        release, labels = dataclasses.replace(release, measured=found), records.labels.restore(drawn)
+    centers = None if coded is None else as_shares(coded)
+    if run.centers is not None:
+        centers = records.released.column.labels[run.centers]
     return Outcome(release, records.kept, centers, labels)
 
 
 def _measured(
-    mechanism: MechanismFile, records: MemoryRecords, labels: Any, features: FeatureFrame | None
+    mechanism: MechanismFile, records: MemoryRecords, labels: np.ndarray, features: FeatureFrame | None
 ) -> Measured | None:
     """Measures a ridge of the features on released labels, on evenly spaced records; None if a center draws them."""
     if mechanism.drawing.solved is None:
         return None
-    column, kept = records.released.column, np.flatnonzero(records.kept)
-    every = slice(None, None, -(-len(kept) // MOST_RECORDS))
-    rows, around = kept[every], records.released.centers
-    read = read_numbers(labels, "labels") if column.classes is None else read_classes(labels, column.classes, "labels")
+    column, number = records.released.column, len(records.released)
+    every = slice(0, number, -(-number // MOST_RECORDS))
+    # Where all are released, their places are not held.
+    rows = np.arange(*every.indices(number)) if records.kept.all() else np.flatnonzero(records.kept)[every]
+    around = records.released.centers
     columns: Columns = {}
     if features is not None:
         mask = np.zeros(len(records.kept), bool)
         mask[rows] = True
-        names = [
-            each.name for each in features.batch.schema if each.name not in column.columns and is_feature(each.type)
-        ]
+        names = [each.name for each in features.schema if each.name not in column.columns and is_feature(each.type)]
         columns = feature_columns(features.keep(mask), names)
-    return measured(mechanism, read.values[rows], None if around is None else column.labels[around[every]], columns)
+    return measured(mechanism, labels[rows], None if around is None else column.labels[around[every]], columns)
 
 
 def _fitted_column(mechanism: MechanismFile, request: MemoryRequest) -> LabelColumn:
@@ -259,11 +263,15 @@ def read_records(
     request: MemoryRequest, column: LabelColumn, secret: bytes, given: Given, linear: bool = False
 ) -> MemoryRecords:
     """Reads the records; `linear` tells that their centers are made of the features, and added later."""
-    classes = column.classes
-    if classes is None:
-        read = read_numbers(given.labels, "labels", column.meaning.missing)
-    else:
-        read = read_classes(given.labels, classes, "labels", column.meaning.missing)
+    classes, missing_label = column.classes, column.meaning.missing
+
+    def read_column(labels: Any) -> LabelArray:
+        if classes is None:
+            return read_numbers(labels, "labels", missing_label)
+        return read_classes(labels, classes, "labels", missing_label)
+
+    streamed = isinstance(given.labels, SealedColumn)
+    read = given.labels.read(read_column) if streamed else read_column(given.labels)
     usable = np.isfinite(read.values)
     identities = _identities(request, column, given.ids, len(usable))
     if not linear and (given.center is None) != (column.center is None):
@@ -279,8 +287,8 @@ def read_records(
         raise ValueError("no record has a usable center (missing, NaN or infinite): check center")
     if (given.units is None) != (column.unit is None):
         raise ValueError("units and unit_column belong together: give both, or neither")
-    own = identities.keep(usable)
-    released = LabelRecords(column, read.values[usable], own, centers, len(usable) - records, missing)
+    own, values = identities.keep(usable), read.values if usable.all() else read.values[usable]
+    released = LabelRecords(column, values, own, centers, len(usable) - records, missing)
     if column.unit is None:
         return MemoryRecords(read, identities, usable, np.ones(len(usable), bool), released)
     found, present = read_units(given.units, column.unit.column)
@@ -299,7 +307,7 @@ def _identities(request: MemoryRequest, column: LabelColumn, ids: Any, records: 
     if (ids is None) != (column.id_column is None):
         raise ValueError("ids and id_column belong together: give both, or neither")
     if ids is None or column.id_column is None:
-        return row_identities(request.source, np.arange(records))
+        return RowRange(request.source, range(records))
     found = read_identities(ids, column.id_column)
     if len(found) != records:
         raise ValueError(f"there are {len(found):,} ids for {records:,} labels")
@@ -334,26 +342,31 @@ def feature_sample(
     features: FeatureFrame, chosen: CenterFeatures, records: MemoryRecords, secret: bytes
 ) -> FeatureSample:
     """Samples the features of records, as the first pass of a job does."""
-    sampled = features.keep(records.sampled)
-    drawn = sample_words(secret, records.identities.keep(records.sampled))
-    found = smallest(drawn, feature_columns(sampled, chosen.names), len(drawn), chosen.most)
-    return chosen_features(found, chosen)
+    rows, drawn = np.zeros(0, np.int64), np.zeros(0, np.uint64)
+    for start in range(0, len(records.sampled), _PART):
+        part = slice(start, start + _PART)
+        mask = records.sampled[part]
+        rows = np.concatenate([rows, start + np.flatnonzero(mask)])
+        drawn = np.concatenate([drawn, sample_words(secret, records.identities.keep(part).keep(mask))])
+        order = np.argsort(drawn, kind="stable")[: chosen.most]
+        rows, drawn = rows[order], drawn[order]
+    mask, order = np.zeros(len(records.sampled), bool), np.argsort(rows)
+    mask[rows] = True
+    columns = feature_columns(features.keep(mask), chosen.names)
+    return chosen_features(smallest(drawn[order], columns, int(records.sampled.sum()), chosen.most), chosen)
 
 
-def predicted(center: LinearCenter, features: FeatureFrame, labels: np.ndarray) -> np.ndarray:
-    """Predicts the center of each record, labels of the domain, shape (n,), float64.
+def predicted(center: LinearCenter, features: FeatureFrame) -> np.ndarray:
+    """Predicts the center of each record, indices into the domain, shape (n,), int32.
 
     Raises ValueError, which names the column, if a feature is missing or has the wrong type.
     """
     features.check(center.design.map)
-    parts = [center.indices(center_columns(block, center.design.map)) for _, block in blocks_of(features)]
-    return labels[np.concatenate([np.zeros(0, np.int64), *parts])]
-
-
-def blocks_of(features: FeatureFrame) -> Iterator[tuple[int, FeatureFrame]]:
-    """Divides records into consecutive parts, each with the place of its first one."""
-    for start in range(0, len(features), _BLOCK):
-        yield start, features.slice(start, start + _BLOCK)
+    centers, start = np.empty(len(features), np.int32), 0
+    for block in features.blocks():
+        centers[start : start + len(block)] = center.indices(center_columns(block, center.design.map))
+        start += len(block)
+    return centers
 
 
 def _concluded(choice: MechanismChoice, release: PriorRelease) -> Drawing:
@@ -364,29 +377,40 @@ def _concluded(choice: MechanismChoice, release: PriorRelease) -> Drawing:
         raise ValueError(f"mechanism {choice.name}: {error}") from None
 
 
-def _parts(records: LabelRecords, size: int, doing: str) -> Iterator[LabelRecords]:
-    """Divides records into consecutive parts, and tells a progress bar of each; the first has the unusable ones."""
-    for start in range(0, max(len(records), 1), size):
-        part = records.keep(slice(start, start + size))
-        yield dataclasses.replace(part, unusable=0, missing_centers=0) if start else part
+def _parts(records: LabelRecords, doing: str) -> Iterator[LabelRecords]:
+    """Divides records into consecutive parts."""
+    sizes = (range(start, min(start + _PART, len(records))) for start in range(0, max(len(records), 1), _PART))
+    return (part for part, _ in _beside(records, sizes, doing))
+
+
+def _beside(records: LabelRecords, blocks: Iterable[Block], doing: str) -> Iterator[tuple[LabelRecords, Block]]:
+    """Divides records as blocks are, and tells a progress bar of each; the first part has the unusable ones."""
+    start = 0
+    for block in blocks:
+        part = records.keep(slice(start, start + len(block)))
+        yield dataclasses.replace(part, unusable=0, missing_centers=0) if start else part, block
         advance(doing, len(part), len(records))
+        start += len(block)
 
 
 def draw_labels(
     records: MemoryRecords, drawing: Drawing, probabilities: np.ndarray | None, binding: NoiseBinding, secret: bytes
-) -> Any:
-    """Draws the labels and puts them where the true ones were, in a column of the same kind.
+) -> np.ndarray:
+    """Draws the labels, shape (n,), float64, of classes places; NaN for records that are not released.
 
     `probabilities` are those of all records that classes are drawn from; None for any other drawing.
     """
-    values, start, key = np.full(len(records.kept), np.nan), 0, binding.noise_key(secret)
-    given, drawn = None if probabilities is None else probabilities[records.kept], []
-    for part in _parts(records.released, _PART, "drew"):
-        own = None if given is None else given[start : start + len(part)]
-        drawn.append(drawing.draw(part, key, secret, own))
+    values, start, key = np.empty(len(records.released)), 0, binding.noise_key(secret)
+    given = None if probabilities is None else probabilities[records.kept]
+    for part in _parts(records.released, "drew"):
+        rows = slice(start, start + len(part))
+        values[rows] = drawing.draw(part, key, secret, None if given is None else given[rows])
         start += len(part)
-    values[records.kept] = np.concatenate(drawn)
-    return records.labels.restore(values)
+    if records.kept.all():
+        return values
+    among = np.full(len(records.kept), np.nan)
+    among[records.kept] = values
+    return among
 
 
 def in_blocks(
@@ -399,7 +423,7 @@ def in_blocks(
     if drawing.made is None:
         return None
     features.check(drawing.made.map)
-    blocks = (predict(functools.partial(center_columns, block)) for _, block in blocks_of(features))
+    blocks = (predict(functools.partial(center_columns, block)) for block in features.blocks())
     parts = [part for part in blocks if part is not None]
     return np.concatenate(parts) if parts else None
 

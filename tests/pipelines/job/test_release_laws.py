@@ -139,7 +139,7 @@ def test_labels_in_memory_are_those_of_the_command(
 ) -> None:
     """So releases of one log in several formats have the same labels, in whatever blocks. So have those of `fit` and
     `transform`. Facts, charges and predicted centers are the same, too."""
-    monkeypatch.setattr(memory_release, "_BLOCK", 250)
+    monkeypatch.setattr(feature_frames, "BLOCK", 250)
     one = base(name)
     flags = {key: value for key, value in one.flags.items() if value is not None and key not in OF_FILES}
     if "for" in one.flags or "mechanism" not in one.flags:
