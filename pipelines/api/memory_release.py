@@ -205,9 +205,12 @@ def _drawn(release: MemoryRelease, run: MemoryRun, seen: FeatureFrame | None) ->
         drawn = draw_labels(records, drawing, coded, release.binding, secret)
         found = _measured(release.mechanism, records, drawn, features if seen is None else seen)
         release, labels = dataclasses.replace(release, measured=found), records.labels.restore(drawn)
-    centers = None if coded is None else as_shares(coded)
+    centers: np.ndarray | None = None if coded is None else as_shares(coded)
     if run.centers is not None:
-        centers = records.released.column.labels[run.centers]
+        centers = np.empty(len(run.centers))
+        for start in range(0, len(centers), _PART):
+            part = slice(start, start + _PART)
+            centers[part] = records.released.column.labels[run.centers[part]]
     return Outcome(release, records.kept, centers, labels)
 
 

@@ -56,6 +56,7 @@ class RecordStream:
             count += batch.num_rows - start
         if count:
             yield _joined(held, wanted)
+        pa.default_memory_pool().release_unused()
 
     def column(self, name: str) -> pa.ChunkedArray:
         """Reads a column."""

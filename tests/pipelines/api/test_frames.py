@@ -17,10 +17,12 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
-from labeldp import LabelPrivatizer, ReleasedFrame, ReleaseWarning
+from labeldp import InputError, LabelPrivatizer, ReleasedFrame, ReleaseWarning
 from labeldp.pipelines.api import frames
 from labeldp.pipelines.api.feature_frames import read_frame
+from pyarrow import dataset
 
 pytestmark = pytest.mark.filterwarnings("ignore::labeldp.ReleaseWarning")
 ROWS = 20_000
@@ -664,3 +666,43 @@ print(sorted(heavy & {name.split(".")[0] for name in sys.modules}))
         [sys.executable, "-W", "ignore", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert done.stdout == "[]\n", done.stderr
+
+
+# Streams.
+
+
+def table_of_log() -> pa.Table:
+    return pa.Table.from_pandas(LOG[:3000], preserve_index=False)
+
+
+def test_a_dataset_a_lazy_frame_and_a_function_are_released_as_their_table(tmp_path: Path, standard: Any) -> None:
+    table = table_of_log()
+    pq.write_table(table, tmp_path / "log.parquet", row_group_size=700)
+    asked = {**standard, **REQUEST, "source": "log"}
+    expected = labeldp.privatize(table, **asked)
+    path = tmp_path / "log.parquet"
+    for stream in (dataset.dataset(path), pl.scan_parquet(path), lambda: pq.ParquetFile(path).iter_batches(501)):
+        found = labeldp.privatize(stream, **asked)
+        read = found.frame.read_all()
+        for name in expected.frame.column_names:
+            assert read[name].to_pylist() == expected.frame[name].to_pylist()
+        np.testing.assert_array_equal(found.center, expected.center)
+        assert str(found) == str(expected)
+
+
+def test_records_that_change_between_passes_are_refused(standard: Any) -> None:
+    """A label that moved is found before its block is returned; so is a log that has become shorter or longer."""
+    table, reads = table_of_log(), iter(range(99))
+    asked = {**standard, **REQUEST, "center": "none"}
+    released = labeldp.privatize(lambda: table.to_reader() if next(reads) < 4 else table[1:].to_reader(), **asked)
+    with pytest.raises(InputError, match="changed"):
+        released.frame.read_all()
+    for other in (table[:-1], pa.concat_tables([table, table[:1]])):
+        given = iter([table, table, other])
+        with pytest.raises(InputError, match="changed"):
+            labeldp.privatize(lambda given=given: next(given).to_reader(), **{**asked, "center": "linear"})
+
+
+def test_what_can_be_read_once_is_refused(standard: Any) -> None:
+    with pytest.raises(TypeError, match="can be read once"):
+        labeldp.privatize(table_of_log().to_reader(), **standard, **REQUEST)

@@ -17,7 +17,7 @@ import pyarrow.dataset
 import pyarrow.parquet as pq
 import pytest
 from labeldp.audit.audit_release import audit_path
-from labeldp.pipelines.api import memory_release
+from labeldp.pipelines.api import feature_frames
 from labeldp.transforms.readers import file_reader
 from labeldp.transforms.tfrecord.framing import frame, read_records
 
@@ -153,6 +153,8 @@ def test_labels_in_memory_are_those_of_the_command(
         flags["source"] = str(one.flags["input"])
     table = table_of(one.case)
     released = labeldp.privatize(table, **flags)
+    streamed = labeldp.privatize(lambda: table.to_reader(77), **flags)
+    assert streamed.frame.read_all().equals(released.frame)
     released.write_mechanism(tmp_path / "mechanism.json")
     assert (tmp_path / "mechanism.json").read_bytes() == (one.folder / "mechanism.json").read_bytes()
     found, wanted = released.frame.sort_by("id"), rows(one.folder, one.case)
