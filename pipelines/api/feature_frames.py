@@ -297,7 +297,8 @@ def released_frame(
     table = pa.Table.from_batches([frame]) if isinstance(frame, pa.RecordBatch) else frame
     table = table.set_column(place, table.schema.names[place], labels)
     if centers is not None:
-        table = table.append_column(centers[0], pa.array(_rows(centers[1])))
+        kind = pa.float64() if centers[1].ndim == 1 else pa.list_(pa.float64())
+        table = table.append_column(centers[0], pa.array(_rows(centers[1]), kind))
     schema = plain_schema(table.schema)
     columns = [kept_values(column, kept) for column in table.columns]
     table = pa.Table.from_arrays(columns, schema=table.schema).cast(schema)
