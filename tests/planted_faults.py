@@ -104,15 +104,15 @@ FAULTS = {
         "tests/audit/test_audit_mechanism.py",
     ),
     "auditor of documents": Fault(
-        "labeldp/audit/documents.py",
-        "if not all(type(value) is int and least <= value <= most for value in values):",
-        "if not all(isinstance(value, int) and least <= value <= most for value in values):",
+        "labeldp/audit/document_members.py",
+        "if type(value) not in map(_TYPES.get, kinds):",
+        "if not isinstance(value, tuple(map(_TYPES.get, kinds))):",
         _MALFORMED,
     ),
     "reader of documents": Fault(
-        "pipelines/publish/manifest.py",
-        "if not isinstance(document[key], kind) or isinstance(document[key], bool):",
-        "if not isinstance(document[key], kind):",
+        "mechanisms/core/document_form.py",
+        "if type(value) not in [_TYPES[kind] for kind in types]:",
+        "if not isinstance(value, tuple(_TYPES[kind] for kind in types)):",
         _MALFORMED,
     ),
     "noise at zero": Fault(
@@ -217,8 +217,8 @@ FAULTS = {
     ),
     "audited labels": Fault(
         "labeldp/audit/manifest_audit.py",
-        "if sum(Fraction(document[key]) for document in documents.values()) > release.nonnegative(key):",
-        "if max(Fraction(document[key]) for document in documents.values()) > release.nonnegative(key):",
+        "if sum(Fraction(document[key]) for document in documents.values()) > Fraction(release[key]):",
+        "if max(Fraction(document[key]) for document in documents.values()) > Fraction(release[key]):",
         "tests/audit/test_planted_statements.py",
     ),
     "unsigned file": Fault(

@@ -36,7 +36,7 @@ from .target_checks import check_target, find_noise_key, resolve_ledger, resolve
 
 @dataclass(frozen=True)
 class Facts:
-    """What is read for a request before it is checked.
+    """Facts that are read for a request before it is checked.
 
     Attributes:
       input: The files, with their format and the filter, as the labels are read from them.

@@ -99,11 +99,18 @@ def classes() -> dict[str, Any]:
 def documented(member: Any) -> Any:
     """Finds the method of a base class whose docstring a method inherits; the member itself if it has its own."""
     if member.docstring is None and member.parent.is_class:
-        for base in member.parent.bases:
-            found = classes().get(str(base).split(".")[-1])
-            if found is not None and member.name in found.members:
-                return documented(found.members[member.name])
+        inherited = next(of_bases(member.parent, member.name), None)
+        if inherited is not None:
+            return documented(inherited)
     return member
+
+
+def of_bases(owner: Any, name: str) -> Iterator[Any]:
+    """Yields the members of this name of the bases of a class, the nearest first."""
+    for base in owner.bases:
+        found = classes().get(str(base).partition("[")[0].split(".")[-1])
+        if found is not None:
+            yield from [found.members[name]] if name in found.members else of_bases(found, name)
 
 
 def problems(member: Any) -> Iterator[str]:

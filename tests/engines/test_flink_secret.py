@@ -167,7 +167,9 @@ def test_of_a_job_that_succeeds(
     kept = tree(flink.logs) | tree(running.temporary) | tree(running.outputs)
     # The searched contents include the relevant places.
     assert any("disable_always_on_exception_sampling" in str(content) for content in told.values())
-    assert any(b"released the prior" in content for path, content in seen.items() if path.startswith("logs/"))
+    assert any(
+        b"finished the pass of the histogram" in content for path, content in seen.items() if path.startswith("logs/")
+    )
     assert any(path.startswith("tmp/") for path in seen)
     # The job stages no file at all; `test_staging` stages one and finds it there.
     assert not any(path.startswith("tmp/artifacts/") for path in seen)

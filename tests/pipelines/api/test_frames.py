@@ -678,7 +678,7 @@ def table_of_log() -> pa.Table:
 def test_a_dataset_a_lazy_frame_and_a_function_are_released_as_their_table(tmp_path: Path, standard: Any) -> None:
     table = table_of_log()
     pq.write_table(table, tmp_path / "log.parquet", row_group_size=700)
-    asked = {**standard, **REQUEST, "source": "log"}
+    asked: Any = {**standard, **REQUEST, "source": "log"}
     expected = labeldp.privatize(table, **asked)
     path = tmp_path / "log.parquet"
     for stream in (dataset.dataset(path), pl.scan_parquet(path), lambda: pq.ParquetFile(path).iter_batches(501)):
@@ -693,7 +693,7 @@ def test_a_dataset_a_lazy_frame_and_a_function_are_released_as_their_table(tmp_p
 def test_records_that_change_between_passes_are_refused(standard: Any) -> None:
     """A label that moved is found before its block is returned; so is a log that has become shorter or longer."""
     table, reads = table_of_log(), iter(range(99))
-    asked = {**standard, **REQUEST, "center": "none"}
+    asked: Any = {**standard, **REQUEST, "center": "none"}
     released = labeldp.privatize(lambda: table.to_reader() if next(reads) < 4 else table[1:].to_reader(), **asked)
     with pytest.raises(InputError, match="changed"):
         released.frame.read_all()

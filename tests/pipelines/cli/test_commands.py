@@ -140,7 +140,7 @@ def test_results_on_stdout_progress_on_stderr(job: Any, invoke: Any, outputs: Pa
     outcome = invoke(job(num_shards=2, verbose=False)).ok()
 
     assert outcome.errors == []
-    assert "released the prior of 5 labels over 1,000 records" in outcome.err
+    assert "finished the pass of the histogram" in outcome.err
     lines = outcome.out.splitlines()
     assert [line[:10].strip() for line in lines] == ["Released", "", "Privacy", "", "Use", "", "Next", ""]
     assert lines[0][10:] == "1,000 records with new labels in y, in 2 shards"

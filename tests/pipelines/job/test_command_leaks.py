@@ -199,7 +199,7 @@ def test_logs_counters_and_the_job_itself(
         "stdout": printed.out.encode(),
         "stderr": printed.err.encode(),
     }
-    assert "released the prior" in contents["log"].decode()
+    assert "finished the pass of the histogram" in contents["log"].decode()
     assert len(infos) > 10
     # The four bytes of a float32 are not searched: among so many bytes they would occur by chance.
     payloads = {info.urn: info.payload for info in infos}
@@ -234,7 +234,7 @@ def test_one_label_of_another_width_changes_no_line(
         argv = job(input=path, output=outputs / folder, ledger=tmp_path / f"{folder}.jsonl", **flags)
         outcome = forked(argv).wait()
         # Warnings follow from the noised histogram, which is released: they are compared with it elsewhere.
-        changing = rf"[0-9.]+ s|epsilon [0-9.]+|{outputs / folder}|labeldp: warning: [^\n]*\n"
+        changing = rf"[0-9.]+ s|epsilon [0-9.]+|{outputs / folder}|{folder}.jsonl|labeldp: warning: [^\n]*\n"
         said.append((outcome.code, re.sub(changing, "", outcome.err)))
     assert said[0] == said[1]
     assert said[0][0] == (1 if bad else 0)
@@ -376,7 +376,7 @@ def test_a_corrupt_file(fails: Any, tmp_path: Path) -> None:
     ("module", "function", "stage"),
     [
         ("labeldp.mechanisms.release.label_records", "digest_sums", "counting labels"),
-        ("labeldp.mechanisms.release.prior_release", "noisy_counts", "noising the prior"),
+        ("labeldp.mechanisms.release.prior_release", "noisy_counts", "adding noise"),
         ("labeldp.transforms.privatize_labels", "label_sums", "privatizing labels"),
         ("labeldp.transforms.shards.shard_formats", "_returns", "writing"),
         # The columns are read before the job, too.

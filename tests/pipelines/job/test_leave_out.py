@@ -144,8 +144,8 @@ def test_the_audit_finds_a_column_that_is_said_to_be_left_out(
         ({"left_out": ["place"]}, "release.left_out says is left out"),
         ({"left_out": ["kind"]}, "release.where states a value of a column of release.left_out"),
         ({"left_out": ["y"]}, "release.left_out has y, which the release needs"),
-        ({"left_out": ["f", "f"]}, "release.left_out is not a list of distinct names"),
-        ({"left_out": []}, "release.left_out is not a list of distinct names"),
+        ({"left_out": ["f", "f"]}, "release.left_out has a name twice"),
+        ({"left_out": []}, "release.left_out does not have 1 to"),
     ):
         path.write_text(json.dumps(manifest | members))
         audited = invoke(["audit", str(outputs / "released"), "--data"])

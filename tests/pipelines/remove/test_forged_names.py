@@ -95,7 +95,8 @@ def test_forgeries(
             "is not a regular file" in outcome.out + outcome.err
             or "is not a file of the release" in outcome.out + outcome.err
             or "is a link" in outcome.out + outcome.err
-            or ("release.dead_letters is not an object" in outcome.out + outcome.err)
+            or "release.dead_letters does not name the files" in outcome.out + outcome.err
+            or "release.dead_letters is not of type object" in outcome.out + outcome.err
         ), (name, outcome)
         assert not list((tmp_path / "out").iterdir()), name
         assert tree(elsewhere) == before, name

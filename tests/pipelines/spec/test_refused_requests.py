@@ -459,7 +459,7 @@ def test_a_mechanism_file_settles_domain_mechanism_and_budget(release_of: Any) -
     fitted = label.mechanism.fitted
     assert label.column.domain == (0.0, 1.0, 2.0, 3.0, 4.0)
     assert (label.mechanism.name, label.budget.prior_epsilon) == ("rr", None)
-    assert found.budget.epsilon == fitted.randomizer.epsilon < fitted.budget.total <= 1
+    assert found.budget.epsilon == fitted.randomizer.epsilon < fitted.drawing.budget.total <= 1
 
 
 @pytest.mark.parametrize("field", declared(Fields))
