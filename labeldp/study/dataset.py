@@ -31,7 +31,7 @@ class Dataset:
     Attributes:
       names: Names of the d feature columns; a category is NAME=VALUE.
       features: Features, shape (n, d), float64, NaN where missing.
-      labels: True, private labels, shape (n,), float64, finite.
+      labels: True, private labels, shape (n,), float64, finite; of classes their places.
       columns: The features of the log before they were encoded, by name, for a center.
       center: Values of the center column, shape (n,), float64, NaN where missing; None without one.
     """
@@ -67,6 +67,12 @@ class Dataset:
                 f"--input has {len(labels)} records with a usable label; at least {2 * _TEST_SHARE} are needed"
             )
         return cls(tuple(names), features, labels, columns, center)
+
+    def part(self, chosen: np.ndarray) -> Dataset:
+        """Selects records, as `select_records`."""
+        center = None if self.center is None else self.center[chosen]
+        columns = select_records(self.columns, chosen)
+        return Dataset(self.names, self.features[chosen], self.labels[chosen], columns, center)
 
     def split(self, seed: int) -> tuple[np.ndarray, np.ndarray]:
         """Splits the records into training and test records, 80 to 20; ascending indices of both.
@@ -106,7 +112,8 @@ def read_dataset(
     neither number nor text.
     """
     batches = _read(pattern, format, label, features, where, center)
-    labels = np.concatenate([label_values(batch, label) for batch in batches])
+    classes = (format.classes or {}).get(label)
+    labels = np.concatenate([label_values(batch, label, classes) for batch in batches])
     chosen = features
     if chosen is None:
         skipped = {label, where.column if where else label}

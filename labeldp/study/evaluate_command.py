@@ -6,6 +6,7 @@ For research, on data that the user may look at: scores are measured on true lab
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import itertools
 import os
 import sys
@@ -14,18 +15,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..mechanisms.center.residuals import check_even
+import numpy as np
+
 from ..mechanisms.core.losses import loss_named
-from ..mechanisms.release.label_column import LabelColumn
+from ..mechanisms.registry import CLASS_MECHANISMS
+from ..mechanisms.release.drawing import DRAWN_BY_CENTER
 from ..pipelines.cli.exit_codes import run_command
 from ..pipelines.cli.text_format import csv_text, table_lines
-from ..pipelines.errors import UsageError, one_line
+from ..pipelines.errors import FieldError, UsageError, field_errors, one_line
 from ..pipelines.flags.arguments import check_unique, log_to_stderr
 from ..pipelines.job.run_pipeline import describe_failure
 from ..pipelines.spec.fields import NO_CENTER, Fields
 from ..pipelines.spec.input_spec import input_format, where_filter
-from ..pipelines.spec.label import check_split
-from ..pipelines.spec.label_domain import label_domain, with_texts
+from ..pipelines.spec.label import loss_of
+from ..pipelines.spec.label_domain import label_classes, label_domain, with_texts
 from ..pipelines.spec.machine import check_extra
 from ..pipelines.spec.mechanism_spec import parse_mechanism_spec
 from ..pipelines.spec.target_checks import check_target
@@ -33,9 +36,10 @@ from ..pipelines.spec.written_files import write_file
 from ..transforms.errors import InputError
 from ..transforms.io.filesystems import absolute, match
 from .dataset import read_dataset
-from .evaluation_cell import CLEAN, MADE_CENTERS, MEAN_PREDICTOR, Cell, Task, score_cell
+from .evaluation_cell import CLEAN, MADE_CENTERS, MEAN_PREDICTOR, Cell, Task, label_of, score_cell
 from .evaluation_results import WARNING, draw_evaluation, read_published, scenario_text, summarize_cells
 from .study_commands import map_with_progress
+from .study_flags import EVALUATED_MECHANISMS
 
 
 def run(args: argparse.Namespace) -> int:
@@ -48,7 +52,9 @@ def run(args: argparse.Namespace) -> int:
 def _evaluate(args: argparse.Namespace) -> None:
     check_extra("evaluate", "evaluation", "sklearn", "tqdm")
     task, cells = parse_evaluation(args)
-    format, where = input_format(_fields(args)), where_filter(args.where, args.label)
+    classes = None if task.classes is None else {task.label: task.classes}
+    format = dataclasses.replace(input_format(_fields(args)), classes=classes)
+    where = where_filter(args.where, args.label)
     try:
         match(absolute(args.input))
         published = read_published(args.published) if args.published else []
@@ -65,7 +71,7 @@ def _evaluate(args: argparse.Namespace) -> None:
     rows = [{**each.row(), "recipient_features": " ".join(recipients) or None} for each in summaries]
     folder.mkdir(exist_ok=True)
     for model in args.model:
-        picture = draw_evaluation(summaries, model, args.loss, f"{title}, {model}", published)
+        picture = draw_evaluation(summaries, model, task.loss, f"{title}, {model}", published)
         write_file(str(folder / f"results-{model}.svg"), picture)
     write_file(str(folder / "results.csv"), csv_text(rows))
     print("\n".join(_text(rows, title, recipients)))
@@ -79,13 +85,12 @@ def _fields(args: argparse.Namespace) -> Fields:
 
 def parse_evaluation(args: argparse.Namespace) -> tuple[Task, list[Cell]]:
     """Checks the flags, without reading the input. Raises UsageError, which names the flag."""
-    column = LabelColumn(args.label, tuple(label_domain(_fields(args)).tolist()))
-    for epsilon in args.epsilon:
-        check_split(epsilon, args.prior_epsilon)
-    try:
-        loss_named(args.loss).check(column.labels)
-    except ValueError as error:
-        raise UsageError(f"--loss: {error}") from None
+    fields = _fields(args)
+    classes = label_classes(fields)
+    domain = tuple(label_domain(fields).tolist()) if classes is None else classes.domain
+    loss = loss_of(classes is not None, args.loss)
+    with field_errors("{loss}: {problem}"):
+        loss_named(loss).check(np.array(domain))
     for flag in ("seeds", "processes"):
         if getattr(args, flag) < 1:
             raise UsageError(f"--{flag} must be at least 1, not {getattr(args, flag)}")
@@ -98,15 +103,23 @@ def parse_evaluation(args: argparse.Namespace) -> tuple[Task, list[Cell]]:
         raise UsageError(
             f"--recipient_feature names the center column {args.center_column!r}, which the log has: leave it out"
         )
-    for text in args.mechanism:
-        parse_mechanism_spec(text, args.loss, args.delta, auto=True)
-    task = Task(args.label, column.domain, args.loss, args.rounding, args.prior_epsilon, args.delta)
-    return task, list(_grid(args, _centers(args, column)))
+    mechanisms = args.mechanism or (EVALUATED_MECHANISMS if classes is None else CLASS_MECHANISMS)
+    for text in mechanisms if classes is None else ():
+        parse_mechanism_spec(text, loss, args.delta, auto=True)
+    task = Task(args.label, domain, loss, args.rounding, args.prior_epsilon, args.delta, classes)
+    centers, drawn = _centers(args), classes is not None
+    if drawn and args.mechanism and None not in centers:
+        raise FieldError("{center} draws classes by itself: leave out {mechanism}, or add none to {center}")
+    pairs = ((DRAWN_BY_CENTER if drawn and center else name, center) for name in mechanisms for center in centers)
+    cells = list(_grid(args, [*dict.fromkeys(pairs)]))
+    for cell in dict.fromkeys(dataclasses.replace(cell, seed=0, model="") for cell in cells if cell.private):
+        label_of(cell, task)
+    return task, cells
 
 
-def _centers(args: argparse.Namespace, column: LabelColumn) -> list[str | None]:
+def _centers(args: argparse.Namespace) -> list[str | None]:
     """Centers of the cells: None for labels without one, one of MADE_CENTERS, or the name of the center column."""
-    found = [None if each == NO_CENTER else each for each in args.center]
+    centers = [None if name == NO_CENTER else name for name in args.center]
     if args.center_column is not None:
         if args.center_column == args.label:
             raise UsageError(f"--center_column names the label {args.label!r}: a center must not be made of the labels")
@@ -114,23 +127,19 @@ def _centers(args: argparse.Namespace, column: LabelColumn) -> list[str | None]:
             raise UsageError(
                 f"--center_column must not be named {args.center_column!r}, as --center is: rename the column"
             )
-        found.append(args.center_column)
-    if any(found):
-        try:
-            check_even(column.labels)
-        except ValueError as error:
-            flag = "--center_column" if args.center_column is not None else f"--center {next(filter(None, found))}"
-            raise UsageError(f"{flag}: {error}") from None
-    return found
+        if args.label_classes is not None:
+            raise UsageError("--center_column is for labels that are numbers; give --center cells")
+        centers.append(args.center_column)
+    return centers
 
 
-def _grid(args: argparse.Namespace, centers: Sequence[str | None]) -> Iterator[Cell]:
+def _grid(args: argparse.Namespace, pairs: Sequence[tuple[str, str | None]]) -> Iterator[Cell]:
     """Lists all cells: for each seed also those of true labels and of the mean predictor."""
     for seed in range(args.seeds):
         yield Cell(MEAN_PREDICTOR, None, seed, MEAN_PREDICTOR)
         for model in args.model:
             yield Cell(CLEAN, None, seed, model)
-        for epsilon, mechanism, center, model in itertools.product(args.epsilon, args.mechanism, centers, args.model):
+        for epsilon, (mechanism, center), model in itertools.product(args.epsilon, pairs, args.model):
             yield Cell(mechanism, epsilon, seed, model, center)
 
 

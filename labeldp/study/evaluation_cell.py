@@ -5,36 +5,38 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from ..mechanisms.analysis.utility import utility
-from ..mechanisms.center.linear_center import LinearCenter
-from ..mechanisms.core.label_grid import working_grid
+from ..mechanisms.center.class_partition import MOST_CLASS_SAMPLE
+from ..mechanisms.center.linear_center import MOST_SAMPLE, LinearCenter
+from ..mechanisms.core.label_classes import LabelClasses
 from ..mechanisms.core.losses import loss_named
-from ..mechanisms.core.prior import Prior
-from ..mechanisms.core.randomizer import Randomizer
+from ..mechanisms.noise.keyed_words import RowRange
 from ..mechanisms.noise.noisy_histogram import mean_variance
-from ..mechanisms.registry import AUTO, default_rounding
-from ..mechanisms.release.conclude import drawing_for, solved
+from ..mechanisms.registry import AUTO
+from ..mechanisms.release.conclude import conclude
+from ..mechanisms.release.drawing import DRAWN_BY_CENTER, Drawing
 from ..mechanisms.release.feature_sample import NO_SAMPLE, CenterFeatures, sample_words, smallest
-from ..mechanisms.release.label_column import LabelColumn, LabelMeaning
-from ..mechanisms.release.plan import Histogram, passes_of, run_passes
+from ..mechanisms.release.label_records import LabelRecords
+from ..mechanisms.release.plan import run_passes
+from ..pipelines.errors import field_errors
+from ..pipelines.spec.feature_choice import CenterChoice
+from ..pipelines.spec.fields import CELL_CENTER, LINEAR_CENTER, NO_CENTER, Fields
+from ..pipelines.spec.label import Label, make_label
 from ..pipelines.spec.machine import one_thread_for_fits
-from ..pipelines.spec.mechanism_spec import parse_mechanism_spec
-from ..transforms.batches import LabelledBatch
-from ..transforms.usable_records import usable_records
-from .dataset import Dataset, select_records
+from ..pipelines.spec.mechanism_spec import takes_delta
+from .dataset import Dataset
 from .models import MODELS, TrainingLabels
 
 CLEAN = "clean"
 """In place of a mechanism: true labels, without privacy."""
 MEAN_PREDICTOR = "mean_predictor"
-"""In place of a mechanism and of its model: the mean of the true training labels for every record."""
-LINEAR_CENTER, CELL_CENTER = "linear", "cells"
+"""In place of a mechanism and of its model: the mean of the true training labels, or their most frequent class."""
 MADE_CENTERS = (LINEAR_CENTER, CELL_CENTER)
 """Centers that a release makes of features; any other one is the name of a column."""
 
@@ -44,7 +46,7 @@ class Cell:
     """One mechanism at one epsilon, one seed and one model.
 
     Attributes:
-      mechanism: Mechanism as on the command line, CLEAN or MEAN_PREDICTOR.
+      mechanism: Mechanism as on the command line, CLEAN or MEAN_PREDICTOR; DRAWN_BY_CENTER for classes with a center.
       epsilon: The whole budget; None without privacy.
       seed: Seed of the split, the noise and the model.
       model: Name in `MODELS`, or MEAN_PREDICTOR.
@@ -65,7 +67,8 @@ class Cell:
     @property
     def name(self) -> str:
         """Name of mechanism and center in tables and pictures."""
-        return self.mechanism if self.center is None else f"{self.mechanism} around {self.center}"
+        drawn = self.center is None or self.mechanism == DRAWN_BY_CENTER
+        return self.mechanism if drawn else f"{self.mechanism} around {self.center}"
 
 
 @dataclass(frozen=True)
@@ -74,11 +77,12 @@ class Task:
 
     Attributes:
       label: Name of the label column.
-      domain: Public label domain, k ascending labels.
+      domain: Public label domain, k ascending labels; of classes their places.
       loss: Name of the loss that scores models and that mechanisms with a loss minimize.
       rounding: Rounding of labels to the domain; None for the default of each mechanism.
       prior_epsilon: Epsilon of the histogram, as for `privatize`.
       delta: Delta of the budget, as for `privatize`.
+      classes: Classes of the label; None for numbers.
     """
 
     label: str
@@ -87,6 +91,7 @@ class Task:
     rounding: str | None = None
     prior_epsilon: float | None = None
     delta: float | None = None
+    classes: LabelClasses | None = None
 
 
 @dataclass(frozen=True)
@@ -95,7 +100,7 @@ class Score:
 
     Attributes:
       test_loss: Mean loss on true test labels.
-      mechanism_error: Mean squared distance of privatized from true training labels.
+      mechanism_error: Mean squared distance of privatized from true training labels; of classes the share of others.
       bias: Mean of privatized minus true training labels.
       rms_bias: Root mean square of the exact bias over the training labels: that of the randomizer, and with a center
         that of clipping.
@@ -122,146 +127,132 @@ class ReleasedLabels:
     """Training labels as a release would give them, with its public facts.
 
     Attributes:
-      outputs: Privatized labels, shape (n,), float64.
-      prior: The noised prior over the labels of the randomizer.
-      prior_epsilon: Epsilon of the prior.
-      randomizer: The randomizer solved for the prior; with a center, its labels are residuals.
+      outputs: Privatized labels, shape (n,), float64; of classes their places.
+      drawing: How they were drawn, for the noised prior; with a center of numbers, by a randomizer of residuals.
       centers: Centers on the label grid, shape (n,), float64, to which the randomizer's outputs were added; None for
         labels without a center.
     """
 
     outputs: np.ndarray
-    prior: Prior
-    prior_epsilon: float
-    randomizer: Randomizer
+    drawing: Drawing
     centers: np.ndarray | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class Center:
-    """Public center of the records of a dataset.
-
-    Attributes:
-      column: The center column of the release, shape (n,), float64.
-      offset: The same for models: within the domain, never missing, and not rounded to the label grid.
-      made: The center, if it was made of features.
-    """
-
-    column: np.ndarray
-    offset: np.ndarray
-    made: LinearCenter | None = None
-
-    @property
-    def epsilon(self) -> float:
-        """Budget that it has cost."""
-        return 0.0 if self.made is None else self.made.epsilon
-
-    def part(self, records: np.ndarray) -> Center:
-        """Center of the records with these indices."""
-        return Center(self.column[records], self.offset[records], self.made)
 
 
 @one_thread_for_fits()
 def score_cell(cell: Cell, task: Task, dataset: Dataset) -> Score:
     """Computes one cell; the score has a reason instead of values where the mechanism could not be solved."""
-    train, test = dataset.split(cell.seed)
+    train, test = (dataset.part(half) for half in dataset.split(cell.seed))
     # A release clamps labels in the same way.
-    truth = np.clip(dataset.labels, task.domain[0], task.domain[-1])
+    truth, tested = (np.clip(part.labels, task.domain[0], task.domain[-1]) for part in (train, test))
     if cell.mechanism == MEAN_PREDICTOR:
-        return Score(_test_loss(np.full(len(test), truth[train].mean()), truth[test], task))
+        constant = truth.mean() if task.classes is None else np.bincount(truth.astype(np.int64)).argmax()
+        return Score(_test_loss(np.full(len(tested), float(constant)), tested, task))
     facts: dict[str, Any] = {}
-    features, offset = dataset.features, np.zeros(len(test))
+    features, new, offset = train.features, test.features, np.zeros((len(tested), 1))
     if cell.private:
         try:
-            center = find_center(cell, task, dataset)
-            training = None if center is None else center.part(train)
-            released = privatize_labels(_batch(dataset.labels[train], task), cell, task, training)
+            released = privatize_labels(cell, task, train)
         except (ValueError, ArithmeticError, MemoryError) as error:
             # Solvers see released facts only, so their messages may be shown.
             return Score(reason=str(error) or type(error).__name__)
-        labels = _training_labels(released, training)
-        facts |= _errors(released, truth[train])
-        if center is not None:
+        known, unseen = (center_offset(released.drawing, part) for part in (train, test))
+        labels = _training_labels(released, known, task)
+        facts |= _errors(released, truth, task)
+        if known is not None and unseen is not None:
             # A release has it as a column. With it, models may find what features say without the center.
-            features, offset = np.column_stack([features, center.offset]), center.offset[test]
-            facts |= {"center_loss": _test_loss(offset, truth[test], task), "center_epsilon": center.epsilon}
-            facts |= _clipping(released, truth[train], task)
+            features, new, offset = np.column_stack([features, known]), np.column_stack([new, unseen]), unseen
+            alone = _test_loss(_decided(unseen), tested, task)
+            facts |= {"center_loss": alone, "center_epsilon": released.drawing.center_epsilon}
+        facts |= _clipping(released, truth, task)
+    elif task.classes is not None:
+        classes = len(task.classes)
+        shares = np.bincount(truth.astype(np.int64), minlength=classes) / len(truth)
+        labels = _class_labels(truth, np.eye(classes), shares)
     else:
-        values = truth[train]
-        labels = TrainingLabels(values, float(values.mean()), float(values.var()), 0.0, 0.0)
-    predictions = offset + MODELS[cell.model](features[train], labels, features[test], cell.seed)
-    return Score(_test_loss(predictions, truth[test], task), **facts)
+        labels = [TrainingLabels(truth, float(truth.mean()), float(truth.var()), 0.0, 0.0)]
+    scores = [MODELS[cell.model](features, target, new, cell.seed) for target in labels]
+    return Score(_test_loss(_decided(offset + np.stack(scores, axis=1)), tested, task), **facts)
 
 
-def find_center(cell: Cell, task: Task, dataset: Dataset) -> Center | None:
-    """Center of all records: that of the center column, or one of features, made from the training records.
+def label_of(cell: Cell, task: Task, features: Sequence[str] = ()) -> Label:
+    """The label of a cell, with the features of its center, as `labeldp privatize` takes it.
 
-    None for labels without one. The cell's epsilon is not None. Raises ValueError if the budget is out of range.
+    The cell's epsilon is not None. Raises FieldError where `privatize` refuses such a label.
     """
+    name = cell.mechanism.partition(":")[0]
+    fields: dict[str, Any] = {
+        "label": task.label, "epsilon": cell.epsilon, "prior_epsilon": task.prior_epsilon,
+        "mechanism": None if name == DRAWN_BY_CENTER else cell.mechanism,
+        "center": cell.center if cell.center in MADE_CENTERS else NO_CENTER,
+        "delta": task.delta if takes_delta(name) else None,
+    }  # fmt: skip
+    if task.classes is None:
+        loss = None if name == AUTO else task.loss
+        fields |= {"label_values": task.domain, "rounding": task.rounding, "loss": loss}
+    else:
+        fields |= {"label_classes": task.classes.values, "other_class": task.classes.values[task.classes.other]}
+    asked = Fields.of(fields)
+    label = make_label(asked)
+    if CenterChoice.of(asked).makes(label):
+        most = MOST_SAMPLE if task.classes is None else MOST_CLASS_SAMPLE
+        chosen = CenterFeatures(tuple(features), cells=cell.center == CELL_CENTER, most=most)
+        label = dataclasses.replace(label, features=chosen)
     if cell.center is None:
-        return None
-    assert cell.epsilon is not None
-    column = _column(cell, task)
-    domain = column.labels
-    if cell.center not in MADE_CENTERS:
-        assert dataset.center is not None
-        # As in a release, where a missing center is the label in the middle.
-        middle = domain[(len(domain) - 1) // 2]
-        offset = np.where(np.isfinite(dataset.center), np.clip(dataset.center, domain[0], domain[-1]), middle)
-        return Center(dataset.center, offset)
-    train, _ = dataset.split(cell.seed)
-    batch, columns = _batch(dataset.labels[train], task), select_records(dataset.columns, train)
-    secret = seed_secret(cell.seed)
-    records = usable_records(batch, column, centered=False).labels
-    drawn = sample_words(secret, records.identities)
-    names = CenterFeatures(tuple(columns), cells=cell.center == CELL_CENTER)
-    sample = smallest(drawn, columns, len(drawn), names.most)
-    passes = [step for step in passes_of(column, _histogram(cell, task), names) if not step.binds]
-    made = run_passes(passes, sample, column, secret, lambda *_: iter([(records, columns)]))
-    offset = np.interp(made.positions(dataset.columns), np.arange(len(domain)), domain)
-    return Center(domain[made.indices(dataset.columns)], offset, made)
+        return label
+    with field_errors("{center_column}: {problem}"):
+        column = dataclasses.replace(label.column, center=f"center of {task.label}")
+    return dataclasses.replace(label, column=column)
 
 
-def _column(cell: Cell, task: Task) -> LabelColumn:
-    spec = parse_mechanism_spec(cell.mechanism, task.loss, task.delta, auto=True)
-    center = None if cell.center is None else f"center of {task.label}"
-    assert cell.epsilon is not None
-    labels, declared = working_grid(np.array(task.domain), cell.epsilon)
-    rounding = task.rounding or default_rounding(spec.name, declared is not None)
-    meaning = LabelMeaning(declared=declared)
-    return LabelColumn(task.label, tuple(labels.tolist()), rounding=rounding, center=center, meaning=meaning)
-
-
-def privatize_labels(batch: LabelledBatch, cell: Cell, task: Task, center: Center | None = None) -> ReleasedLabels:
-    """Privatizes the labels of one batch exactly as `labeldp privatize` does, under a key derived from the seed.
+def privatize_labels(cell: Cell, task: Task, records: Dataset, source: str = "training records") -> ReleasedLabels:
+    """Privatizes labels exactly as `labeldp privatize` does those of a file, under a key derived from the seed.
 
     Anyone can derive that key: it must never protect a release.
 
-    The batch has one column of labels; the cell's epsilon is not None. Raises UsageError if the mechanism is unknown,
-    and ValueError if it cannot be solved for the prior and the epsilon.
+    The cell's epsilon is not None, and its center is made of the features of these records, or their center column.
+    Raises UsageError if the mechanism is unknown, and ValueError if it cannot be solved for the prior and the epsilon,
+    or the budget is out of range.
     """
-    assert cell.epsilon is not None
-    spec = parse_mechanism_spec(cell.mechanism, task.loss, task.delta, auto=True)
-    column = _column(cell, task)
-    secret = seed_secret(cell.seed)
-    if center is not None:
-        assert column.center is not None
-        both = [batch.batch.column(0), pa.array(center.column)]
-        batch = dataclasses.replace(batch, batch=pa.RecordBatch.from_arrays(both, [column.name, column.center]))
-    records = usable_records(batch, column).labels
-    made = None if center is None else center.made
-    release = run_passes([_histogram(cell, task)], NO_SAMPLE, column, secret, lambda *_: iter([(records, {})]), made)
-    randomizer = solved(release, None if spec.name == AUTO else spec.mechanism(task.loss))
-    drawing = drawing_for(release, randomizer)
-    outputs = drawing.draw(records, release.noise_key(secret), secret)
-    on_grid = None if records.centers is None else column.labels[records.centers]
-    return ReleasedLabels(outputs, drawing.prior, release.budget.prior, randomizer, on_grid)
+    label, columns = label_of(cell, task, tuple(records.columns)), records.columns
+    column, chosen, secret = label.column, label.features, seed_secret(cell.seed)
+    labels = LabelRecords(column, records.labels, RowRange(source, range(len(records.labels))))
+    sample = NO_SAMPLE
+    if chosen is not None:
+        sample = smallest(sample_words(secret, labels.identities), columns, len(labels), chosen.most)
+
+    def centered(made: object) -> LabelRecords:
+        given = None if chosen is not None else records.center
+        if isinstance(made, LinearCenter):
+            given = column.labels[made.indices(columns)]
+        if given is None or not column.around_center:
+            return labels
+        centers, missing = column.center_indices(given)
+        return dataclasses.replace(labels, centers=centers, missing_centers=missing)
+
+    release = run_passes(
+        label.passes, sample, column, secret,
+        lambda step, _, released: iter([(centered(released) if step.binds else labels, columns)]),
+    )  # fmt: skip
+    drawing, drawn = conclude(release, label.mechanism.name, label.mechanism.parameters), centered(release.made)
+    probabilities = drawing.probabilities(lambda _: columns)
+    outputs = drawing.draw(drawn, release.noise_key(secret), secret, probabilities)
+    return ReleasedLabels(outputs, drawing, None if drawn.centers is None else column.labels[drawn.centers])
 
 
-def _histogram(cell: Cell, task: Task) -> Histogram:
-    assert cell.epsilon is not None
-    spec = parse_mechanism_spec(cell.mechanism, task.loss, task.delta, auto=True)
-    return Histogram(cell.epsilon, task.prior_epsilon, spec.name)
+def center_offset(drawing: Drawing, records: Dataset) -> np.ndarray | None:
+    """Centers as models take them: within the domain, never missing, and not rounded to the label grid.
+
+    Shape (n, 1), or the probabilities of K classes, shape (n, K); None without a center.
+    """
+    domain = np.array(drawing.domain)
+    if isinstance(drawing.made, LinearCenter):
+        return np.interp(drawing.made.positions(records.columns), np.arange(len(domain)), domain)[:, None]
+    if drawing.given_column is None:
+        return drawing.centers(lambda _: records.columns)
+    assert records.center is not None
+    # As in a release, where a missing center is the label in the middle.
+    middle = domain[(len(domain) - 1) // 2]
+    return np.where(np.isfinite(records.center), np.clip(records.center, domain[0], domain[-1]), middle)[:, None]
 
 
 def seed_secret(seed: int) -> bytes:
@@ -272,24 +263,52 @@ def seed_secret(seed: int) -> bytes:
     return hashlib.blake2b(f"labeldp evaluate, seed {seed}".encode(), digest_size=32).digest()
 
 
-def _batch(labels: np.ndarray, task: Task) -> LabelledBatch:
-    return LabelledBatch.whole("training records", 0, pa.RecordBatch.from_arrays([pa.array(labels)], [task.label]))
-
-
-def _training_labels(released: ReleasedLabels, center: Center | None) -> TrainingLabels:
-    """Labels and facts that a model may use: all of them are released. With a center, labels are residuals."""
-    prior = released.prior
-    facts = utility(released.randomizer, prior)
+def _training_labels(released: ReleasedLabels, offset: np.ndarray | None, task: Task) -> list[TrainingLabels]:
+    """Labels and facts that models may use: all of them are released. With a center, labels are residuals."""
+    drawing, records = released.drawing, len(released.outputs)
+    if task.classes is not None and offset is not None:
+        # They are drawn from these probabilities.
+        return _class_labels(released.outputs, offset, np.full(records, 1 / records), offset)
+    prior, randomizer = drawing.prior, drawing.randomizer
+    if task.classes is not None:
+        channel = np.zeros((len(task.classes), len(task.classes)))
+        channel[:, randomizer.outputs.astype(np.int64)] = randomizer.probabilities()
+        return _class_labels(released.outputs, channel, prior.weights)
+    facts = utility(randomizer, prior)
     mean = float(prior.weights @ prior.labels)
-    of_mean = mean_variance(prior, len(released.outputs), released.prior_epsilon)
+    of_mean = mean_variance(prior, records, drawing.prior_epsilon)
     # The center as it is, not rounded to the grid: released labels are unbiased around any center, up to clipping.
-    values = released.outputs if center is None else released.outputs - center.offset
-    return TrainingLabels(values, mean, facts.variance, of_mean, facts.noise, residuals=center is not None)
+    values = released.outputs if offset is None else released.outputs - offset[:, 0]
+    return [TrainingLabels(values, mean, facts.variance, of_mean, facts.noise, residuals=offset is not None)]
 
 
-def _errors(released: ReleasedLabels, truth: np.ndarray) -> dict[str, float]:
+def _class_labels(
+    places: np.ndarray, chances: np.ndarray, weights: np.ndarray, offset: np.ndarray | None = None
+) -> list[TrainingLabels]:
+    """Indicators of the K classes as labels of K models, the highest of whose predictions is a class.
+
+    `chances` are the probabilities of the released classes, shape (r, K), in r cases of these weights. Released classes
+    are not corrected: randomized response keeps the order of the probabilities of the classes that it draws.
+    """
+    centered, values = offset is not None, (places[:, None] == np.arange(chances.shape[1])).astype(np.float64)
+    means = np.zeros(len(values.T)) if centered else values.mean(axis=0)
+    values = values if offset is None else values - offset
+    variances = np.maximum(weights @ chances**2 - (weights @ chances) ** 2, 0.0)
+    facts = zip(values.T, *np.stack([means, variances, weights @ (chances * (1 - chances))]).tolist(), strict=True)
+    return [TrainingLabels(own, mean, variance, 0.0, noise, centered) for own, mean, variance, noise in facts]
+
+
+def _decided(scores: np.ndarray) -> np.ndarray:
+    """Predicted labels by the outputs of models, shape (n, 1), or of one for each class, shape (n, K)."""
+    return scores[:, 0] if scores.shape[1] == 1 else scores.argmax(axis=1).astype(np.float64)
+
+
+def _errors(released: ReleasedLabels, truth: np.ndarray, task: Task) -> dict[str, float]:
+    if task.classes is not None:
+        return {"mechanism_error": float((released.outputs != truth).mean())}
     distances = released.outputs - truth
-    labels, bias = released.randomizer.labels, released.randomizer.bias()
+    randomizer = released.drawing.randomizer
+    labels, bias = randomizer.labels, randomizer.bias()
     private = truth if released.centers is None else truth - released.centers
     at_truth = np.clip(private, labels[0], labels[-1]) - private + np.interp(private, labels, bias)
     return {
@@ -300,8 +319,10 @@ def _errors(released: ReleasedLabels, truth: np.ndarray) -> dict[str, float]:
 
 
 def _clipping(released: ReleasedLabels, truth: np.ndarray, task: Task) -> dict[str, float]:
-    """Range of the residuals, relative to that of the labels, and the share of the true ones outside."""
-    low, high = released.randomizer.labels[[0, -1]]
+    """Range of the residuals, relative to that of the labels, and the share of the true ones outside; if any."""
+    if released.centers is None:
+        return {}
+    low, high = released.drawing.randomizer.labels[[0, -1]]
     residuals = truth - released.centers
     return {
         "range": float((high - low) / (task.domain[-1] - task.domain[0])),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..pipelines.flags.command_parser import Add, CommandParser
-from ..pipelines.flags.job_flags import budget_record_flags, input_flags, label_flags, runner_group
+from ..pipelines.flags.job_flags import budget_record_flags, class_flags, input_flags, label_flags, runner_group
 from ..pipelines.spec.fields import (
     CENTERS,
     DEFAULT_LOSS,
@@ -131,6 +131,7 @@ def evaluation_flags(parser: CommandParser) -> None:
     parser.leave_out(_NOT_FOR_EVALUATION)
     input_flags(parser)
     label_flags(parser)
+    class_flags(parser)
     parser.domain_needed = True
     add = parser.flag_group("Models")
     add("--feature", nargs="+", metavar="NAME", help="columns to train on; default all except the label")
@@ -147,13 +148,16 @@ def evaluation_flags(parser: CommandParser) -> None:
     add("--delta", type=float, metavar="D", help="delta of (epsilon, delta)-DP, required by gaussian")
     add("--prior_epsilon", type=float, metavar="E1", help="part of each epsilon for the label histogram")
     add = parser.flag_group("Mechanism")
-    add("--mechanism", nargs="+", default=list(EVALUATED_MECHANISMS), metavar="NAME",
-        help=f"{SPEC_HELP}, or auto; default {' '.join(EVALUATED_MECHANISMS)}. For {MECHANISM_LIST}")  # fmt: skip
-    add("--loss", choices=LOSSES, default=DEFAULT_LOSS, metavar="LOSS",
-        help=f"loss to minimize and to score with: {', '.join(LOSSES)}; default {DEFAULT_LOSS}")  # fmt: skip
+    add("--mechanism", nargs="+", metavar="NAME",
+        help=f"{SPEC_HELP}, or auto; default {' '.join(EVALUATED_MECHANISMS)}; of "
+        f"classes rr rr_top_k. For {MECHANISM_LIST}")  # fmt: skip
+    add("--loss", choices=LOSSES, metavar="LOSS",
+        help=f"loss to minimize and to score with: {', '.join(LOSSES)}; default {DEFAULT_LOSS}; that of classes is the "
+        "share of wrong ones")  # fmt: skip
     add("--center", nargs="+", choices=CENTERS, default=[NO_CENTER], metavar="CENTER",
         help="centers around which each mechanism privatizes labels: none, or linear or cells, which the release makes "
-        "itself from noised sums over the features to train on; default none")  # fmt: skip
+        "itself from noised sums over the features to train on; classes are drawn "
+        "from that of cells; default none")  # fmt: skip
     add("--center_column", metavar="NAME",
         help="privatize labels around this column, too: a prediction of each label by a model that has not seen the "
         "labels; it is also a feature, unless --feature leaves it out")  # fmt: skip

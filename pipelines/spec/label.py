@@ -118,7 +118,7 @@ def make_label(fields: Fields, others: Sequence[str] = ()) -> Label:
     """
     unit = unit_bound(fields.label, fields.unit_column, fields.max_records_per_unit)
     classes = fields.label_classes is not None
-    loss = _loss(classes, fields.loss)
+    loss = loss_of(classes, fields.loss)
     mechanism = _mechanism(fields.mechanism, fields.for_, classes, loss, fields.delta, unit)
     epsilon = given_epsilon(fields.epsilon)
     domain = working_domain(fields, epsilon)
@@ -166,7 +166,7 @@ def fitted_label(fields: Fields, fitted: MechanismFile) -> Label:
         )
     meaning = LabelMeaning(fitted.classes, fitted.declared)
     missing = fitted_missing_label(fields.missing_label, LabelDomain(fitted.domain, meaning), fitted, path)
-    loss = _loss(fitted.classes is not None, fields.loss)
+    loss = loss_of(fitted.classes is not None, fields.loss)
     _check_names(fields.label, fields.id_column, fitted.drawing.column, "the center of {mechanism_file}")
     with field_errors("{mechanism_file} {path}: {problem}", path=path):
         column = LabelColumn(
@@ -239,7 +239,8 @@ def _fitted_unit(
     return fitted.unit
 
 
-def _loss(classes: bool, given: str | None) -> str:
+def loss_of(classes: bool, given: str | None) -> str:
+    """Name of the loss of a label, by whether it has classes, and the loss that was given."""
     if classes and given is not None:
         raise FieldError("{loss} is for labels that are numbers; that of classes is zero_one: leave it out")
     loss = ZERO_ONE.name if classes else given or DEFAULT_LOSS

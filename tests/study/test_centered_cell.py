@@ -14,24 +14,24 @@ import pytest
 from labeldp.mechanisms import Randomizer
 from labeldp.mechanisms.center.feature_rows import Categories
 from labeldp.mechanisms.center.linear_center import LinearCenter, design_center, moment_sums, noised_sums
-from labeldp.mechanisms.core.prior import Prior
+from labeldp.mechanisms.noise.keyed_words import row_identities
 from labeldp.mechanisms.release import center_passes
+from labeldp.mechanisms.release.drawing import Drawing
 from labeldp.study import evaluation_cell
 from labeldp.study.dataset import Dataset
 from labeldp.study.evaluation_cell import (
     LINEAR_CENTER,
     Cell,
-    Center,
+    ReleasedLabels,
     Score,
     Task,
-    find_center,
+    center_offset,
+    label_of,
     privatize_labels,
     score_cell,
     seed_secret,
 )
 from labeldp.study.models import MODELS, TrainingLabels, linear
-from labeldp.transforms import LabelledBatch
-from labeldp.transforms.batches import record_identities
 
 from tests.commands import write_key
 
@@ -53,15 +53,12 @@ def dataset() -> Dataset:
     return Dataset.from_arrays(names, matrix, np.clip(labels, 0, 20).round(2), columns, earlier)
 
 
-def _training_batch(dataset: Dataset, seed: int) -> LabelledBatch:
-    labels = dataset.labels[dataset.split(seed)[0]]
-    return LabelledBatch.whole("training records", 0, pa.RecordBatch.from_arrays([pa.array(labels)], ["y"]))
+def _training(dataset: Dataset, cell: Cell = AROUND) -> Dataset:
+    return dataset.part(dataset.split(cell.seed)[0])
 
 
-def _center(cell: Cell, dataset: Dataset) -> Center:
-    found = find_center(cell, TASK, dataset)
-    assert found is not None
-    return found
+def _released(dataset: Dataset, cell: Cell = AROUND) -> ReleasedLabels:
+    return privatize_labels(cell, TASK, _training(dataset, cell))
 
 
 def _number(value: float | None) -> float:
@@ -81,16 +78,14 @@ def test_a_cell_around_a_linear_center_is_deterministic(dataset: Dataset) -> Non
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 7.3])
 def test_center_prior_and_labels_spend_the_whole_epsilon(dataset: Dataset, epsilon: float) -> None:
     cell = replace(AROUND, epsilon=epsilon)
-    center = _center(cell, dataset)
-    part = center.part(dataset.split(cell.seed)[0])
-    found = privatize_labels(_training_batch(dataset, cell.seed), cell, TASK, part)
+    drawing = _released(dataset, cell).drawing
 
-    parts = Fraction(center.epsilon) + Fraction(found.prior_epsilon)
-    assert center.epsilon > 0
+    parts = Fraction(drawing.center_epsilon) + Fraction(drawing.prior_epsilon)
+    assert drawing.center_epsilon > 0
     # The certificate of the randomizer has an upper bound on the epsilon of the labels, computed from its integers.
-    assert parts < parts + Fraction(found.randomizer.certificate().epsilon) <= Fraction(epsilon)
+    assert parts < parts + Fraction(drawing.certified[0]) <= Fraction(epsilon)
     # Weights are rounded to the private side by a few parts in 2^50.
-    assert float(parts) + found.randomizer.certificate().epsilon > 0.999 * epsilon
+    assert float(parts) + drawing.certified[0] > 0.999 * epsilon
 
 
 def test_the_center_is_that_of_the_functions_of_the_job(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,38 +97,33 @@ def test_the_center_is_that_of_the_functions_of_the_job(dataset: Dataset, monkey
         return noised_sums(sums, norm, labels, epsilon, noise_key)
 
     monkeypatch.setattr(center_passes, "noised_sums", spy)
-    found = _center(AROUND, dataset)
-    train, _ = dataset.split(AROUND.seed)
-    training = {
-        name: Categories(column.codes[train], column.values) if isinstance(column, Categories) else column[train]
-        for name, column in dataset.columns.items()
-    }
+    released, training = _released(dataset), _training(dataset)
     # All records fit into the sample, and neither encoders nor moments depend on its order.
-    design = design_center(training, len(train), 1.0)
+    design = design_center(training.columns, len(training.labels), 1.0)
     (sums, key), *more = used
     assert not more
     # Randomized rounding: the sums of the labels are those of `column.indices` of the same secret.
-    column = evaluation_cell._column(AROUND, TASK)
-    batch = _training_batch(dataset, AROUND.seed)
-    identities = record_identities(batch, None)
-    indices = column.indices(dataset.labels[train], identities, seed_secret(AROUND.seed))
-    assert sums == moment_sums(design.map.rows(training), indices, 21)
+    column = label_of(AROUND, TASK).column
+    identities = row_identities("training records", np.arange(len(training.labels)))
+    indices = column.indices(training.labels, identities, seed_secret(AROUND.seed))
+    assert sums == moment_sums(design.map.rows(training.columns), indices, 21)
     center = LinearCenter.fit(design, 21, noised_sums(sums, design.map.norm, 21, design.epsilon, key))
 
-    np.testing.assert_array_equal(found.column, np.arange(21.0)[center.indices(dataset.columns)])
-    assert found.epsilon == design.epsilon
+    np.testing.assert_array_equal(released.centers, np.arange(21.0)[center.indices(training.columns)])
+    assert released.drawing.center_epsilon == design.epsilon
     # The offset of models is the same center before it is rounded.
-    assert np.abs(found.offset - found.column).max() <= 0.5
-    assert len(np.unique(found.offset)) > 1000
+    offset = center_offset(released.drawing, training)
+    assert offset is not None
+    assert np.abs(offset[:, 0] - released.centers).max() <= 0.5
+    assert len(np.unique(offset)) > 1000
 
 
 def test_released_labels_are_the_center_plus_an_output(dataset: Dataset) -> None:
-    center = _center(AROUND, dataset).part(dataset.split(AROUND.seed)[0])
-    found = privatize_labels(_training_batch(dataset, AROUND.seed), AROUND, TASK, center)
-    steps = (found.outputs - center.column)[:, None] - found.randomizer.outputs
+    released = _released(dataset)
+    steps = (released.outputs - released.centers)[:, None] - released.drawing.randomizer.outputs
 
     assert np.abs(steps).min(axis=1).max() < 1e-9
-    np.testing.assert_array_equal(found.prior.labels, found.randomizer.labels)
+    np.testing.assert_array_equal(released.drawing.prior.labels, released.drawing.randomizer.labels)
 
 
 def test_labels_around_a_column_are_those_that_the_command_releases(
@@ -142,7 +132,7 @@ def test_labels_around_a_column_are_those_that_the_command_releases(
     seed, path = 3, tmp_path / "log.parquet"
     # The name that the cell gives to the center column: noise is bound to it.
     cell = Cell("unbiased", 1.5, seed, "linear", "earlier")
-    name = evaluation_cell._column(cell, TASK).center
+    name = label_of(cell, TASK).column.center
     pq.write_table(pa.table({"y": dataset.labels, name: dataset.center}), path)
     key = write_key(tmp_path / "noise.key", seed_secret(seed))
     flags = {
@@ -152,22 +142,22 @@ def test_labels_around_a_column_are_those_that_the_command_releases(
     }  # fmt: skip
     invoke(command("privatize", {**flags, "mechanism": "unbiased"})).ok()
 
-    batch = LabelledBatch.whole(str(path), 0, pa.RecordBatch.from_arrays([pa.array(dataset.labels)], ["y"]))
-    found = privatize_labels(batch, cell, TASK, _center(cell, dataset))
+    found = privatize_labels(cell, TASK, dataset, str(path))
 
     released = pq.read_table(tmp_path / "released" / "data").column("y").to_numpy()
     np.testing.assert_array_equal(found.outputs, released)
     text = (tmp_path / "released" / "mechanism.json").read_text()
-    assert Randomizer.from_json(text).fingerprint == found.randomizer.fingerprint
+    assert Randomizer.from_json(text).fingerprint == found.drawing.randomizer.fingerprint
     assert json.loads((tmp_path / "released" / "release.json").read_text())["center"]["missing"] == RECORDS // 50
 
 
 def test_a_missing_center_is_the_label_in_the_middle(dataset: Dataset) -> None:
-    center = _center(replace(AROUND, center="earlier"), dataset)
+    drawing = privatize_labels(replace(AROUND, center="earlier"), TASK, dataset).drawing
+    offset = center_offset(drawing, dataset)
 
-    assert np.isnan(center.column[::50]).all()
-    assert (center.offset[::50] == 10).all()
-    assert center.epsilon == 0
+    assert offset is not None
+    assert (offset[::50] == 10).all()
+    assert drawing.center_epsilon == 0
 
 
 def test_a_center_that_knows_the_labels_lowers_noise_and_loss(dataset: Dataset) -> None:
@@ -183,12 +173,9 @@ def test_a_center_that_knows_the_labels_lowers_noise_and_loss(dataset: Dataset) 
 
 
 def test_clipping_counts_as_bias(dataset: Dataset) -> None:
-    center = _center(AROUND, dataset).part(dataset.split(AROUND.seed)[0])
-    found = privatize_labels(_training_batch(dataset, AROUND.seed), AROUND, TASK, center)
-    truth = dataset.labels[dataset.split(AROUND.seed)[0]]
-    score = score_cell(AROUND, TASK, dataset)
-    low, high = found.randomizer.labels[[0, -1]]
-    residuals = truth - center.column
+    released, score = _released(dataset), score_cell(AROUND, TASK, dataset)
+    low, high = released.drawing.randomizer.labels[[0, -1]]
+    residuals = _training(dataset).labels - released.centers
 
     assert score.range == pytest.approx((high - low) / 20)
     assert score.clipped == pytest.approx(np.mean((residuals < low) | (residuals > high)))
@@ -198,10 +185,10 @@ def test_clipping_counts_as_bias(dataset: Dataset) -> None:
 
 
 def test_a_mechanism_that_refuses_residuals_has_a_reason(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: Any) -> Randomizer:
+    def refuse(*_: Any) -> Drawing:
         raise ValueError("not for these residuals")
 
-    monkeypatch.setattr(evaluation_cell, "solved", refuse)
+    monkeypatch.setattr(evaluation_cell, "conclude", refuse)
 
     assert score_cell(AROUND, TASK, dataset) == Score(reason="not for these residuals")
 
@@ -247,9 +234,7 @@ def test_a_linear_model_finds_what_the_center_missed() -> None:
 
 
 def test_the_prior_of_the_residuals_covers_the_range_alone(dataset: Dataset) -> None:
-    center = _center(AROUND, dataset).part(dataset.split(AROUND.seed)[0])
-    found = privatize_labels(_training_batch(dataset, AROUND.seed), AROUND, TASK, center)
+    prior = _released(dataset).drawing.prior
 
-    assert isinstance(found.prior, Prior)
-    assert len(found.prior.labels) < 2 * 21 - 1
-    assert found.prior.weights.sum() == pytest.approx(1)
+    assert len(prior.labels) < 2 * 21 - 1
+    assert prior.weights.sum() == pytest.approx(1)

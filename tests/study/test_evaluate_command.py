@@ -125,6 +125,28 @@ def test_centers_are_in_every_table_and_lower_the_loss(invoke: Any, evaluation: 
     assert "center_loss" in outcome.out
 
 
+def test_classes_are_scored_by_the_share_of_wrong_ones(invoke: Any, evaluation: Any, tmp_path: Path) -> None:
+    """The largest of three features tells the class but of one record in ten; classes are equally frequent."""
+    rng = np.random.default_rng(6)
+    x = rng.normal(size=(4000, 3)).round(3)
+    y = np.where(rng.random(4000) < 0.85, x.argmax(axis=1), rng.integers(0, 3, 4000))
+    path = tmp_path / "log.csv"
+    rows = [f"{a},{b},{c},{'uvw'[k]}" for (a, b, c), k in zip(x, y, strict=True)]
+    path.write_text("\n".join(["a,b,c,y", *rows]) + "\n")
+    flags = {"input": path, "label_max": None, "label_min": None, "label_step": None, "label_classes": "u,v,w"}
+
+    invoke(evaluation(**flags, mechanism=None, epsilon=[2], center=["none", "cells"])).ok()
+
+    rows_by_name = {row["mechanism"]: row for row in _rows(tmp_path / "output")}
+    assert set(rows_by_name) == {"mean_predictor", "clean", "rr", "rr_top_k", "class_center"}
+    losses = {name: float(row["test_loss"]) for name, row in rows_by_name.items()}
+    assert losses["mean_predictor"] == pytest.approx(2 / 3, abs=0.05)
+    assert all(losses[name] == pytest.approx(0.1, abs=0.04) for name in ("clean", "rr", "rr_top_k", "class_center"))
+    # Randomized response keeps a class with probability e^2 / (e^2 + 2).
+    assert float(rows_by_name["rr"]["mechanism_error"]) == pytest.approx(2 / (np.exp(2) + 2), abs=0.03)
+    assert float(rows_by_name["class_center"]["center_epsilon"]) == pytest.approx(2)
+
+
 def test_csv_and_parquet_give_the_same_scores(evaluation: Any, invoke: Any, tmp_path: Path, log: Path) -> None:
     pq.write_table(pyarrow.csv.read_csv(log), tmp_path / "log.parquet")
     small = {"mechanism": ["unbiased"], "epsilon": [4], "seeds": 1}

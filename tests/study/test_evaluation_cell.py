@@ -10,17 +10,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from labeldp.mechanisms import MECHANISMS, Randomizer
-from labeldp.study.dataset import Dataset
+from labeldp.mechanisms.core.label_classes import LabelClasses
+from labeldp.mechanisms.release.drawing import DRAWN_BY_CENTER
+from labeldp.study.dataset import Dataset, read_dataset
 from labeldp.study.evaluation_cell import (
+    CELL_CENTER,
     CLEAN,
     MEAN_PREDICTOR,
     Cell,
     Task,
+    center_offset,
+    label_of,
     privatize_labels,
     score_cell,
     seed_secret,
 )
-from labeldp.transforms import LabelledBatch
+from labeldp.transforms import Format
 
 from tests.commands import write_key
 
@@ -35,10 +40,6 @@ def dataset() -> Dataset:
     features = rng.normal(size=(RECORDS, 3))
     labels = np.clip(5 + 2 * features[:, 0] + rng.normal(size=RECORDS), 0, 10).round(2)
     return Dataset.from_arrays(["a", "b", "c"], features, labels)
-
-
-def _batch(source: str, labels: np.ndarray) -> LabelledBatch:
-    return LabelledBatch.whole(source, 0, pa.RecordBatch.from_arrays([pa.array(labels)], ["y"]))
 
 
 def _test_loss(cell: Cell, task: Task, dataset: Dataset) -> float:
@@ -61,21 +62,54 @@ def test_labels_are_those_that_the_command_releases(
     }  # fmt: skip
     invoke(command("privatize", flags)).ok()
 
-    found = privatize_labels(_batch(str(path), dataset.labels), Cell(mechanism, 1.5, seed, "linear"), TASK)
+    found = privatize_labels(Cell(mechanism, 1.5, seed, "linear"), TASK, dataset, str(path))
 
     released = pq.read_table(tmp_path / "released" / "data").column("y").to_numpy()
     np.testing.assert_array_equal(found.outputs, released)
     text = (tmp_path / "released" / "mechanism.json").read_text()
-    assert Randomizer.from_json(text).fingerprint == found.randomizer.fingerprint
+    assert Randomizer.from_json(text).fingerprint == found.drawing.randomizer.fingerprint
+
+
+@pytest.mark.parametrize("mechanism", ["rr", "rr_top_k", DRAWN_BY_CENTER])
+def test_classes_are_those_that_the_command_releases(
+    mechanism: str, tmp_path: Path, invoke: Any, command: Callable[..., list[str]]
+) -> None:
+    rng, path, names = np.random.default_rng(4), tmp_path / "log.parquet", ("no", "click", "buy")
+    x, classes = rng.normal(size=3000), LabelClasses(names)
+    places = np.clip(np.round(1 + x + 0.3 * rng.normal(size=3000)), 0, 2).astype(int)
+    log = {"x": x, "text": np.array(["u", "v"])[(rng.random(3000) < 0.5).astype(int)], "y": np.array(names)[places]}
+    pq.write_table(pa.table(log), path)
+    center = CELL_CENTER if mechanism == DRAWN_BY_CENTER else None
+    cell, task = Cell(mechanism, 1.5, 3, "linear", center), Task("y", classes.domain, "zero_one", classes=classes)
+    how: dict[str, Any] = {"mechanism": mechanism, "center": "none"}
+    if center is not None:
+        how = {"center": center, "center_column": label_of(cell, task).column.center}
+    flags = {
+        "input": path, "input_format": "parquet", "label": "y", "label_classes": ",".join(names), "epsilon": 1.5, **how,
+        "noise_key_file": write_key(tmp_path / "noise.key", seed_secret(3)), "output": tmp_path / "released",
+        "output_format": "parquet",
+    }  # fmt: skip
+    invoke(command("privatize", flags)).ok()
+
+    dataset = read_dataset(str(path), Format("parquet", classes={"y": classes}), "y")
+    found = privatize_labels(cell, task, dataset, str(path))
+    released = pq.read_table(tmp_path / "released" / "data")
+
+    np.testing.assert_array_equal(np.array(names)[found.outputs.astype(int)], released.column("y").to_numpy())
+    text = (tmp_path / "released" / "mechanism.json").read_text()
+    if center is None:
+        assert Randomizer.from_json(text).fingerprint == found.drawing.randomizer.fingerprint
+    else:
+        shares = np.array(released.column(how["center_column"]).to_pylist(), np.float32)
+        np.testing.assert_array_equal(np.array(center_offset(found.drawing, dataset), np.float32), shares)
 
 
 def test_the_errors_are_those_of_the_privatized_labels(dataset: Dataset) -> None:
     cell = Cell("rr_on_bins", 1.0, 2, "linear")
     found = score_cell(cell, TASK, dataset)
-    train, _ = dataset.split(2)
-    truth = dataset.labels[train]
-    privatized = privatize_labels(_batch("training records", truth), cell, TASK)
-    randomizer = privatized.randomizer
+    training = dataset.part(dataset.split(2)[0])
+    privatized, truth = privatize_labels(cell, TASK, training), training.labels
+    randomizer = privatized.drawing.randomizer
     means = randomizer.probabilities() @ randomizer.outputs - np.array(TASK.domain)
 
     assert found.mechanism_error == pytest.approx(np.mean((privatized.outputs - truth) ** 2))

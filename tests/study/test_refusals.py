@@ -80,6 +80,10 @@ OWN: dict[str, tuple[Flags, list[Flags]]] = {
             *({**dict.fromkeys(GRID), "label_values": "UNEVEN", **each} for each in (
                 {"center": ["none", "linear"]}, {"center_column": "weight"})),
             *({name: "nothing_here"} for name in ("label", "feature", "recipient_feature", "center_column")),
+            *({**dict.fromkeys(GRID), "label_classes": "1,2", **each} for each in (
+                {"mechanism": "unbiased"}, {"loss": "absolute"}, {"center": "linear"}, {"center_column": "weight"},
+                {"center": "cells", "mechanism": "rr"}, {"rounding": "nearest"}, {"label_classes": "1,1"},
+                {"other_class": "3"})),
         ],
     ),
 }  # fmt: skip
