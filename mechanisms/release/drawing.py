@@ -47,7 +47,7 @@ ReadFeatures: TypeAlias = Callable[[RowMap], MappedColumns]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Drawing(ABC):
-    """How the labels of a release are drawn: by a Table, Around a center, or FromCenter.
+    """Way in which the labels of a release are drawn: by a Table, Around a center, or FromCenter.
 
     Here is what holds for labels without a center, and where draws cost nothing.
 
