@@ -36,7 +36,7 @@ from ..publish.release_steps import (
     write_manifests,
 )
 from ..publish.request import Run
-from ..publish.signals import signals_as_interrupts
+from ..publish.signals import ignore_signals, signals_as_interrupts
 from ..publish.signature import sign_release
 from ..publish.unfinished_run import (
     RunBusy,
@@ -82,8 +82,9 @@ def publish_results(
             publish_file(staging, MECHANISM_NAME, target)
         else:
             publish_folder(staging, target, manifests)
-        # An interrupt before this would be reported as "nothing is released" when something is.
+        # An interrupt before this would be reported as "nothing is released" when something is; so would a later one.
         announce(request, released, key, verbose)
+    ignore_signals()
     return released
 
 

@@ -63,6 +63,13 @@ def signals_ignored() -> Iterator[None]:
             signal.signal(number, handler)
 
 
+def ignore_signals() -> None:
+    """Ignores Ctrl-C and SIGTERM from here on, until `signals_as_interrupts` ends."""
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+
+
 @contextlib.contextmanager
 def ended_completely(block: AbstractContextManager[T]) -> Iterator[T]:
     """Enters a block whose end, unless it raises, no signal interrupts: what it did would be reported as not done."""

@@ -372,14 +372,14 @@ LINES: list[tuple[Callable[[bytes], bytes], str]] = [
 ]
 FILES: list[tuple[Any, str]] = [
     ({"dead_letters.jsonl": UNUSABLE - 1}, "do not add up to release.records_without_label"),
-    ({"dead_letters.jsonl": float(UNUSABLE)}, "is not an object of names"),
-    ({"../dead_letters.jsonl": UNUSABLE}, "is not an object of names"),
-    ({"dead_letters.jsonl": UNUSABLE - 1, "dead_letters-00000-of-00001.jsonl": 1}, "is not an object of names"),
-    ({"dead_letters-00001-of-00001.jsonl": UNUSABLE}, "is not an object of names"),
+    ({"dead_letters.jsonl": float(UNUSABLE)}, "is not of type integer"),
+    ({"../dead_letters.jsonl": UNUSABLE}, "does not name the files of dead letters"),
+    ({"dead_letters.jsonl": UNUSABLE - 1, "dead_letters-00000-of-00001.jsonl": 1}, "does not name the files of"),
+    ({"dead_letters-00001-of-00001.jsonl": UNUSABLE}, "does not name the files of"),
     ({"dead_letters-00000-of-00002.jsonl": UNUSABLE}, "dead_letters.jsonl is not one of release.dead_letters"),
     ({"dead_letters-00000-of-00002.jsonl": UNUSABLE}, "dead_letters-00000-of-00002.jsonl is missing"),
-    ({}, "is not an object of names"),
-    ([], "is not an object of names"),
+    ({}, "does not name the files of dead letters"),
+    ([], "is not of type object"),
 ]
 LETTERS: list[Row] = [
     *(("records without a label", "dead_letters.jsonl", change, words) for change, words in LINES),

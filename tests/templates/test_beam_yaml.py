@@ -264,10 +264,12 @@ def test_rows_are_not_released_with_another_mechanism(
 ) -> None:
     """Simulates a solver that is computed for each consumer, on two kinds of CPU: outputs differ in the last bit."""
     from labeldp.mechanisms import Randomizer
+    from labeldp.mechanisms.release.drawing import Drawing
     from labeldp.templates import beam_yaml
     from labeldp.transforms import PrivatizeLabels
 
-    def elsewhere(r: Randomizer) -> Randomizer:
+    def elsewhere(drawing: Drawing) -> Randomizer:
+        r = drawing.randomizer
         return Randomizer(r.labels, np.nextafter(r.outputs, np.inf), r.weights, r.epsilon, r.mechanism, r.parameters)
 
     monkeypatch.setattr(

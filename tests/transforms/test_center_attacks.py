@@ -23,12 +23,13 @@ from labeldp.mechanisms.center.cell_center import CellCenter, CellTables, ends_i
 from labeldp.mechanisms.center.center_model import center_document
 from labeldp.mechanisms.center.class_center import ClassCenter
 from labeldp.mechanisms.center.class_document import class_document
-from labeldp.mechanisms.center.class_model import center_fingerprint
+from labeldp.mechanisms.center.class_model import ClassModel, center_fingerprint
 from labeldp.mechanisms.center.linear_center import LinearCenter
 from labeldp.mechanisms.core.label_classes import LabelClasses
 from labeldp.mechanisms.noise.noisy_histogram import HISTOGRAM_SENSITIVITY, noisy_counts
 from labeldp.mechanisms.release import center_passes
 from labeldp.mechanisms.release.center_passes import CenterPass
+from labeldp.mechanisms.release.drawing import FromCenter
 from labeldp.mechanisms.release.feature_sample import CenterFeatures
 from labeldp.mechanisms.release.label_records import PassSums
 from labeldp.mechanisms.release.plan import Histogram, passes_of
@@ -631,7 +632,8 @@ def drawn(
     pipeline: Any, batches: list[Any], center: Any, binding: Any, key: Any, column: LabelColumn = CLASS
 ) -> dict[str, Any]:
     """Outputs of the stage that draws classes; `center` is that of the release, which the batches may carry."""
-    centers, bindings = (pipeline | name >> beam.Create([each]) for name, each in (("c", center), ("b", binding)))
+    drawing = FromCenter.of(ClassModel("y_probabilities", CLASSES, center))
+    centers, bindings = (pipeline | name >> beam.Create([each]) for name, each in (("c", drawing), ("b", binding)))
     given = Carried("c", centers) if batches[0].carried else centers
     found = pipeline | beam.Create(batches, reshuffle=False) | PrivatizeLabels(given, bindings, column, key)
     return {"batches": found.batches, "digest": found.digest, "mechanism": found.mechanism}
@@ -661,6 +663,8 @@ def test_classes_of_another_center_are_not_released(labelled: Any, failure: Any,
     coefficients = center.cells.coefficients.copy()
     coefficients[0, 0] += 1
     other = dataclasses.replace(center, cells=dataclasses.replace(center.cells, coefficients=coefficients))
-    batch = labelled(KINDS["classes"].columns()).carry(["c"], [other])
+    batch = labelled(KINDS["classes"].columns()).carry(
+        ["c"], [FromCenter.of(ClassModel("y_probabilities", CLASSES, other))]
+    )
     text = failure(lambda pipeline: drawn(pipeline, [batch], center, counts, key))
     assert "labels were drawn by another mechanism" in text

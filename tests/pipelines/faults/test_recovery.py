@@ -405,7 +405,8 @@ def test_after_each_step(
 def stays(row: Row, name: str, published: bool) -> bool:
     """Tells that an object stays on a store: the lease of a run that ended at its release, or a probe of conditions."""
     ended = published and name == ".released.labeldp/lease.json"
-    return row.place != "disk" and (ended or (row.act == "failing" and "/lease.json.probe-" in name))
+    probe = row.act in ("failing", "killed") and "/lease.json.probe-" in name
+    return row.place != "disk" and (ended or probe)
 
 
 def check_the_two(other: OtherRun, outcome: Any, found: dict[str, bytes], own: Expected) -> str:

@@ -289,11 +289,20 @@ def test_one_of_several_labels_is_no_release_of_its_own(released: Any, remove: A
         (lambda stated: stated["removals"][0].update(records=6), "shards do not add up to release.records, less"),
         (lambda stated: stated.pop("removals"), "shards do not add up to release.records"),
         (lambda stated: stated.update(records=2999), "shards do not add up to release.records, less"),
-        (lambda stated: stated["removals"].clear(), "release.removals is empty"),
-        (lambda stated: stated["removals"].append(stated["removals"][0]), "or one twice"),
+        (lambda stated: stated["removals"].clear(), "release.removals does not have 1 to"),
+        (
+            lambda stated: stated["removals"].append(stated["removals"][0]),
+            "an earlier release.json twice",
+        ),
         (lambda stated: stated["removals"][0].update(date="2026-02-30"), "a date that is not YYYY-MM-DD"),
-        (lambda stated: stated["removals"][0].update(manifest="none"), "not the SHA-256 of an earlier release.json"),
-        (lambda stated: stated["removals"][0].update(ids=["user 0"]), "something else than objects of"),
+        (
+            lambda stated: stated["removals"][0].update(manifest="none"),
+            "removals.manifest is not a text of",
+        ),
+        (
+            lambda stated: stated["removals"][0].update(ids=["user 0"]),
+            "that labeldp does not write: ids",
+        ),
         (lambda stated: stated["removals"][0].update(records=True), "release.removals.records"),
     ],
 )
