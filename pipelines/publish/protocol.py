@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -136,10 +136,11 @@ def charged(
     `target` holds the target and makes what is staged durable, as `publishing` does; None for labels in memory. Signals
     are ignored within the block, which must be done completely. Raises InputError if a cap would be exceeded.
     """
-    with ledger.locked(), nullcontext() if target is None else target:
+    with ExitStack() as until_the_end, ledger.locked(), nullcontext() if target is None else target:
         charge.write(ledger, caps)
-        with signals_ignored():
-            yield
+        # The end of the target and the ledger belongs to the block.
+        until_the_end.enter_context(signals_ignored())
+        yield
 
 
 def release_entries(binding: NoiseBinding, mechanism: MechanismFile, with_labels: bool) -> list[LedgerEntry]:
