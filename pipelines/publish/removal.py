@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -166,7 +167,9 @@ def publish_removal(
             write_reduced(source, target, staging.temp, dropped.get(name, none), progress)
         LOGGER.info("wrote %d shards, %d of them without some records", len(dropped), len(found.rows))
         names = sign_release(staging, files, _write_manifests(before, found, date, staging), key)
-        with publishing(staging, output), signals_ignored():
+        with ExitStack() as until_the_end, publishing(staging, output):
+            # As in `charged`: what it did would be reported as not done.
+            until_the_end.enter_context(signals_ignored())
             publish_folder(staging, output, names)
 
 

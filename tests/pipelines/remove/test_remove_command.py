@@ -1,17 +1,22 @@
 """`labeldp remove`: what stays has the bytes that it had, the audit passes, and planted changes are found."""
 
+import contextlib
 import datetime
 import gzip
 import hashlib
 import json
+import os
 import re
+import signal
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from labeldp.pipelines.publish import removal
 
 RECORDS = 3000
 GONE = (0, 5, 1499, 2222, 2999)
@@ -253,6 +258,25 @@ def test_dates_may_not_go_back(released: Any, remove: Any, tmp_path: Path) -> No
     remove(released("parquet"), ["user 1"]).ok()
     outcome = remove(tmp_path / "reduced", ["user 2"], "ids", "--removed_on=2026-01-30", output="again")
     assert (outcome.code, "lies before the last removal, of 2026-01-31" in outcome.error) == (2, True)
+
+
+def test_an_interrupt_after_publication_does_not_deny_it(
+    released: Any, remove: Any, audit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a store, the end of `publishing` writes the lease."""
+    publishing = removal.publishing
+
+    @contextlib.contextmanager
+    def interrupted(*arguments: Any) -> Iterator[None]:
+        with publishing(*arguments):
+            yield
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(removal, "publishing", interrupted)
+    # An interrupted command ends its process.
+    monkeypatch.setattr(os, "_exit", lambda code: None)
+    remove(released("parquet"), ["user 1"]).ok()
+    assert audit(tmp_path / "reduced").startswith("PASS")
 
 
 def test_half_published_or_damaged_folders_are_refused(copied: Any, remove: Any, tmp_path: Path) -> None:
