@@ -15,20 +15,19 @@ import numpy as np
 import pyarrow as pa
 from apache_beam.pvalue import AsSingleton, PCollection, TaggedOutput
 
-from ..mechanisms.center.class_partition import MOST_CLASS_SAMPLE
 from ..mechanisms.release.drawing import Drawing
-from ..mechanisms.release.feature_sample import CenterFeatures
 from ..mechanisms.release.unit_bound import UnitBound, UnitCounts
 from ..pipelines.api.memory_request import ledger_place, python_errors
 from ..pipelines.api.privatize_files import check_ledger_place
-from ..pipelines.errors import FieldError, UsageError, as_parameter, field_errors
+from ..pipelines.errors import FieldError, UsageError, as_parameter
 from ..pipelines.job.runner_options import check_runner
 from ..pipelines.ledger.ledger import Ledger
 from ..pipelines.ledger.spent_budget import Caps
 from ..pipelines.publish.job_result import JobResult
 from ..pipelines.publish.manifest import make_manifest
 from ..pipelines.publish.protocol import Charge, charged, check_caps, release_entries
-from ..pipelines.spec.fields import CELL_CENTER, CENTERS, NO_CENTER, Fields, keywords_of, names_of
+from ..pipelines.spec.feature_choice import CenterChoice
+from ..pipelines.spec.fields import CENTERS, NO_CENTER, Fields, keywords_of, names_of
 from ..pipelines.spec.label import Budget, Label, make_label, request_in_memory
 from ..pipelines.spec.label_domain import with_texts
 from ..pipelines.spec.mechanism_file import MechanismFile
@@ -117,17 +116,14 @@ class LabelDP(beam.PTransform):
         try:
             fields = with_texts(Fields.of(arguments))
             features = _center_features(fields)
-            kind = "center" if fields.label_classes is None else "probabilities"
-            new_column = fields.center_column or f"{fields.label}_{kind}"
-            if features is not None:
-                fields.center_column = None
             if fields.center == NO_CENTER:
                 fields.center = None
+            center = CenterChoice.of(fields)
+            if features:
+                fields.center_column = None
             made = make_label(fields)
-            if features is not None:
-                with field_errors("{center}: {problem}"):
-                    column = dataclasses.replace(made.column, center=new_column)
-                made = dataclasses.replace(made, column=column, features=features)
+            if features and center.makes(made):
+                made = center.around(made, features)
             self._threshold = Threshold(read_unusable_fraction(fields.max_unusable_fraction), rows=True)
             self._key = noise_key_file(str(fields.noise_key_file), fields.noise_key_mode)
             self._charge = _charge(fields, made)
@@ -218,21 +214,18 @@ class LabelDP(beam.PTransform):
 keywords_of(LabelDP.__init__, _ARGUMENTS, "Checks the arguments.", _NEEDED)
 
 
-def _center_features(fields: Fields) -> CenterFeatures | None:
-    """The features of the center that the job makes; None without one."""
+def _center_features(fields: Fields) -> tuple[str, ...]:
+    """Names of the features of the center that the job makes; none without one."""
     names, center, id_column = names_of(fields.center_features), fields.center, fields.id_column
     if not names and center in (None, NO_CENTER):
-        return None
+        return ()
     if not names or center not in CENTERS or center == NO_CENTER:
         raise ValueError("a center that the job makes needs center: cells or linear, and center_features")
     if {fields.label, id_column} & {*names}:
         raise ValueError("center_features must name neither the label nor the id_column")
     if {*names} & {*names_of(fields.leave_out)}:
         raise ValueError("center_features and leave_out name the same field: centers are released")
-    assert id_column is not None
-    if fields.label_classes is not None:
-        return CenterFeatures(names, id_column, True, MOST_CLASS_SAMPLE)
-    return CenterFeatures(names, id_column, center == CELL_CENTER)
+    return names
 
 
 def _privatize(

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..mechanisms.analysis.utility import utility
-from ..mechanisms.center.class_partition import MOST_CLASS_SAMPLE
-from ..mechanisms.center.linear_center import MOST_SAMPLE, LinearCenter
+from ..mechanisms.center.linear_center import LinearCenter
 from ..mechanisms.core.label_classes import LabelClasses
 from ..mechanisms.core.losses import loss_named
 from ..mechanisms.noise.keyed_words import RowRange
@@ -21,7 +20,7 @@ from ..mechanisms.noise.noisy_histogram import mean_variance
 from ..mechanisms.registry import AUTO
 from ..mechanisms.release.conclude import conclude
 from ..mechanisms.release.drawing import DRAWN_BY_CENTER, Drawing
-from ..mechanisms.release.feature_sample import NO_SAMPLE, CenterFeatures, sample_words, smallest
+from ..mechanisms.release.feature_sample import NO_SAMPLE, sample_words, smallest
 from ..mechanisms.release.label_records import LabelRecords
 from ..mechanisms.release.plan import run_passes
 from ..pipelines.errors import field_errors
@@ -192,11 +191,9 @@ def label_of(cell: Cell, task: Task, features: Sequence[str] = ()) -> Label:
     else:
         fields |= {"label_classes": task.classes.values, "other_class": task.classes.values[task.classes.other]}
     asked = Fields.of(fields)
-    label = make_label(asked)
-    if CenterChoice.of(asked).makes(label):
-        most = MOST_SAMPLE if task.classes is None else MOST_CLASS_SAMPLE
-        chosen = CenterFeatures(tuple(features), cells=cell.center == CELL_CENTER, most=most)
-        label = dataclasses.replace(label, features=chosen)
+    label, choice = make_label(asked), CenterChoice.of(asked)
+    if choice.makes(label):
+        label = choice.around(label, tuple(features))
     if cell.center is None:
         return label
     with field_errors("{center_column}: {problem}"):

@@ -44,7 +44,7 @@ Design = TypeVar("Design")
 Before = TypeVar("Before")
 After = TypeVar("After")
 Released: TypeAlias = LinearCenter | PriorRelease | NoiseBinding | None
-"""What the passes of a release have released so far: a linear center, and from the histogram on its release."""
+"""Releases of passes so far: a linear center, and from the histogram on a prior or a binding alone."""
 
 
 class Pass(ABC, Generic[Design, Before, After]):

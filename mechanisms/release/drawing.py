@@ -472,10 +472,10 @@ class FromCenter(Drawing):
             }
         }
 
-    def centers(self, read: ReadFeatures) -> np.ndarray | None:
-        return self.classifier.center.probabilities(read(self.classifier.center.map)) / PROBABILITY_UNIT
+    def centers(self, read: ReadFeatures) -> np.ndarray:
+        return self.probabilities(read) / PROBABILITY_UNIT
 
-    def probabilities(self, read: ReadFeatures) -> np.ndarray | None:
+    def probabilities(self, read: ReadFeatures) -> np.ndarray:
         return self.classifier.center.probabilities(read(self.classifier.center.map))
 
     def fits(self, column: LabelColumn) -> bool:

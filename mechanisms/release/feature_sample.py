@@ -51,7 +51,7 @@ class FeatureSample:
 
 
 NO_SAMPLE = FeatureSample(np.zeros(0, np.uint64), {}, 0)
-"""Of passes that read no features."""
+"""Sample for passes that read no features."""
 
 
 def sample_words(secret: bytes, identities: Identities) -> np.ndarray:

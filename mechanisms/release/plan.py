@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -95,7 +95,7 @@ def passes_of(column: LabelColumn, histogram: Histogram, features: CenterFeature
     return Moments(epsilon), *cells, histogram
 
 
-Blocks = Callable[[Pass, Any, Released], Iterator[tuple[LabelRecords, MappedColumns]]]
+Blocks: TypeAlias = Callable[[Pass, Any, Released], Iterator[tuple[LabelRecords, MappedColumns]]]
 
 
 def run_passes(
@@ -109,8 +109,7 @@ def run_passes(
     """Runs passes over records in memory, one after the other; returns what they have released.
 
     `blocks` gives the records in parts, with the features that a pass of a design reads, and with their centers for a
-    pass that binds. `released` is what was released before. Raises
-    RefusedRelease as `Pass.design`.
+    pass that binds. `released` is what was released before. Raises RefusedRelease as `Pass.design`.
     """
     for step in passes:
         design = step.design(sample, released)

@@ -177,7 +177,7 @@ def privatize(frame: Any, *, label: str, epsilon: float, **parameters: Any) -> R
         named = None if centers is None or name is None else (name, centers)
         of_kept = centers if centers is None or kept.all() else centers[kept]
         if stream is not None:
-            return _reader(labels.blocks(columns.names), columns.schema, place, outcome, named, left), of_kept
+            return _released_reader(labels.blocks(columns.names), columns.schema, place, outcome, named, left), of_kept
         return without_columns(released_frame(shown, place, outcome.labels, kept, named), left), of_kept
 
     hidden = {label, *left, *(getattr(privatizer, name) for name in ("id_column", "unit_column", "center_column"))}
@@ -198,7 +198,7 @@ def privatize(frame: Any, *, label: str, epsilon: float, **parameters: Any) -> R
     )
 
 
-def _reader(
+def _released_reader(
     blocks: Iterator[pa.RecordBatch],
     schema: pa.Schema,
     place: int,

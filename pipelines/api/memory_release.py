@@ -169,10 +169,10 @@ def release_fitted(command: str, request: MemoryRequest, given: Given, secret: b
     Raises ValueError if an argument is wrong, or the mechanism has no randomizer for the histogram.
     """
     label, column, features = request.label, request.column, given.features
-    of = None if features is None else label.features
+    chosen = None if features is None else label.features
     records = read_records(request, column, secret, given, label.features is not None)
     run = MemoryRun(records, features, secret)
-    binding = run.run(label.passes, of)
+    binding = run.run(label.passes, chosen)
     mechanism = MechanismFile.of_release(_concluded(label.mechanism, binding), binding)
     number = _number_of_features(features, column)
     release = MemoryRelease(command, request.source, binding, mechanism, label.budget.epsilon, records.counts, number)
@@ -440,8 +440,8 @@ def read_classes(data: Any, classes: LabelClasses, name: str, missing: float | N
     """Reads a column of classes: the values are their places, NaN where there is none, and the way back takes places.
 
     `name` is that of the argument, for messages. `missing` is the place that a missing class counts as; None for none.
-    Raises ValueError if it has another number of dimensions, or cannot
-    hold these classes; no value is in the message. Raises TypeError if it is of no known kind.
+    Raises ValueError if it has another number of dimensions, or cannot hold these classes; no value is in the message.
+    Raises TypeError if it is of no known kind.
     """
     data, wrap = only_column(data, name)
     column = arrow_column(data, name)

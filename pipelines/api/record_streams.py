@@ -129,7 +129,7 @@ def _joined(parts: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
 def read_stream(source: Any) -> RecordStream | None:
     """Recognizes one of `STREAMS`; None for anything else.
 
-    Raises TypeError for a stream that can be read once only, and ValueError if a column has several types.
+    Raises TypeError for a reader, which can be read once only, and for a function that returns anything else.
     """
     dataset = sys.modules.get("pyarrow.dataset")
     if dataset is not None and isinstance(source, dataset.Dataset):
@@ -145,7 +145,7 @@ def read_stream(source: Any) -> RecordStream | None:
     if callable(source):
         reader = _reader(source())
         return RecordStream(reader.schema, lambda names: iter(_reader(source())))
-    if hasattr(source, "__arrow_c_stream__") and isinstance(source, pa.RecordBatchReader):
+    if isinstance(source, pa.RecordBatchReader):
         raise TypeError(
             "a RecordBatchReader can be read once, but a release passes over its records several times: give a "
             "function that makes one, lambda: dataset.scanner().to_reader()"

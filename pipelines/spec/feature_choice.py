@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from ...mechanisms.center.class_logit import MOST_CLASSES
 from ...mechanisms.center.class_partition import MOST_CLASS_SAMPLE
+from ...mechanisms.center.linear_center import MOST_SAMPLE
 from ...mechanisms.center.residuals import check_even
 from ...mechanisms.core.label_classes import LabelClasses
 from ...mechanisms.core.label_grid import is_even
@@ -153,14 +154,12 @@ class CenterChoice:
 
     def applied(self, label: Label, table: FeatureTable) -> Label:
         """Adds a center of features to a label, if one is made: its features, and the name of the new column."""
-        column, classes = label.column, label.column.classes is not None
-        features = self._features_of(column, table) if self.makes(label) else None
-        if features is None:
+        names = self._names_of(label.column, table) if self.makes(label) else ()
+        if not names:
             return label
-        what = "probabilities" if classes else "centers"
-        name = self.column or f"{label.name}_{'probabilities' if classes else 'center'}"
+        name, classes = self.new_column(label), label.column.classes is not None
         if name in (*table.schema.names, label.name):
-            kind = "" if classes else " and {center} {kind}"
+            what, kind = ("probabilities", "") if classes else ("centers", " and {center} {kind}")
             raise FieldError(
                 f"{table.field or '{source}'} has a column {{name!r}}: name the new column of {what} with "
                 f"{{center_column}}{kind}, or leave that column out",
@@ -168,19 +167,30 @@ class CenterChoice:
                 name=name,
                 kind=self.kind,
             )
-        return dataclasses.replace(label, column=dataclasses.replace(column, center=name), features=features)
+        return self.around(label, names)
 
-    def _features_of(self, column: LabelColumn, table: FeatureTable) -> CenterFeatures | None:
-        """Chooses the features of a center.
+    def new_column(self, label: Label) -> str:
+        """Name of the column of centers, or of the probabilities of classes."""
+        return self.column or f"{label.name}_{'center' if label.column.classes is None else 'probabilities'}"
+
+    def around(self, label: Label, names: tuple[str, ...]) -> Label:
+        """Gives a label a center of these features, in a new column."""
+        column = dataclasses.replace(label.column, center=self.new_column(label))
+        cells, most = self.kind == CELL_CENTER, MOST_SAMPLE
+        if column.classes is not None:
+            cells, most = self.asked_of_classes, MOST_CLASS_SAMPLE
+        features = CenterFeatures(names, column.id_column, cells, most, self.features is None)
+        return dataclasses.replace(label, column=column, features=features)
+
+    def _names_of(self, column: LabelColumn, table: FeatureTable) -> tuple[str, ...]:
+        """Names the features of a center.
 
         They are those that are named, or all columns of numbers and texts but label, id, unit, that of the filter and,
-        once their values are seen, those that identify records; None if there are none by default.
+        once their values are seen, those that identify records; none if there are none by default.
         """
-        names, unnamed = self._feature_names(column, table), self.features is None
-        if names and column.classes is not None:
-            return CenterFeatures(names, column.id_column, self.asked_of_classes, MOST_CLASS_SAMPLE, unnamed)
+        names = self._feature_names(column, table)
         if names:
-            return CenterFeatures(names, column.id_column, self.kind == CELL_CENTER, all_columns=unnamed)
+            return names
         if self.asked:
             raise FieldError(
                 "{center} {kind}: {file} has no column of numbers or texts besides the label",
@@ -188,7 +198,7 @@ class CenterChoice:
                 file=table.source,
             )
         LOGGER.info("no center: %s has no column of numbers or text besides the label", table.source)
-        return None
+        return ()
 
     def _feature_names(self, column: LabelColumn, table: FeatureTable) -> tuple[str, ...]:
         schema = table.schema

@@ -370,6 +370,10 @@ def _touch(_: Any, path: str) -> None:
         ({"id_column": "y"}, "id_column"),
         ({"mechanism": "auto:bias=1"}, "mechanism auto has no parameters"),
         ({"mechanism": "rr:bias=1"}, "no parameter 'bias'"),
+        (
+            {"label_classes": ["a", "b"], "center": "linear", "center_features": ["x"], **dict.fromkeys(DOMAIN)},
+            "center linear is for labels that are numbers",
+        ),
         ({"center": "linear"}, "needs center: cells or linear, and center_features"),
         ({"center_features": ["x"]}, "needs center: cells or linear, and center_features"),
         ({"leave_out": "id,y"}, "leave_out: 'y' is released, as the label or its center"),

@@ -117,7 +117,7 @@ ROWS = {
 
 @dataclass
 class Place:
-    """Where the outputs of a run are."""
+    """Place of the outputs of a run."""
 
     url: str
     emulator: Any = None
@@ -158,7 +158,7 @@ def charges_of(runs: list[dict[str, Any]]) -> list[str]:
 
 
 def left_of(found: dict[str, bytes]) -> list[str]:
-    """What is neither a release nor the ledger."""
+    """Objects that are neither of a release nor the ledger."""
     kept = ("released/", LEDGER) if MANIFEST in found else (LEDGER,)
     return sorted(name for name in found if not name.startswith(kept))
 

@@ -1,4 +1,4 @@
-"""What a release holds and states, against its log and the row of its case: records, types, labels, budget, facts.
+"""Contents and statements of a release, against its log and the row of its case: records, types, labels, budget, facts.
 
 The cases are those of `release_cases`. Other laws of them are in test_release_laws.
 """

@@ -256,7 +256,7 @@ def test_a_schema_and_the_files_of_validation(emulator: Any, on_store: Any, invo
 def test_a_file_beside_what_a_killed_run_has_left_is_kept(
     emulator: Any, on_store: Any, invoke: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it has left is no release, and is removed by the next run unless there is something else."""
+    """Objects that it has left are no release, and are removed by the next run unless there is something else."""
     from labeldp.pipelines.publish import output_folder
     from labeldp.pipelines.publish.protocol import Charge
 
