@@ -219,7 +219,7 @@ def undisturbed(
     """Function (flags, key) -> release and charges of an undisturbed run on a disk, wherever the others are."""
 
     def run(flags: dict[str, Any], key: str = "") -> Expected:
-        name = json.dumps([flags, key], default=str)
+        name = json.dumps([log, flags, key], default=str)
         if name not in kept_results:
             folder = tmp_path / f"undisturbed-{len(kept_results)}"
             standard = {"input": log, "num_shards": 2, "max_unusable_fraction": 0.1, "output": folder / "released"}
