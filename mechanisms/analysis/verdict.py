@@ -73,7 +73,8 @@ def verdict(facts: ReleasedFacts, measured: Measured | None = None, naming: Nami
         model = "the center"
     else:
         cost = _percent(measured.parameters * measured.noise * of_all)
-        costs = f"; noise costs its {max(round(measured.parameters), 1)} parameters {cost}"
+        number = max(round(measured.parameters), 1)
+        costs = f"; noise costs its {number} parameter{'s' * (number > 1)} {cost}"
     most = share.value + 2 * share.error
     explains = f"{model} explains {_signed(share.value)} +- {_percent(share.error)}"
     # A sample of the records has a wider interval than all of them.
