@@ -43,7 +43,7 @@ def measured(value: float, error: float, parameters: float = 12.0, records: int 
         (
             measured(0.38, 0.09, parameters=0.0), "small",
             "for small models: a ridge on these features alone explains 38 % +- 9 % of the variance; noise costs its 1 "
-            "parameters 0.1 %; better: 3 times --epsilon",
+            "parameter 0.1 %; better: 3 times --epsilon",
         ),
         (
             measured(-0.02, 0.06), "unknown",
