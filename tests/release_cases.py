@@ -192,6 +192,8 @@ def table_of(case: Case) -> pa.Table:
     if case.format == "tfrecord":
         place = table.schema.get_field_index("y")
         table = table.set_column(place, "y", table["y"].cast(pa.float32()).cast(pa.float64()))
+    if "csv_types" in case.flags:
+        table = table.set_column(0, "id", table["id"].cast(pa.string()))
     if "where" in case.flags:
         name, _, value = case.flags["where"].partition("=")
         table = table.filter(pc.equal(table[name].cast(pa.string()), value))  # type: ignore[attr-defined]
@@ -346,6 +348,7 @@ def _cases() -> dict[str, Case]:
         "records without a class": Case("gaps", {**SORTS, "max_unusable_fraction": 0.3, "other_class": "good"}, False, {
             "release.json classes": {"values": ["poor", "fair", "good"], "other": 2},
         }, ("classes    poor, fair, good; all other values count as good\n", "mechanism  rr: 3 classes to 3\n"), True),
+        "ids of text": Case("csv", {**LABELS, "csv_types": "id=string", "num_shards": 3}, laws=False),
         "truth values": Case("lacking", TRUTH, counts_as=True),
         "labels between": Case("between", BETWEEN, False, rounded["randomized"]),
         "labels between, nearest": Case("between", {**BETWEEN, "rounding": "nearest"}, False, rounded["nearest"]),

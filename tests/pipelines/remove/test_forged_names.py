@@ -46,10 +46,10 @@ def of_key(name: str) -> Callable[[Path, Path], None]:
 FORGERIES = {
     "a name above": letters("../elsewhere/bashrc"),
     "an absolute name": letters("{elsewhere}/bashrc"),
-    "another file of the release": letters("data/part-00000-of-00002.parquet"),
+    "another file of the release": letters("data/part-00000-of-00001.parquet"),
     "a link to the key": of_key("dead_letters.jsonl"),
     "a link in validation": of_key("validation/schema.pbtxt"),
-    "a linked shard": linked("data/part-00001-of-00002.parquet"),
+    "a linked shard": linked("data/part-00000-of-00001.parquet"),
     "linked shards": linked("data"),
     "a center that is a link": of_key("center.json"),
     "a linked label": linked("labels/y"),
@@ -58,10 +58,11 @@ FORGERIES = {
 
 
 @pytest.fixture
-def commands(logs: Path, tmp_path: Path) -> dict[str, list[str]]:
+def commands(base: Any, tmp_path: Path) -> dict[str, list[str]]:
     """Commands that read a release."""
+    truth = [f"--truth={base('named by rows').flags['input']}", "--input_format=parquet"]
     release, output = str(tmp_path / "forged"), f"--output={tmp_path / 'out' / 'new'}"
-    (tmp_path / "rows.txt").write_text("part-00000-of-00002.parquet,1\n")
+    (tmp_path / "rows.txt").write_text("part-00000-of-00001.parquet,1\n")
     (tmp_path / "facts.yaml").write_text("")
     claim = [f"--claim={tmp_path / 'out' / 'claim.yaml'}", f"--claim_facts={tmp_path / 'facts.yaml'}"]
     return {
@@ -70,23 +71,23 @@ def commands(logs: Path, tmp_path: Path) -> dict[str, list[str]]:
         "remove": ["remove", release, f"--rows={tmp_path / 'rows.txt'}", output],
         "report": ["report", release, output],
         "claim": ["report", release, *claim],
-        "attack": ["attack", release, f"--truth={logs}/*.csv", "--input_format=csv"],
+        "attack": ["attack", release, *truth],
     }
 
 
 @pytest.mark.parametrize("forgery", FORGERIES)
 def test_forgeries(
-    forgery: str, released: Any, commands: dict[str, list[str]], invoke: Any, tmp_path: Path, tree: Any, key_file: Path
+    forgery: str, release: Any, commands: dict[str, list[str]], invoke: Any, tmp_path: Path, tree: Any, key_file: Path
 ) -> None:
-    kind = "several" if forgery == "a linked label" else "csv"
-    release, elsewhere = shutil.copytree(released(kind), tmp_path / "forged"), tmp_path / "elsewhere"
+    kind = "several labels" if forgery == "a linked label" else "named by rows"
+    forged, elsewhere = shutil.copytree(release(kind), tmp_path / "forged"), tmp_path / "elsewhere"
     for folder in (elsewhere, tmp_path / "out"):
         folder.mkdir()
     shutil.copy(key_file, elsewhere / "noise.key")
     (elsewhere / "bashrc").write_text("a text\n")
     if forgery == "a name above":
         assert invoke(commands["audit --data"]).code == 0
-    FORGERIES[forgery](release, elsewhere)
+    FORGERIES[forgery](forged, elsewhere)
     before = tree(elsewhere)
     for name, arguments in commands.items():
         outcome = invoke(arguments)
@@ -102,4 +103,4 @@ def test_forgeries(
         assert tree(elsewhere) == before, name
     if forgery in ("linked release", "linked mechanism"):
         with pytest.raises(Exception, match="is a link, or no regular file"):
-            Release.open(release)
+            Release.open(forged)
