@@ -270,10 +270,10 @@ FAULTS = {
         "tests/attack/test_feature_leaks.py",
     ),
     "name of a range": Fault(
-        "labeldp/study/domain_command.py",
+        "pipelines/cli/domain_command.py",
         "            self.budget.epsilon, where and [where.column, where.value],\n",
         "            where and [where.column, where.value],\n",
-        "tests/study/test_domain_command.py",
+        "tests/pipelines/cli/test_domain_command.py",
     ),
 }  # fmt: skip
 

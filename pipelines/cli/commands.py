@@ -57,7 +57,7 @@ GROUPS = {
             "publish the release of a job that was submitted only", True),
     },
     "Choose a mechanism and a budget": {
-        "domain": Command(f"{_JOB}:domain_flags", "study.domain_command:run",
+        "domain": Command(f"{_JOB}:domain_flags", "pipelines.cli.domain_command:run",
             "propose a label domain, from a histogram with noise", True),
         "solve": Command(f"{_STUDY}:solve_flags", "study.solve_command:run",
             "solve for a mechanism from a public or released prior", True, True),

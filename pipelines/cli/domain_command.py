@@ -16,45 +16,45 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import AsSingleton
 
-from ..mechanisms.analysis.label_range import DomainProposal, log_spaced_labels, propose_domain
-from ..mechanisms.core.budget import MIN_EPSILON, check_epsilon, decimal_budget, round_up
-from ..mechanisms.core.label_grid import OUTWARD
-from ..mechanisms.release.bound_noise import NoiseBinding
-from ..mechanisms.release.label_column import LabelColumn
-from ..mechanisms.release.prior_release import PriorRelease
-from ..mechanisms.release.unit_bound import UnitCounts
-from ..pipelines.cli.announcement import unusable_share
-from ..pipelines.cli.exit_codes import names_of_flags, run_command
-from ..pipelines.errors import FieldError, one_line
-from ..pipelines.flags.arguments import log_to_stderr
-from ..pipelines.job.input_reads import bound_units, without_excess
-from ..pipelines.job.run_pipeline import describe_failure, run_pipeline
-from ..pipelines.job.runner_options import runner_options
-from ..pipelines.ledger.ledger import Ledger, LedgerEntry, unit_details
-from ..pipelines.ledger.spent_budget import Caps
-from ..pipelines.publish.job_result import JobResult
-from ..pipelines.publish.output_folder import publish_file, publishing, staging_folder
-from ..pipelines.publish.protocol import Charge, charged, check_caps
-from ..pipelines.publish.signals import signals_as_interrupts
-from ..pipelines.spec.fields import Fields
-from ..pipelines.spec.input_spec import check_columns, input_spec, read_as, read_schema
-from ..pipelines.spec.label import Budget, unit_bound
-from ..pipelines.spec.release import InputSpec
-from ..pipelines.spec.store_access import open_stores
-from ..pipelines.spec.target_checks import (
+from ...mechanisms.analysis.label_range import DomainProposal, log_spaced_labels, propose_domain
+from ...mechanisms.core.budget import MIN_EPSILON, check_epsilon, decimal_budget, round_up
+from ...mechanisms.core.label_grid import OUTWARD
+from ...mechanisms.release.bound_noise import NoiseBinding
+from ...mechanisms.release.label_column import LabelColumn
+from ...mechanisms.release.prior_release import PriorRelease
+from ...mechanisms.release.unit_bound import UnitCounts
+from ...transforms.errors import InputError
+from ...transforms.input_checks import Threshold
+from ...transforms.io.filesystems import read_text, write_text
+from ...transforms.noise_key_file import NoiseKeyFile
+from ...transforms.progress_log import LOGGER
+from ...transforms.readers.file_reader import ReadRecordBatches
+from ...transforms.release_passes import NoisyPrior
+from ..errors import FieldError, one_line
+from ..flags.arguments import log_to_stderr
+from ..job.input_reads import bound_units, without_excess
+from ..job.run_pipeline import describe_failure, run_pipeline
+from ..job.runner_options import runner_options
+from ..ledger.ledger import Ledger, LedgerEntry, unit_details
+from ..ledger.spent_budget import Caps
+from ..publish.job_result import JobResult
+from ..publish.output_folder import publish_file, publishing, staging_folder
+from ..publish.protocol import Charge, charged, check_caps
+from ..publish.signals import signals_as_interrupts
+from ..spec.fields import Fields
+from ..spec.input_spec import check_columns, input_spec, read_as, read_schema
+from ..spec.label import Budget, unit_bound
+from ..spec.release import InputSpec
+from ..spec.store_access import open_stores
+from ..spec.target_checks import (
     check_target,
     read_caps,
     read_unusable_fraction,
     resolve_ledger,
     resolve_noise_key,
 )
-from ..transforms.errors import InputError
-from ..transforms.input_checks import Threshold
-from ..transforms.io.filesystems import read_text, write_text
-from ..transforms.noise_key_file import NoiseKeyFile
-from ..transforms.progress_log import LOGGER
-from ..transforms.readers.file_reader import ReadRecordBatches
-from ..transforms.release_passes import NoisyPrior
+from .announcement import unusable_share
+from .exit_codes import names_of_flags, run_command
 
 FORMAT = "labeldp-domain-2"
 """Cells end at round numbers; those of the first format had these numbers in the middle."""
