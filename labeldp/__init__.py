@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         PrivatizeFiles,
         ReleasedFrame,
         ReleaseWarning,
+        UsageError,
         privatize,
     )
     from labeldp.transforms import (
@@ -125,6 +126,7 @@ __all__ = [
     "StreamBinding",
     "Threshold",
     "UnitBound",
+    "UsageError",
     "ValidateExamples",
     "Validation",
     "WriteParquet",

@@ -12,24 +12,25 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from labeldp import InputError, UsageError
 
 from ..mechanisms.release.drawing import DRAWN_BY_CENTER
 from ..pipelines.cli.exit_codes import FAILURE, SUCCESS, WARNED, run_command
-from ..pipelines.errors import UsageError, one_line
+from ..pipelines.errors import one_line
 from ..pipelines.flags.arguments import local_copy, log_to_stderr
 from ..pipelines.job.run_pipeline import describe_failure
+from ..pipelines.publish.released import Released
 from ..pipelines.spec.fields import Fields, names_of
 from ..pipelines.spec.input_spec import input_spec
 from ..pipelines.spec.label_domain import GRID, label_classes, label_domain, with_texts
 from ..pipelines.spec.machine import check_extra, check_tfrecord
-from ..transforms.errors import InputError
 from ..transforms.progress_log import LOGGER, progress_bar
 from .feature_leaks import CERTAIN, MUCH, NEARLY_THE_LABEL, Leaks, Prediction, alone, find_leaks, label_quantiles
 from .label_beliefs import FOLDS, LEAST_RECORDS, GuessedLabels
 from .reconstruction import LEAST_GROUP, QUANTILES, GroupAdvantage, Reconstruction, most_affected, reconstruct
 from .record_features import PLACES, FeatureMatrix, texts_of
 from .released_channel import ReleasedChannel
-from .released_records import ReleasedRecords, ReleaseFiles, open_release, read_release
+from .released_records import ReleasedRecords, open_release, read_release
 from .true_labels import labelled_records, true_labels, truth_input
 
 _WARNING = (
@@ -137,7 +138,7 @@ def _attack_release(args: argparse.Namespace) -> _Findings:
     if not os.path.exists(local):
         raise UsageError(f"{args.path} does not exist: name an output folder")
     files = open_release(local, args.path, args.label)
-    if args.within is not None and files.mechanism.classes is not None:
+    if args.within is not None and files.classes is not None:
         raise UsageError("--within is for labels that are numbers: no guess is close to a class. Leave it out")
     fields = Fields.of({**vars(args), "input": args.truth, "label": files.label})
     try:
@@ -152,9 +153,7 @@ def _attack_release(args: argparse.Namespace) -> _Findings:
     labels, matched = true_labels(input, files, records, id_column)
     domain = files.column.labels
     within = (domain[-1] - domain[0]) / 20 if args.within is None else args.within
-    guessed = GuessedLabels(
-        domain, 0.0 if files.mechanism.classes else float(within), files.mechanism.classes is not None
-    )
+    guessed = GuessedLabels(domain, 0.0 if files.classes else float(within), files.classes is not None)
     columns = {**records.columns, **records.places}
     found = reconstruct(
         FeatureMatrix.of(columns, len(labels)),
@@ -164,7 +163,7 @@ def _attack_release(args: argparse.Namespace) -> _Findings:
         ReleasedChannel(files.mechanism.randomizer, records.released, files.column)
         if files.probabilities is None
         else None,
-        None if files.manifest.certified_delta else files.epsilon,
+        None if files.stated.certified_delta else files.record_epsilon,
         args.seed,
         _progress,
     )
@@ -185,15 +184,15 @@ def _attack_release(args: argparse.Namespace) -> _Findings:
     return _Findings(lines, problems, [*_leak_doubts(leaks), *_unread_doubts(records.unread)])
 
 
-def _release_lines(files: ReleaseFiles, records: ReleasedRecords, truth: str, matched: str) -> Iterator[str]:
-    manifest, randomizer = files.manifest, files.mechanism.drawing.solved
+def _release_lines(files: Released, records: ReleasedRecords, truth: str, matched: str) -> Iterator[str]:
+    manifest, randomizer = files.stated, files.mechanism.drawing.solved
     delta = f" with delta {manifest.certified_delta:.6g}" if manifest.certified_delta else ""
     of = "" if files.unit is None else " of one record"
     name = randomizer.mechanism if randomizer else DRAWN_BY_CENTER
     yield _line(
         "release",
         f"{name}: label {_name(files.label)} of {manifest.records:,} records; claims epsilon "
-        f"{files.epsilon:.6g}{delta} for all that was released of it{of}",
+        f"{files.record_epsilon:.6g}{delta} for all that was released of it{of}",
     )
     sample = f"; a sample of {len(records.rows):,} records" if len(records.rows) < manifest.records else ""
     yield _line("truth", f"{one_line(truth)}, {matched}{sample}")

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute
+from labeldp import LabelledBatch
 
 from ..mechanisms.center.feature_rows import Categories, Columns
 from ..transforms.arrow_values import is_number, is_text, is_time, plain_values, single_values, value_type
-from ..transforms.batches import LabelledBatch
 from ..transforms.center.feature_columns import concatenated, feature_columns
 
 # Its functions are made when it is imported: type checkers do not know them.

@@ -6,11 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-
-from ..mechanisms.core.randomizer import Randomizer
-from ..mechanisms.release.label_column import LabelColumn, LabelMeaning
-from ..pipelines.spec.mechanism_file import MechanismFile
-from ..transforms.errors import InputError
+from labeldp import InputError, LabelColumn, Randomizer
 
 # Relative to the largest label: labels of TFRecords are float32.
 _FLOAT32 = 2.0**-22
@@ -97,11 +93,3 @@ class ReleasedChannel:
         most = len(self.domain) - 1
         steps = np.arange(most + 1)[None, :] - self._centers[rows][:, None] + most
         return self._rows_of_steps[steps, outputs[:, None]]
-
-
-def channel_column(mechanism: MechanismFile, label: str) -> LabelColumn:
-    """Label column with the public domain of a mechanism file, and with its center column."""
-    if mechanism.classes is not None:
-        return LabelColumn(label, mechanism.classes.domain, meaning=LabelMeaning(mechanism.classes))
-    drawing = mechanism.drawing
-    return LabelColumn(label, mechanism.domain, center=drawing.column if drawing.whole else None)

@@ -13,19 +13,21 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute
+from labeldp import InputError, LabelledBatch, UsageError
 
 from ..mechanisms.center.feature_rows import Columns
-from ..mechanisms.core.label_classes import LabelClasses, domain_label
-from ..pipelines.errors import UsageError, did_you_mean
+from ..mechanisms.core.label_classes import LabelClasses
+from ..pipelines.errors import did_you_mean
+from ..pipelines.publish.released import Released
 from ..pipelines.spec.fields import Fields
 from ..pipelines.spec.input_spec import input_spec
 from ..pipelines.spec.release import InputSpec
 from ..transforms.arrow_values import NotWholeError, is_text, single_ids
-from ..transforms.batches import LabelledBatch, has_label, label_values
-from ..transforms.errors import InputError, listed
+from ..transforms.batches import has_label, label_values
+from ..transforms.errors import listed
 from ..transforms.readers.file_reader import FileReader
 from .record_features import first_difference, places_of, read_columns, read_features
-from .released_records import ReleasedRecords, ReleaseFiles
+from .released_records import ReleasedRecords
 
 # Its functions are made when it is imported: type checkers do not know them.
 pc: Any = pyarrow.compute
@@ -33,22 +35,22 @@ pc: Any = pyarrow.compute
 _MOST_COMPARED = 8  # columns by which an order of records is checked
 
 
-def truth_input(fields: Fields, files: ReleaseFiles) -> InputSpec:
+def truth_input(fields: Fields, files: Released) -> InputSpec:
     """Finds the files of true labels, with the filter of the release; `fields` have their pattern as the input.
 
     Raises UsageError if a flag is wrong or missing, there is no file, or it is a shard of the release.
     """
-    where = files.manifest.where if fields.where is None else fields.where
-    if fields.where is None and where is not None and where.partition("=")[0] in files.manifest.left_out:
+    where = files.stated.where if fields.where is None else fields.where
+    if fields.where is None and where is not None and where.partition("=")[0] in files.stated.left_out:
         raise UsageError(f"the release left out {where.partition('=')[0]!r}, by which it was filtered: give --where")
     found = input_spec(dataclasses.replace(fields, label=files.label, where=where))
-    if any(files.data in Path(part.path).resolve().parents for part in found.parts):
+    if any(Path(files.data) in Path(part.path).resolve().parents for part in found.parts):
         raise UsageError("--truth names shards of the release: name the files that were released, with true labels")
     return found
 
 
 def true_labels(
-    input: InputSpec, files: ReleaseFiles, records: ReleasedRecords, id_column: str | None
+    input: InputSpec, files: Released, records: ReleasedRecords, id_column: str | None
 ) -> tuple[np.ndarray, str]:
     """Reads the true label of each record of a release, and says how records were matched.
 
@@ -59,15 +61,17 @@ def true_labels(
     Returns labels, shape (n,), float64; of classes, their places; and a text. Raises UsageError if a column is missing,
     or the id column after records were removed, and InputError if the records cannot be matched.
     """
-    if files.manifest.removed and id_column is None:
+    if files.stated.removed and id_column is None:
         raise UsageError(
-            f"{files.manifest.removed:,} records were removed from {files.name} since its release, so that its records "
+            f"{files.stated.removed:,} records were removed from {files.name} since its release, so that its records "
             "do not have the order of --truth: give --id_column, the only way to match them"
         )
-    format = dataclasses.replace(input.format, classes=files.classes)
-    missing = files.manifest.missing
+    together = {label.label: label for label in files.together}
+    classes = {name: label.classes for name, label in together.items() if label.classes is not None}
+    format = dataclasses.replace(input.format, classes=classes)
+    missing = files.mechanism.missing
     if missing is not None:
-        format = dataclasses.replace(format, missing={files.label: domain_label(missing, files.mechanism.classes)})
+        format = dataclasses.replace(format, missing={files.label: missing})
     names = FileReader(format, label_column=files.label).schema(input.parts[0]).names
     for flag, name in (("label", files.label), ("id_column", id_column)):
         if name is not None and name not in names:
@@ -76,9 +80,9 @@ def true_labels(
                 f"{listed(names)}{did_you_mean(name, names)}"
             )
     compared = [name for name in records.columns if name in names][:_MOST_COMPARED] if id_column is None else []
-    others = [name for name in (*files.labels, files.unit, id_column) if name is not None and name in names]
+    others = [name for name in (*together, files.unit_column, id_column) if name is not None and name in names]
     wanted = list(dict.fromkeys([files.label, *others, *compared]))
-    private = [name for name in files.labels if name in names and name != files.label]
+    private = [name for name in together if name in names and name != files.label]
     reader = FileReader(format, wanted, input.where, files.label, other_labels=private)
     batches = (batch for part in input.parts for batch in reader.read(part))
     if id_column is not None:
@@ -87,17 +91,17 @@ def true_labels(
     return _by_order(usable, files, records, compared)
 
 
-def _usable(batch: LabelledBatch, files: ReleaseFiles, private: Sequence[str], names: Sequence[str]) -> LabelledBatch:
+def _usable(batch: LabelledBatch, files: Released, private: Sequence[str], names: Sequence[str]) -> LabelledBatch:
     """The records that a release keeps: those with all labels, and with a unit."""
-    mask = np.isfinite(label_values(batch, files.label, files.mechanism.classes))
+    mask = np.isfinite(files.labels_in(batch))
     for name in private:
         mask &= has_label(batch, name)
-    unit = None if files.unit not in names else batch.column(str(files.unit))
+    unit = None if files.unit_column not in names else batch.column(str(files.unit_column))
     return batch.keep(mask if unit is None else mask & single_ids(unit)[1])
 
 
 def _by_order(
-    batches: Iterator[LabelledBatch], files: ReleaseFiles, records: ReleasedRecords, compared: Sequence[str]
+    batches: Iterator[LabelledBatch], files: Released, records: ReleasedRecords, compared: Sequence[str]
 ) -> tuple[np.ndarray, str]:
     kept, found = [], 0
     for batch in batches:
@@ -106,13 +110,13 @@ def _by_order(
         mask[records.rows[start:stop] - found] = True
         found += len(mask)
         kept.append(batch.keep(mask))
-    if found != files.manifest.records:
+    if found != files.stated.records:
         raise InputError(
-            f"--truth has {found:,} records with a usable label, and the release {files.manifest.records:,}: name the "
+            f"--truth has {found:,} records with a usable label, and the release {files.stated.records:,}: name the "
             "files that were released, or match records with --id_column"
         )
     _check_order(kept, records, compared)
-    labels = np.concatenate([label_values(batch, files.label, files.mechanism.classes) for batch in kept])
+    labels = np.concatenate([files.labels_in(batch) for batch in kept])
     agree = f"{len(compared)} public columns agree" if compared else "there is no public column to compare"
     return labels, f"matched by the order of the records; {agree}"
 
@@ -131,9 +135,7 @@ def _check_order(kept: Sequence[LabelledBatch], records: ReleasedRecords, compar
             )
 
 
-def _by_id(
-    batches: Iterator[LabelledBatch], files: ReleaseFiles, records: ReleasedRecords, id_column: str
-) -> np.ndarray:
+def _by_id(batches: Iterator[LabelledBatch], files: Released, records: ReleasedRecords, id_column: str) -> np.ndarray:
     assert records.ids is not None
     wanted = _id_texts(records.ids.combine_chunks(), "the release", id_column)
     if len(wanted.unique()) < len(wanted):
@@ -146,7 +148,7 @@ def _by_id(
         places = pc.index_in(_id_texts(column, batch.source, id_column), value_set=wanted)
         known = np.asarray(places.is_valid())
         own = places.drop_null().to_numpy(zero_copy_only=False)
-        labels[own] = label_values(batch, files.label, files.mechanism.classes)[known]
+        labels[own] = files.labels_in(batch)[known]
         seen += np.bincount(own, minlength=len(seen))
     for problem, wrong in (("is not in --truth", seen == 0), ("is in --truth twice", seen > 1),
                            ("has no usable label in --truth", ~np.isfinite(labels))):  # fmt: skip

@@ -16,8 +16,8 @@ from ..mechanisms.center.class_center import PROBABILITY_UNIT, ClassCenter, Rele
 from ..mechanisms.center.class_trees import CellCounts
 from ..mechanisms.core.label_classes import LabelClasses
 from ..mechanisms.noise.sum_zero_laplace import sum_zero_variance
-from ..pipelines.cli.text_format import number, percent
 from .charts import MOST_NAMES, Bars, Line, bars_chart, lines_chart
+from .number_text import number, percent
 from .release_summary import MOST_ROWS, Table, all_or_some, count, most_frequent, short
 
 _MOST_GROUPS = 10

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..pipelines.cli.text_format import clipped, exact, number, percent, whole_percent
+from .number_text import clipped, exact, number, percent, whole_percent
 from .svg_plot import (
     GAP,
     SERIES,

@@ -11,7 +11,6 @@ is read as markup.
 from __future__ import annotations
 
 import datetime
-import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,21 +20,18 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from labeldp import InputError, UsageError
+
 from ..audit.audit_release import audit_path
-from ..mechanisms.analysis.release_warnings import release_warnings
-from ..mechanisms.analysis.verdict import debiasing, verdict
 from ..mechanisms.core.budget import round_up
 from ..mechanisms.core.integer_weights import BITS
-from ..pipelines.cli.text_format import upper_bound
-from ..pipelines.errors import UsageError, did_you_mean, one_line
+from ..pipelines.errors import did_you_mean, one_line
 from ..pipelines.ledger.charged_runs import ChargedRun, spent_by, unbounded_runs
 from ..pipelines.ledger.spent_budget import total
-from ..pipelines.publish.manifest import losses_of, manifest_facts
-from ..pipelines.spec.label_folders import DATA_OF_LABEL, MANIFEST_NAME, label_folders
+from ..pipelines.publish.released import read_labels
 from ..pipelines.spec.yaml_file import yaml_mapping
-from ..transforms.errors import InputError
-from ..transforms.io.filesystems import read_text
-from .report_input import read_report_input
+from .number_text import upper_bound
+from .report_input import ReportInput, read_report_input
 
 _COMMENT = """\
 # Made by labeldp report from a release and facts that its deployer states.
@@ -109,15 +105,13 @@ def read_claimed(path: str, ledger: str | None = None, name: str | None = None) 
         raise InputError(f"{name} fails the audit; no claim is written: {'; '.join(audit.problems)}")
     if audit.total_epsilon is None:
         raise InputError(f"{name} is a mechanism file, which releases no labels: name an output folder")
-    folder = Path(path) if Path(path).is_dir() else Path(path).parent
-    budget = json.loads(read_text(str(folder / MANIFEST_NAME)))
-    if budget.get("data") == DATA_OF_LABEL:
+    budget, folders = read_labels(path)
+    parts = [read_report_input(folder, ledger, name, "claim") for folder in folders.values()]
+    if parts[0].released.above is not None and len(parts) == 1:
         raise InputError(f"{name} is one of several labels: name the release, whose epsilon holds for all of them")
-    places = label_folders([label for label, _ in audit.parts]) if audit.parts else [""]
-    parts = [read_report_input(str(folder / place), ledger, name, "claim") for place in places]
     labels, runs = [_of_label(part) for part in parts], [ChargedRun.from_dict(dict(run)) for run in parts[0].ledger]
     made = {"input_digest": {label["manifest"].input_digest for label in labels},
-            "mechanism_fingerprint": {part.mechanism.drawing.fingerprint for part in parts}}  # fmt: skip
+            "mechanism_fingerprint": {part.released.mechanism.drawing.fingerprint for part in parts}}  # fmt: skip
     days, others = [], []
     for run, charged in zip(parts[0].ledger, runs, strict=True):
         if all({*str(run.get(key, "")).split(",")} == values for key, values in made.items()):
@@ -174,18 +168,19 @@ def _of_release(
     }
 
 
-def _of_label(part: Any) -> dict[str, Any]:
+def _of_label(part: ReportInput) -> dict[str, Any]:
     """Values of statements on a label; `part` is the input of its report."""
-    manifest, file, audit, unit = part.manifest, part.mechanism, part.audit, part.unit
+    released, audit = part.released, part.audit
+    manifest, file, unit = released.stated, released.mechanism, released.unit
     name, classes, drawing, solved = _code(manifest.label), file.classes, file.drawing, file.drawing.solved
     made, residuals = drawing.made, drawing.whole is not None
     each, most = ("", 1) if unit is None else (" for each record", unit.max_records)
-    facts, stated = manifest_facts(file, manifest), manifest.expected_loss
+    stated = manifest.expected_loss
     epsilons = (file.center_epsilon, file.prior_epsilon, audit.certified_epsilon)
     times = f", times the {most:,} records of a unit" if most > 1 else ""
     noised = (f"{name}: {part.noise} on {part.what} (epsilon {part.epsilon!r}{each})." for part in drawing.parts)
     # Other names in a manifest are those of anybody, and no contradiction of it would be found.
-    losses = (f"{loss} {stated[loss]!r}" for loss in losses_of(file) if stated.get(loss) is not None)
+    losses = (f"{loss} {stated[loss]!r}" for loss in released.losses if stated.get(loss) is not None)
     return {
         "name": name,
         "manifest": manifest,
@@ -210,10 +205,10 @@ def _of_label(part: Any) -> dict[str, Any]:
         "sum": " + ".join(repr(epsilon) for epsilon in epsilons if epsilon) + times,
         "center": residuals and _code(str(drawing.column)),
         "solved": not residuals and file.prior_epsilon,
-        "verdict": verdict(facts),
+        "verdict": released.verdict(),
         "losses": ", ".join(losses),
-        "debiasing": debiasing(facts),
-        "warnings": "\n- ".join(f"{name}: warning: {warning.text}." for warning in release_warnings(facts)),
+        "debiasing": released.debiasing,
+        "warnings": "\n- ".join(f"{name}: warning: {warning.text}." for warning in released.warnings()),
         "fingerprint": _code(drawing.fingerprint),
         "digest": _code(manifest.input_digest),
     }

@@ -11,8 +11,8 @@ import numpy as np
 
 from ..mechanisms.analysis.class_utility import ClassUtility
 from ..mechanisms.core.label_classes import LabelClasses
-from ..pipelines.cli.text_format import clipped, number, percent
 from .charts import MOST_NAMES, Bars, bars_chart, heat_map, square_names
+from .number_text import clipped, number, percent
 from .release_summary import (
     MOST_ROWS,
     RECORDS_PER_PARAMETER,

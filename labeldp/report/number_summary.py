@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from labeldp import Randomizer
 
 from ..mechanisms.analysis.utility import ReleasedFacts
 from ..mechanisms.analysis.verdict import parameters_of
 from ..mechanisms.center.residuals import ClippingError
 from ..mechanisms.core.integer_weights import TOTAL
-from ..mechanisms.core.randomizer import Randomizer
-from ..pipelines.cli.text_format import exact, label_range, number, percent
 from .charts import MOST_NAMES, Bars, Line, bars_chart, evenly_spaced, heat_map, lines_chart, range_names
+from .number_text import exact, label_range, number, percent
 from .release_summary import MOST_ROWS, RECORDS_PER_PARAMETER, Table, count, model_sizes
 
 _EXPLAINED_SHARES = (0.5, 0.9)  # of the label variance, by features, for which the worth of a label is stated

@@ -9,11 +9,10 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+from labeldp import Randomizer
 
-from ..mechanisms.core.randomizer import Randomizer
-from ..pipelines.cli.text_format import clipped, number
 from ..pipelines.ledger.spent_budget import LedgerEntry, SpentBudget, compose
-from ..pipelines.spec.mechanism_file import MechanismFile
+from .number_text import clipped, number
 
 MOST_ROWS = 21
 """Largest number of rows of a table of labels."""
@@ -110,42 +109,6 @@ def _first_run(labels: np.ndarray, mask: np.ndarray) -> tuple[float, float]:
     rest = mask[first:]
     length = len(rest) if rest.all() else int(rest.argmin())
     return float(labels[first]), float(labels[first + length - 1])
-
-
-@dataclass(frozen=True)
-class UnitSummary:
-    """Privacy unit of a release, or of a mechanism file.
-
-    Attributes:
-      column: Public column that names the unit of each record.
-      max_records: Largest number M of records of a unit that are released.
-      units: Number of units; like the following, 0 where no labels were released.
-      left_out: Records beyond the bounds of their units.
-      without_unit: Records without a unit.
-    """
-
-    column: str
-    max_records: int
-    units: int = 0
-    left_out: int = 0
-    without_unit: int = 0
-
-    @property
-    def beyond(self) -> int:
-        """Number of records that are left out because of units."""
-        return self.left_out + self.without_unit
-
-
-def unit_summary(mechanism: MechanismFile, stated: dict[str, Any] | None) -> UnitSummary | None:
-    """Summarizes the privacy unit of a release; None for single records.
-
-    `stated` is the member `unit` of the manifest, which passed the audit; None without one, or without a manifest.
-    """
-    unit = mechanism.unit
-    if unit is None:
-        return None
-    counts = [(stated or {}).get(name, 0) for name in ("units", "records_left_out", "records_without_unit")]
-    return UnitSummary(unit.column, unit.max_records, *counts)
 
 
 @dataclass(frozen=True)

@@ -9,15 +9,17 @@ import argparse
 import os
 import re
 
+from labeldp import InputError, UsageError
+
 from ..audit.audit_release import audit_path
 from ..pipelines.cli.exit_codes import run_command
-from ..pipelines.errors import UsageError, one_line
+from ..pipelines.errors import one_line
 from ..pipelines.flags.arguments import local_copy
 from ..pipelines.flags.release_flags import REPORT_NAME
-from ..pipelines.spec.label_folders import LABELS_NAME, SIGNATURE_NAME, label_folders
+from ..pipelines.publish.released import read_labels
+from ..pipelines.spec.label_folders import SIGNATURE_NAME
 from ..pipelines.spec.machine import check_extra, check_file
 from ..pipelines.spec.written_files import NEW, write_file
-from ..transforms.errors import InputError
 from ..transforms.io.filesystems import is_remote
 from ..transforms.progress_log import advance, progress_bar
 from .report_input import read_report_input
@@ -108,14 +110,14 @@ def default_output(path: str) -> str:
 def _of_labels(path: str) -> list[str]:
     """Folders of the labels of a release of several labels, whose audit passes; for any other, the path itself."""
     folder = path if os.path.isdir(path) else os.path.dirname(path)
-    if not os.path.isdir(os.path.join(folder, LABELS_NAME)):
+    if not os.path.isdir(os.path.join(folder, "labels")):
         return [path]
     audit = audit_path(path)
     if not audit.parts:
         return [path]
     if audit.problems:
         raise InputError(f"{path} fails the audit; no report is written: {'; '.join(audit.problems)}")
-    return [os.path.join(folder, *each.split("/")) for each in label_folders([label for label, _ in audit.parts])]
+    return [*read_labels(path)[1].values()]
 
 
 def _check_inputs(args: argparse.Namespace) -> None:

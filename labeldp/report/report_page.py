@@ -14,26 +14,20 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+from labeldp import ClassModel
 from markupsafe import Markup
 
 from ..audit.audit_release import audit_report
 from ..mechanisms.analysis.class_utility import ClassUtility
-from ..mechanisms.analysis.findings import Verdict
 from ..mechanisms.analysis.privacy_attacks import label_inferences, largest_advantage, largest_advantage_of_all
-from ..mechanisms.analysis.release_warnings import measured_warnings, shown_warnings
-from ..mechanisms.analysis.utility import ReleasedFacts
-from ..mechanisms.analysis.verdict import debiasing, verdict
-from ..mechanisms.center.class_model import ClassModel
 from ..mechanisms.core.budget import round_up
 from ..mechanisms.core.integer_weights import BITS, TOTAL
-from ..mechanisms.release.unit_bound import spent
-from ..pipelines.cli.text_format import all_digits, clipped, exact, label_range, number, percent, upper_bound
-from ..pipelines.publish.manifest import losses_of, manifest_facts
 from ..pipelines.publish.release_blocks import certainty, privacy_lines, use_lines
-from ..pipelines.spec.mechanism_file import MechanismFile, center_release_name
+from ..pipelines.publish.released import Released
 from .center_summary import CenterSummary
 from .class_summary import ClassSummary
 from .number_summary import NumberSummary
+from .number_text import all_digits, clipped, exact, label_range, number, percent, upper_bound
 from .release_summary import LedgerRow, Table, attained_ratio, count, ledger_rows, short
 from .report_input import Column, ReportInput
 from .svg_plot import page_style
@@ -55,22 +49,22 @@ def report_page(subject: ReportInput, party: str | None = None) -> str:
 
     `party` released it, as the page shall say; None leaves it out.
     """
-    mechanism, manifest, audit = subject.mechanism, subject.manifest, subject.audit
-    facts = manifest_facts(mechanism, manifest)
-    ledger = _ledger_of(subject)
+    released, audit = subject.released, subject.audit
+    mechanism, manifest, facts = released.mechanism, released.manifest, released.facts
+    ledger, judged = _ledger_of(subject), released.verdict(subject.measured)
     # The ledger of the party that applied a mechanism file may lack the prior, which fit charged to another ledger.
     before = Fraction(mechanism.center_epsilon) + Fraction(mechanism.prior_epsilon)
     labels_epsilon, labels_delta = mechanism.labels_certified
     least = Fraction(mechanism.total_epsilon(labels_epsilon)) if manifest else Fraction(0)
     prior_name = "the noisy prior" if mechanism.prior_epsilon else "the public prior"
-    summary = _summary(mechanism, facts, prior_name)
-    name = clipped(_axis_name(subject), _MAX_NAME)
+    summary = _summary(released, prior_name)
+    name = clipped(_axis_name(released), _MAX_NAME)
     return (
         _environment(summary.small if isinstance(summary, NumberSummary) else number)
         .get_template(_TEMPLATE)
         .render(
-            name=subject.name,
-            column=_column_name(subject),
+            name=released.title,
+            column=_column_name(released),
             party=party,
             date=_release_date(ledger),
             audit=audit,
@@ -83,16 +77,16 @@ def report_page(subject: ReportInput, party: str | None = None) -> str:
             bits=BITS,
             total=TOTAL,
             total_epsilon=manifest.certified_epsilon if manifest else None,
-            unit=subject.unit,
+            unit=released.unit,
             record_epsilon=round_up(before + Fraction(audit.certified_epsilon)),
             delta=manifest.certified_delta if manifest else labels_delta,
             labels_epsilon=labels_epsilon,
-            of_unit=lambda epsilon: spent(mechanism.unit, epsilon),
+            of_unit=released.of_unit,
             prior_name=prior_name,
-            verdict=verdict(facts, subject.measured),
-            warnings=[*shown_warnings(facts), *measured_warnings(subject.measured)],
-            blocks=_blocks(subject, verdict(facts, subject.measured)),
-            debiasing=debiasing(facts),
+            verdict=judged,
+            warnings=released.warnings(subject.measured, shown=True),
+            blocks=_blocks(released, judged),
+            debiasing=released.debiasing,
             validation=subject.validation,
             columns=_columns(subject),
             ledger=_ledger_table(ledger, "release" if manifest else "file"),
@@ -104,18 +98,16 @@ def report_page(subject: ReportInput, party: str | None = None) -> str:
             cards=summary.cards(),
             charts={which: Markup(chart) for which, chart in summary.charts(name).items()},
             drawn=summary if isinstance(summary, CenterSummary) else None,
-            budget=_budget(subject, facts.center is not None and facts.center.cells),
-            inferences=_inferences(mechanism, prior_name, subject.unit is not None),
+            budget=_budget(released),
+            inferences=_inferences(released, prior_name),
             **_randomized(subject),
         )
     )
 
 
-def _summary(
-    mechanism: MechanismFile, facts: ReleasedFacts, prior_name: str
-) -> NumberSummary | ClassSummary | CenterSummary:
+def _summary(released: Released, prior_name: str) -> NumberSummary | ClassSummary | CenterSummary:
     """Summary of what is released: numbers, classes, or classes that were drawn from a center."""
-    drawing, model = mechanism.drawing, mechanism.drawing.model
+    drawing, facts, model = released.mechanism.drawing, released.facts, released.mechanism.drawing.model
     if isinstance(model, ClassModel):
         return CenterSummary(model.classes, model.column, model.center)
     if facts.classes is not None:
@@ -125,16 +117,16 @@ def _summary(
     return NumberSummary(facts, "residual" if drawing.whole else "label", prior_name, clipping)
 
 
-def _blocks(subject: ReportInput, judged: Verdict) -> dict[str, Sequence[str]]:
+def _blocks(released: Released, judged: Any) -> dict[str, Sequence[str]]:
     """Lines that the command printed of a release, for the head of the page; nothing for a mechanism file."""
-    manifest = subject.manifest
+    manifest = released.manifest
     if manifest is None:
         return {}
     files = len(manifest.shards)
     shards = f", in {files} shard{'' if files == 1 else 's'}" if files else ""
     return {
         "Released": [f"{manifest.records:,} records with new labels in {manifest.label}{shards}"],
-        "Privacy": privacy_lines(manifest.epsilon, [subject.mechanism]),
+        "Privacy": privacy_lines(manifest.epsilon, [released.mechanism]),
         "Use": use_lines([("", judged)]),
         "Next": ["Train on it with labeldp.training; keep the key with the raw labels, or destroy it."],
     }
@@ -142,17 +134,16 @@ def _blocks(subject: ReportInput, judged: Verdict) -> dict[str, Sequence[str]]:
 
 def _randomized(subject: ReportInput) -> dict[str, Any]:
     """Values of the page for labels that a randomizer draws; none for classes that were drawn from a center."""
-    mechanism, randomizer, ratio = subject.mechanism, subject.mechanism.drawing.solved, subject.audit.ratio
+    randomizer, ratio = subject.released.mechanism.drawing.solved, subject.audit.ratio
     if randomizer is None:
         return {}
-    losses = {name: randomizer.expected_loss(mechanism.prior, loss) for name, loss in losses_of(mechanism).items()}
     ratio_at = attained_ratio(randomizer, ratio) if ratio and randomizer.pure else None
-    return {"certificate": randomizer.certificate(), "ratio_at": ratio_at, "losses": losses}
+    return {"certificate": randomizer.certificate(), "ratio_at": ratio_at, "losses": subject.released.losses}
 
 
-def _budget(subject: ReportInput, has_cells: bool) -> tuple[Table, list[tuple[str, str, float]]]:
+def _budget(released: Released) -> tuple[Table, list[tuple[str, str, float]]]:
     """Table of the parts of the budget; style, name and epsilon of each part, of a whole unit, for their bar."""
-    mechanism, manifest = subject.mechanism, subject.manifest
+    mechanism, manifest, of_unit = released.mechanism, released.manifest, released.of_unit
     parts: list[Part]
     if mechanism.drawing.solved is None:
         kinds = ("to-prior", "to-center", "to-labels")
@@ -161,13 +152,13 @@ def _budget(subject: ReportInput, has_cells: bool) -> tuple[Table, list[tuple[st
             for part, kind in zip(mechanism.drawing.parts, kinds, strict=False)
         ]
         heads, words, last = ["numbers", "scale of the noise", "its standard deviation"], (0,), [""] * 3
-        whole = spent(mechanism.unit, mechanism.center_epsilon)
+        whole = of_unit(mechanism.center_epsilon)
         caption = "all that depends on true classes. Noise adds up to 0 over the classes; its scale is what one "
         caption += "changed label moves, divided by \u03b5."
     else:
-        parts, heads, words = _parts(mechanism, has_cells), ["Purpose"], (0, 2 if mechanism.unit is None else 3)
+        parts, heads, words = _parts(released), ["Purpose"], (0, 2 if mechanism.unit is None else 3)
         caption = "Certified values are computed exactly from the integer weights that the sampler uses."
-        whole, last = spent(mechanism.unit, sum(part[2] for part in parts)), [""]
+        whole, last = of_unit(sum(part[2] for part in parts)), [""]
         if manifest:
             delta = f", with \u03b4 = {number(manifest.delta)}" if manifest.delta else ""
             whole, last = manifest.certified_epsilon, [f"certified; requested: {number(manifest.epsilon)}{delta}"]
@@ -177,23 +168,23 @@ def _budget(subject: ReportInput, has_cells: bool) -> tuple[Table, list[tuple[st
         times = f"\u03b5 of a unit, {count(mechanism.unit.max_records)} times that"
         epsilons = ["\u03b5 of one record", times]
 
-    def row(name: str, epsilon: float, of_unit: float, more: list[str]) -> list[str]:
-        return [name, *([number(epsilon)] if mechanism.unit is not None else []), number(of_unit), *more]
+    def row(name: str, epsilon: float, whole: float, more: list[str]) -> list[str]:
+        return [name, *([number(epsilon)] if mechanism.unit is not None else []), number(whole), *more]
 
-    sizes = [(kind, name, spent(mechanism.unit, epsilon)) for name, kind, epsilon, _ in parts]
-    rows = [row(name, epsilon, spent(mechanism.unit, epsilon), more) for name, _, epsilon, more in parts]
+    sizes = [(kind, name, of_unit(epsilon)) for name, kind, epsilon, _ in parts]
+    rows = [row(name, epsilon, of_unit(epsilon), more) for name, _, epsilon, more in parts]
     rows.append(row("total", of_record, whole, last))
     stop = ":" if mechanism.drawing.solved is None else "."
     heads = ["Release", *epsilons, *heads]
     return Table("Budget", f"Privacy budget{stop} {caption}", heads, rows, words, [part[1] for part in parts]), sizes
 
 
-def _parts(mechanism: MechanismFile, has_cells: bool) -> list[Part]:
+def _parts(released: Released) -> list[Part]:
     """Parts of the budget of labels that a randomizer draws, with their purposes."""
-    drawing, randomizer = mechanism.drawing, mechanism.drawing.randomizer
+    mechanism, drawing = released.mechanism, released.mechanism.drawing
     parts: list[Part] = []
     if drawing.whole and mechanism.center_epsilon:
-        cells = " and of residuals in cells of the features," if has_cells else ""
+        cells = " and of residuals in cells of the features," if released.facts.center.cells else ""
         sums = f"noisy sums of features times labels,{cells} from which the center is computed"
         parts.append(("center", "to-center", mechanism.center_epsilon, [sums]))
     purpose = "none: the prior is public"
@@ -203,14 +194,14 @@ def _parts(mechanism: MechanismFile, has_cells: bool) -> list[Part]:
         if mechanism.classes is not None:
             use = ": their shares, as far as noise shows them"
         purpose = f"noisy histogram of the {kinds}{use}"
-    labels = randomizer.certificate().epsilon
+    labels = drawing.randomizer.certificate().epsilon
     parts.append(("prior", "to-prior", mechanism.prior_epsilon, [purpose]))
     return [*parts, ("labels", "to-labels", labels, ["one randomized label for each record"])]
 
 
-def _inferences(mechanism: MechanismFile, prior_name: str, units: bool) -> Table:
+def _inferences(released: Released, prior_name: str) -> Table:
     """Table of the best guesses of a label, or of bounds on the advantage at a center of classes."""
-    randomizer = mechanism.drawing.solved
+    mechanism, randomizer = released.mechanism, released.mechanism.drawing.solved
     if randomizer is None:
         share, epsilon = float(mechanism.prior.weights.max()), mechanism.center_epsilon
         bounds = percent(largest_advantage(share, epsilon)), percent(largest_advantage_of_all(epsilon))
@@ -219,7 +210,7 @@ def _inferences(mechanism: MechanismFile, prior_name: str, units: bool) -> Table
             ["knows anything else, such as features and all other labels", "any", bounds[1]],
         ]
         gain = "Largest gain in the probability of a correct guess of one class"
-        caption = f"Label inference. {gain}, at this \u03b5{' of one record' if units else ''}."
+        caption = f"Label inference. {gain}, at this \u03b5{' of one record' if released.unit else ''}."
         heads = ["Adversary", "correct without the release", "advantage, at most"]
         return Table("Label inference", caption, heads, rows)
     itself = "the label itself" if mechanism.classes is None else "the class itself"
@@ -279,11 +270,7 @@ def _ledger_table(ledger: Sequence[LedgerRow], name: str) -> Table | None:
 
 def _ledger_of(subject: ReportInput) -> list[LedgerRow]:
     """Rows of the ledger, of which some made the release, or the prior or center that the mechanism file holds."""
-    mechanism = subject.mechanism
-    released = None if subject.manifest else mechanism.drawing.prior_release
-    if not mechanism.drawing.solved:
-        released = center_release_name(mechanism)
-    return ledger_rows(subject.ledger, subject.audit.fingerprint, released)
+    return ledger_rows(subject.ledger, subject.audit.fingerprint, subject.released.charged_as)
 
 
 def _release_date(ledger: Sequence[LedgerRow]) -> str | None:
@@ -291,14 +278,14 @@ def _release_date(ledger: Sequence[LedgerRow]) -> str | None:
     return next((str(row.run["time"])[:10] for row in reversed(ledger) if row.this and row.run.get("time")), None)
 
 
-def _column_name(subject: ReportInput) -> str:
+def _column_name(released: Released) -> str:
     """Name of the label column; "label" where no file names it."""
-    return subject.manifest.label if subject.manifest else "label"
+    return released.manifest.label if released.manifest else "label"
 
 
-def _axis_name(subject: ReportInput) -> str:
+def _axis_name(released: Released) -> str:
     """Name of what the mechanism randomizes: the label, or the label minus its center."""
-    name, drawing = _column_name(subject), subject.mechanism.drawing
+    name, drawing = _column_name(released), released.mechanism.drawing
     return f"{name} - {drawing.column}" if drawing.whole else name
 
 

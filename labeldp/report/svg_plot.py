@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ..pipelines.cli.text_format import clipped, exact, number
+from .number_text import clipped, exact, number
 
 FONTS = 'system-ui, "Segoe UI", Roboto, "Liberation Sans", "DejaVu Sans", sans-serif'
 SERIES = 7

@@ -7,8 +7,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from labeldp import Prior
+
 from ..mechanisms.core.losses import loss_named
-from ..mechanisms.core.prior import Prior
 from ..mechanisms.core.randomizer import Quality, quality
 from ..pipelines.cli.text_format import Row, table_lines
 from ..pipelines.spec.mechanism_spec import MechanismSpec

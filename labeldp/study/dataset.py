@@ -9,15 +9,16 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+from labeldp import Equals, Format, InputError, LabelledBatch
 
 from ..mechanisms.center.feature_rows import Categories, Columns
 from ..pipelines.errors import did_you_mean
 from ..transforms.arrow_values import float_values, is_number, is_text, is_time, single_values
-from ..transforms.batches import LabelledBatch, center_values, label_values
+from ..transforms.batches import center_values, label_values
 from ..transforms.center.feature_columns import concatenated, feature_columns
-from ..transforms.errors import InputError, listed
+from ..transforms.errors import listed
 from ..transforms.io.filesystems import match
-from ..transforms.io.input_format import Equals, Format, file_parts
+from ..transforms.io.input_format import file_parts
 from ..transforms.readers.file_reader import FileReader
 
 _MOST_CATEGORIES = 50

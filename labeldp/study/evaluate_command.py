@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from labeldp import InputError, UsageError
 
 from ..mechanisms.core.losses import loss_named
 from ..mechanisms.registry import CLASS_MECHANISMS
 from ..mechanisms.release.drawing import DRAWN_BY_CENTER
 from ..pipelines.cli.exit_codes import run_command
 from ..pipelines.cli.text_format import csv_text, table_lines
-from ..pipelines.errors import FieldError, UsageError, field_errors, one_line
+from ..pipelines.errors import FieldError, field_errors, one_line
 from ..pipelines.flags.arguments import check_unique, log_to_stderr
 from ..pipelines.job.run_pipeline import describe_failure
 from ..pipelines.spec.fields import NO_CENTER, Fields
@@ -33,7 +34,6 @@ from ..pipelines.spec.machine import check_extra
 from ..pipelines.spec.mechanism_spec import parse_mechanism_spec
 from ..pipelines.spec.target_checks import check_target
 from ..pipelines.spec.written_files import write_file
-from ..transforms.errors import InputError
 from ..transforms.io.filesystems import absolute, match
 from .dataset import read_dataset
 from .evaluation_cell import CLEAN, MADE_CENTERS, MEAN_PREDICTOR, Cell, Task, label_of, score_cell

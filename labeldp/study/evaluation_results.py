@@ -8,9 +8,10 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from labeldp import InputError
+
 from ..pipelines.cli.text_format import Row
 from ..report.charts import Line, lines_chart
-from ..transforms.errors import InputError
 from .evaluation_cell import CLEAN, MEAN_PREDICTOR, Cell, Score
 
 WARNING = (

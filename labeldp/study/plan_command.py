@@ -6,13 +6,13 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from labeldp import Prior, UsageError
+
 from ..mechanisms.analysis.planning import ModelPlan, SplitPlan, expected_loss, plan_model, plan_split
 from ..mechanisms.core.losses import loss_named
-from ..mechanisms.core.prior import Prior
 from ..mechanisms.core.randomizer import label_variance
 from ..pipelines.cli.store_copies import run_with_copies
 from ..pipelines.cli.text_format import Row, table_lines
-from ..pipelines.errors import UsageError
 from ..pipelines.spec.mechanism_spec import MechanismSpec
 from ..pipelines.spec.prior_file import PriorFile
 from .study_commands import (

@@ -7,21 +7,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from labeldp import InputError, Prior, UsageError
 
 from ..mechanisms.center.residuals import MODEL_PARAMETERS
-from ..mechanisms.core.prior import Prior
 from ..mechanisms.core.randomizer import label_variance
 from ..mechanisms.release.records_per_unit import BoundOption, best_bound, bound_options
 from ..pipelines.cli.exit_codes import SUCCESS, run_command
 from ..pipelines.cli.text_format import Row, table_lines
-from ..pipelines.errors import UsageError
 from ..pipelines.flags.arguments import log_to_stderr
 from ..pipelines.job.run_pipeline import describe_failure
 from ..pipelines.job.unit_counts import UnitCountJob
 from ..pipelines.spec.fields import Fields
 from ..pipelines.spec.label_domain import GRID, label_domain, working_domain
 from ..pipelines.spec.prior_file import PriorFile
-from ..transforms.errors import InputError
 from .study_commands import check_study_flags, describe_prior, load_prior, map_with_progress, write_results
 
 _COLUMNS = ("epsilon", "max_records", "records", "units_cut", "record_epsilon", "model_error", "best")

@@ -8,11 +8,12 @@ import math
 import os
 import time
 
+from labeldp import UsageError, mechanism_named
+
 from ..mechanisms.core.budget import check_epsilon
 from ..mechanisms.core.losses import loss_named
-from ..mechanisms.registry import default_rounding, mechanism_named
+from ..mechanisms.registry import default_rounding
 from ..pipelines.cli.exit_codes import run_command
-from ..pipelines.errors import UsageError
 from ..pipelines.spec.machine import check_file
 from ..pipelines.spec.mechanism_spec import mechanism_parameters
 from ..pipelines.spec.written_files import NEW, write_file

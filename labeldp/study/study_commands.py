@@ -18,11 +18,13 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, TypeVar
 
+from labeldp import UsageError
+
 from ..mechanisms.core.budget import check_epsilon
 from ..mechanisms.core.losses import loss_named
 from ..pipelines.cli.exit_codes import run_command
 from ..pipelines.cli.text_format import Row, csv_text, json_text
-from ..pipelines.errors import UsageError, one_line
+from ..pipelines.errors import one_line
 from ..pipelines.flags.arguments import check_unique, local_copy
 from ..pipelines.spec.machine import check_extra, check_file
 from ..pipelines.spec.mechanism_spec import MechanismSpec, parse_mechanism_spec

@@ -15,12 +15,11 @@ from .class_arrays import class_probabilities, numbers, read_places
 from .intervals import Estimate
 
 if TYPE_CHECKING:
+    from labeldp import CenterModel, LabelColumn, LabelPrivatizer
+
     from ..mechanisms.analysis.channel import Channel
     from ..mechanisms.analysis.explained import EstimatedLabels, NoisedHistogram
-    from ..mechanisms.center.center_model import CenterModel
-    from ..mechanisms.release.label_column import LabelColumn
-    from ..pipelines.api.label_privatizer import LabelPrivatizer
-    from ..pipelines.spec.mechanism_file import MechanismFile
+    from ..pipelines.publish.released import Released
     from .release_models import ReleaseClassifier, ReleaseRegressor
 
 # Relative to the range of the outputs and to the largest label: labels of TFRecords are float32.
@@ -89,33 +88,17 @@ class Release:
         Raises:
           InputError: If a file is missing, is not one of a release, or they do not belong together.
         """
-        from ..pipelines.publish.manifest import read_manifest
-        from ..pipelines.spec.label_folders import MANIFEST_NAME
-        from ..pipelines.spec.mechanism_file import MECHANISM_NAME, read_mechanism_file
-        from ..pipelines.spec.release_files import released_file
-        from ..transforms.errors import InputError
+        from labeldp import InputError
 
-        folder = os.fspath(folder)
-        released_file(folder, MANIFEST_NAME)
-        document = _manifest_document(folder)
-        released_file(folder, MECHANISM_NAME)
-        mechanism = read_mechanism_file(os.path.join(folder, MECHANISM_NAME))
-        manifest = read_manifest(os.path.join(folder, MANIFEST_NAME))
-        stated = (mechanism.domain[0], mechanism.domain[-1], len(mechanism.domain))
-        solved = mechanism.drawing.solved
-        listed = mechanism.classes
-        classes = None if listed is None else {"values": [*listed.values], "other": listed.other}
-        if (
-            manifest.mechanism_fingerprint != (mechanism.drawing.fingerprint if solved else None)
-            or manifest.domain != stated
-            or manifest.center != (mechanism.drawing.column if solved else None)
-            or document.get("classes") != classes
-        ):
+        from ..pipelines.publish.released import Released
+
+        released = Released.open(folder)
+        problems = released.contradictions()
+        if problems:
             raise InputError(
-                f"{folder}: {MANIFEST_NAME} states another mechanism than {MECHANISM_NAME}: the files do not belong "
-                "to one release; run labeldp audit"
+                f"{released.name}: {problems[0]}: the files do not belong to one release; run labeldp audit"
             )
-        return cls._of(mechanism, manifest.label, manifest.records)
+        return cls._of(released, released.label, released.stated.records)
 
     @classmethod
     def from_privatizer(cls, privatizer: LabelPrivatizer) -> Release:
@@ -130,21 +113,22 @@ class Release:
         Raises:
           NotFittedError: If there is no mechanism yet.
         """
-        return cls._of(privatizer.mechanism_, privatizer.label, privatizer.records_)
+        from ..pipelines.publish.released import Released
+
+        return cls._of(Released("the release", privatizer.mechanism_), privatizer.label, privatizer.records_)
 
     @classmethod
-    def _of(cls, mechanism: MechanismFile, label: str | None, records: int | None) -> Release:
+    def _of(cls, released: Released, label: str | None, records: int | None) -> Release:
         """Computes what follows from a checked mechanism file."""
-        from ..mechanisms.center.center_model import CenterModel
-        from ..pipelines.spec.measured_labels import channel_of
+        from labeldp import CenterModel
 
-        drawing, classes = mechanism.drawing, mechanism.classes
+        mechanism, drawing, classes = released.mechanism, released.mechanism.drawing, released.classes
         if not drawing.solved:
             raise ValueError(
                 "the classes of this release were drawn from probabilities, and say nothing beside them: train on the "
                 f"column {drawing.column!r} (labeldp.training.soft_rows), which needs no correction"
             )
-        channel, line = channel_of(drawing)
+        channel, line = released.channel
         certified = float(mechanism.labels_certified[0])
         facts = np.array(mechanism.domain), channel, drawing.name, certified
         if classes:
@@ -478,7 +462,7 @@ class Release:
 
     @cached_property
     def _column(self) -> LabelColumn:
-        from ..mechanisms.release.label_column import LabelColumn
+        from labeldp import LabelColumn
 
         return LabelColumn(self.label or "label", tuple(self.domain.tolist()), center=f"center of {self.label}")
 
@@ -570,26 +554,3 @@ class ClassRelease(Release):
     @cached_property
     def _variances(self) -> np.ndarray:
         return np.sum([self.channel.covariance(column, column) for column in self.inverse.T], axis=0)
-
-
-def _manifest_document(folder: str) -> dict[str, Any]:
-    """Contents of the manifest, not checked. Raises InputError if it is none, or a folder has several labels."""
-    import json
-
-    from ..pipelines.publish.manifest import LABELS_FORMAT
-    from ..pipelines.spec.label_folders import MANIFEST_NAME, several_labels
-    from ..transforms.errors import InputError
-    from ..transforms.io.filesystems import read_text
-
-    path = os.path.join(folder, MANIFEST_NAME)
-    try:
-        document = json.loads(read_text(path))
-    except (ValueError, RecursionError):
-        raise InputError(f"{path} is not a release manifest: it is no JSON") from None
-    if not isinstance(document, dict):
-        return {}
-    if document.get("format") == LABELS_FORMAT:
-        parts = document.get("labels")
-        names = [each.get("label") for each in parts if isinstance(each, dict)] if isinstance(parts, list) else []
-        raise InputError(several_labels(folder, [name for name in names if isinstance(name, str)]))
-    return document

@@ -6,6 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ..errors import UsageError
     from .callers import ReleaseWarning
     from .frames import ReleasedFrame, privatize
     from .label_privatizer import LabelPrivatizer, NotFittedError
@@ -18,10 +19,19 @@ _MODULE_OF = {
     "PrivatizeFiles": ".privatize_files",
     "ReleaseWarning": ".callers",
     "ReleasedFrame": ".frames",
+    "UsageError": "..errors",
     "privatize": ".frames",
 }
 
-__all__ = ["LabelPrivatizer", "NotFittedError", "PrivatizeFiles", "ReleaseWarning", "ReleasedFrame", "privatize"]
+__all__ = [
+    "LabelPrivatizer",
+    "NotFittedError",
+    "PrivatizeFiles",
+    "ReleaseWarning",
+    "ReleasedFrame",
+    "UsageError",
+    "privatize",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -360,7 +360,8 @@ class LabelPrivatizer(LabelFields, _Fitted):
             name = f"{name} in memory" if self.source is None else f"{self.source}: {name}"
             name = f"for {name}" if release.command == "fit" else name
             runs = Ledger(ledger_place(self.ledger)).runs()
-            reports.write_report(os.fspath(path), release, self._facts(release), runs, name, self.id_column)
+            released = release.released(self._facts(release), name, self.id_column)
+            reports.write_report(os.fspath(path), released, runs, release.measured)
 
     def write_mechanism(self, path: str | os.PathLike[str]) -> None:
         """Writes the mechanism file, for `labeldp audit`, `attack`, `report` and `apply`.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass
@@ -17,13 +18,16 @@ import numpy as np
 import pyarrow as pa
 
 from ...mechanisms.analysis.explained import MOST_RECORDS, Measured
+from ...mechanisms.analysis.release_warnings import release_warnings
+from ...mechanisms.analysis.utility import ReleasedFacts
 from ...mechanisms.center.class_center import PROBABILITY_UNIT
 from ...mechanisms.center.feature_rows import Columns, MappedColumns, RowMap
 from ...mechanisms.center.linear_center import LinearCenter
 from ...mechanisms.core.label_classes import LabelClasses
 from ...mechanisms.noise.keyed_words import Identities, RowRange
+from ...mechanisms.release import center_passes
 from ...mechanisms.release.bound_noise import NoiseBinding
-from ...mechanisms.release.center_passes import Pass, Released
+from ...mechanisms.release.center_passes import Pass
 from ...mechanisms.release.conclude import conclude
 from ...mechanisms.release.drawing import Drawing, ReadFeatures
 from ...mechanisms.release.feature_sample import NO_SAMPLE, CenterFeatures, FeatureSample, sample_words, smallest
@@ -36,7 +40,11 @@ from ...transforms.center.feature_columns import center_columns, chosen_features
 from ...transforms.class_values import class_column, class_places
 from ...transforms.errors import InputError
 from ...transforms.progress_log import advance
+from ..publish.job_result import JobResult
+from ..publish.manifest import make_manifest
+from ..publish.released import Released
 from ..spec.label import MechanismChoice
+from ..spec.label_folders import BY_PLACE
 from ..spec.measured_labels import measured
 from ..spec.mechanism_file import MechanismFile
 from .feature_frames import FeatureFrame
@@ -107,7 +115,9 @@ class MemoryRun:
     secret: bytes
     centers: np.ndarray | None = None
 
-    def run(self, passes: Sequence[Pass], chosen: CenterFeatures | None, released: Released = None) -> Any:
+    def run(
+        self, passes: Sequence[Pass], chosen: CenterFeatures | None, released: center_passes.Released = None
+    ) -> Any:
         """Runs the passes of a plan, for a center of the chosen features; returns what they have released.
 
         Raises ValueError if the center cannot be made.
@@ -117,7 +127,9 @@ class MemoryRun:
             sample = feature_sample(self.features, chosen, self.records, self.secret)
         return run_passes(passes, sample, self.records.released.column, self.secret, self._blocks, released)
 
-    def _blocks(self, step: Pass, design: Any, released: Released) -> Iterator[tuple[LabelRecords, MappedColumns]]:
+    def _blocks(
+        self, step: Pass, design: Any, released: center_passes.Released
+    ) -> Iterator[tuple[LabelRecords, MappedColumns]]:
         row_map, features = step.row_map(design, released), self.features
         if row_map is None or features is None:
             if isinstance(released, LinearCenter) and features is not None:
@@ -148,6 +160,23 @@ class MemoryRelease:
     counts: UnitCounts | None
     features: int | None
     measured: Measured | None = None
+
+    def released(self, facts: ReleasedFacts, name: str, id_column: str | None) -> Released:
+        """The release as its readers see it: a mechanism file of fit, else with the manifest that files would have."""
+        if self.command == "fit":
+            return Released(name, self.mechanism)
+        details = {
+            "label": self.binding.column,
+            "identity": id_column or BY_PLACE,
+            "where": None,
+            "loss": facts.loss,
+            "features": facts.features,
+            "warnings": [warning.name for warning in release_warnings(facts)],
+        }
+        result = JobResult(self.binding, self.binding.digest, {}, units=self.counts)
+        # Through JSON, as a manifest is read.
+        document = json.loads(json.dumps(make_manifest(result, self.mechanism, self.epsilon, details)))
+        return Released(name, self.mechanism, document)
 
 
 @dataclass(frozen=True, eq=False)

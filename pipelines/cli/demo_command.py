@@ -37,9 +37,9 @@ from ...transforms.tfrecord.example_encoder import encode_examples
 from ...transforms.tfrecord.framing import frame
 from ..errors import UsageError
 from ..flags.arguments import log_to_stderr
-from ..publish.manifest import read_manifest
 from ..publish.release_steps import ReleasedLabel
-from ..spec.label_folders import CENTER_NAME, MANIFEST_NAME
+from ..publish.released import Released
+from ..spec.label_folders import CENTER_NAME
 from ..spec.machine import check_can_create, check_extra, check_tfrecord, one_thread_for_fits
 from .commands import parse
 from .exit_codes import SUCCESS, run_command
@@ -266,7 +266,7 @@ def _compare_models(true: pa.Table, release: str, new: pa.RecordBatch) -> TestEr
     `true` holds the conversions of the log; `release` is a folder. None if there are too few conversions. Raises
     InputError if a file cannot be read.
     """
-    center = read_manifest(os.path.join(release, MANIFEST_NAME)).center
+    center = Released.open(release).stated.center
     test = pa.Table.from_batches([new]).filter(pc.field(CONVERTED) == 1)
     names = [name for name in test.schema.names if name not in (LABEL, CONVERTED)]
     released = _read_shards(os.path.join(release, "data", "*"), [*names, LABEL, *([center] if center else [])])

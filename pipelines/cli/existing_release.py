@@ -31,14 +31,12 @@ from ...transforms.io.filesystems import FileSystems, exists, is_remote
 from ...transforms.stores.object_store import is_store
 from ..errors import FieldError
 from ..ledger.ledger import Ledger
-from ..publish.manifest import manifest_facts, read_manifest
 from ..publish.measured_release import measured_shards
-from ..publish.output_folder import DATA_NAME
 from ..publish.release_steps import ReleasedLabel
+from ..publish.released import Released
 from ..publish.request import Request, Run
-from ..spec.label_folders import MANIFEST_NAME
+from ..spec.label_folders import DATA_NAME, MANIFEST_NAME
 from ..spec.machine import check_can_create
-from ..spec.mechanism_file import MECHANISM_NAME, read_mechanism_file
 from ..spec.release import Release
 from ..spec.signing_key import SigningKey
 from ..spec.written_files import RESULT, remove_earlier, write_file
@@ -136,15 +134,13 @@ def verify_existing(release: Release) -> RunResult:
         if audit.problems:
             raise InputError(f"{target} exists, but its audit fails: {'; '.join(audit.problems)}")
         fit = release.command == "fit"
-        places = [path] if fit else [path / folder / MECHANISM_NAME for folder in release.folders]
-        files = [read_mechanism_file(str(place)) for place in places]
+        found = [Released.open(str(place)) for place in ([path] if fit else map(path.joinpath, release.folders))]
+        files = [each.mechanism for each in found]
         if ",".join(file.drawing.fingerprint for file in files) != of_output[-1].get("mechanism_fingerprint"):
             raise InputError(f"{target} exists, but its mechanism is not the one that the ledger has: name another")
-        manifests = [None if fit else read_manifest(str(place.with_name(MANIFEST_NAME))) for place in places]
-        first = manifests[0]
-        if any(manifest is not None and manifest.left_out != release.output.left_out for manifest in manifests):
+        first = found[0].manifest
+        if any(each.manifest and each.manifest.left_out != release.output.left_out for each in found):
             raise InputError(f"{target} exists, but was released with another --leave_out: name another output")
-        facts = [manifest_facts(file, manifest) for file, manifest in zip(files, manifests, strict=True)]
         names = [label.name for label in release.labels]
         measured = {} if first is None else measured_shards(
             FileSystems.join(target, DATA_NAME), first.shards, dict(zip(names, files, strict=True)),
@@ -155,7 +151,8 @@ def verify_existing(release: Release) -> RunResult:
     return RunResult(
         target, True, budget.epsilon, round_up(certified), budget.delta,
         of_output[-1]["records"], 0 if first is None else first.records_without_label,
-        {name: _of_label(each, release.command, measured.get(name)) for name, each in zip(names, facts, strict=True)},
+        {name: _of_label(each.facts, release.command, measured.get(name))
+         for name, each in zip(names, found, strict=True)},
     )  # fmt: skip
 
 

@@ -39,13 +39,13 @@ from ...transforms.shards.shard_writer import ShardFile
 from ...transforms.solve_randomizer import SolveRandomizer
 from ..ledger.ledger import Ledger
 from ..publish.job_result import JobResult
-from ..publish.output_folder import DATA_NAME, SEGMENTS_NAME, Staging, job_result_path, released_path
+from ..publish.output_folder import SEGMENTS_NAME, Staging, job_result_path, released_path
 from ..publish.release_steps import earlier_of_release
 from ..publish.request import Run
 from ..publish.sealed_result import sealed
 from ..publish.staging_locks import SUBMITTED_NAME
 from ..spec.label import Label
-from ..spec.label_folders import MANIFEST_NAME
+from ..spec.label_folders import DATA_NAME, MANIFEST_NAME
 from ..spec.mechanism_file import MECHANISM_NAME, MechanismFile
 from ..spec.release import Release
 from .input_reads import InputReads

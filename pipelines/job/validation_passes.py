@@ -41,10 +41,11 @@ from ...transforms.validation.tensorflow_libraries import (
 )
 from ...transforms.validation.validate_examples import ValidateExamples, Validation
 from ..errors import one_line
-from ..publish.output_folder import DATA_NAME, Staging
+from ..publish.output_folder import Staging
 from ..publish.request import Request
 from ..spec.label_folders import (
     ANOMALIES_NAME,
+    DATA_NAME,
     FEATURE_STATISTICS_NAME,
     OUTPUT_STATISTICS_NAME,
     SCHEMA_NAME,

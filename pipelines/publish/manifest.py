@@ -54,6 +54,7 @@ MISSING_UNIT_ADJACENCY = (
 )
 
 LABELS_FORMAT = "labeldp-labels-1"
+_FORMS = {FORMAT: "release", CENTER_FORMAT: "center_release", LABELS_FORMAT: "labels_release"}
 REMOVALS = "removals"
 _OF_LABEL = ("epsilon", "certified_epsilon", "delta", "certified_delta", "mechanism", "mechanism_fingerprint")
 LABELS_ADJACENCY = (
@@ -254,18 +255,21 @@ _AS_STATED = (
 )  # fmt: skip
 
 
-def read_manifest(path: str) -> Manifest:
-    """Reads and checks a release.json on any filesystem.
+def read_document(path: str) -> dict[str, Any]:
+    """Reads and checks a release.json on any filesystem, of one label or of several.
 
     Raises InputError, which names the file and the key, if the file is not a manifest.
     """
     try:
         document = json.loads(read_text(path))
-        drawn = isinstance(document, dict) and document.get("format") == CENTER_FORMAT
-        check_form(document, "center_release" if drawn else "release", "release")
-        return parse_manifest(document)
+        stated = document.get("format") if isinstance(document, dict) else None
+        form = _FORMS.get(stated, "release") if isinstance(stated, str) else "release"
+        check_form(document, form, "release")
+        if stated != LABELS_FORMAT:
+            parse_manifest(document)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not a release manifest: {error}") from None
+    return document
 
 
 def parse_manifest(document: Mapping[str, Any]) -> Manifest:

@@ -22,8 +22,7 @@ from ...transforms.io.filesystems import FileSystems, open_file
 from ...transforms.progress_log import LOGGER, Progress
 from ...transforms.shards.reduced_shards import ColumnBatch, read_column
 from ..errors import FieldError
-from ..spec.label_folders import MANIFEST_NAME
-from .output_folder import DATA_NAME
+from ..spec.label_folders import DATA_NAME, MANIFEST_NAME
 
 _BOM = b"\xef\xbb\xbf"
 _INTEGER = re.compile(rb"0|-?[1-9][0-9]*")

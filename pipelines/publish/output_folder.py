@@ -40,7 +40,6 @@ from ..spec.written_files import create_from
 from .signals import ended_completely
 from .staging_locks import locked_staging, new_staging_name, remove_leftovers, remove_staging
 
-DATA_NAME = "data"
 SEGMENTS_NAME = "segments"
 RELEASE_NAME = "release"
 """Folder in a local staging folder that becomes the release."""

@@ -33,8 +33,7 @@ from ...transforms.io.filesystems import (
     read_text,
 )
 from ...transforms.readers.table_snapshot import TableUrl, local_path
-from ..spec.label_folders import MANIFEST_NAME
-from .output_folder import DATA_NAME
+from ..spec.label_folders import DATA_NAME, MANIFEST_NAME
 
 _FACTS = (
     "label", "epsilon", "certified_epsilon", "delta", "certified_delta", "mechanism", "mechanism_fingerprint",

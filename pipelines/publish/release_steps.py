@@ -23,14 +23,22 @@ from ...mechanisms.release.conclude import EarlierMechanism
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import delete_folder, read_text, write_text
 from ..ledger.ledger import Ledger
-from ..spec.label_folders import CENTER_NAME, DATA_OF_LABEL, MANIFEST_NAME, VALIDATION_FILES, VALIDATION_NAME
+from ..spec.label_folders import (
+    BY_PLACE,
+    CENTER_NAME,
+    DATA_NAME,
+    DATA_OF_LABEL,
+    MANIFEST_NAME,
+    VALIDATION_FILES,
+    VALIDATION_NAME,
+)
 from ..spec.mechanism_file import MECHANISM_NAME, MechanismFile, read_mechanism_file
 from ..spec.release import Release
 from ..spec.release_files import released_file
 from .job_result import JobResult
 from .manifest import feature_columns, labels_manifest, make_manifest, output_statement, released_facts
 from .measured_release import measured_shards
-from .output_folder import DATA_NAME, SEGMENTS_NAME, Staging, job_result_path, released_path
+from .output_folder import SEGMENTS_NAME, Staging, job_result_path, released_path
 from .protocol import Charge, release_entries
 from .request import Request, RequestedLabel, Run
 from .sealed_result import unsealed
@@ -150,7 +158,7 @@ def _manifest(request: Request, released: ReleasedLabel, output: dict[str, Any])
     label, result, mechanism, facts, _ = released
     details: dict[str, Any] = {
         "label": label.name,
-        "identity": label.id_column or "file and row",
+        "identity": label.id_column or BY_PLACE,
         **({} if request.table is None else {"table": request.table}),
         "where": request.where,
         **({"left_out": list(request.left_out)} if request.left_out else {}),

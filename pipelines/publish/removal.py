@@ -25,18 +25,24 @@ from ...transforms.io.filesystems import FileSystems
 from ...transforms.progress_log import LOGGER, Progress
 from ...transforms.shards.reduced_shards import write_reduced
 from ..errors import FieldError, UsageError
-from ..spec.label_folders import CENTER_NAME, MANIFEST_NAME, VALIDATION_FILES, VALIDATION_NAME, label_folders
+from ..spec.label_folders import (
+    BY_PLACE,
+    CENTER_NAME,
+    DATA_NAME,
+    MANIFEST_NAME,
+    VALIDATION_FILES,
+    VALIDATION_NAME,
+    label_folders,
+)
 from ..spec.mechanism_file import MECHANISM_NAME
 from ..spec.release_files import released_file
 from ..spec.signing_key import SigningKey
 from .manifest import LABELS_FORMAT, REMOVALS
 from .named_records import NamedRecords, find_rows, find_values, listed_lines, read_lines
-from .output_folder import DATA_NAME, Staging, publish_folder, publishing, released_path, staging_folder
+from .output_folder import Staging, publish_folder, publishing, released_path, staging_folder
 from .release_steps import write_document
 from .signals import signals_ignored
 from .signature import sign_release
-
-_BY_PLACE = "file and row"
 
 
 @dataclass(frozen=True)
@@ -113,7 +119,7 @@ def find_records(before: EarlierRelease, field: str, path: str) -> NamedRecords:
     damaged or does not have as many records as the manifest says.
     """
     column, unit = before.first["identity"], before.mechanisms[before.labels[0]].get("unit")
-    if field == "ids" and column == _BY_PLACE:
+    if field == "ids" and column == BY_PLACE:
         raise FieldError("{ids}: the records of this release have no ids, only files and rows: name {rows}")
     if field == "units":
         if unit is None:

@@ -27,12 +27,11 @@ from ...transforms.progress_log import LOGGER
 from ...transforms.stores.lease import Lease, LeaseHeld, jobs_of_lease, lease_path, staging_of
 from ...transforms.stores.object_store import is_store
 from ..errors import UsageError
-from ..spec.label_folders import MANIFEST_NAME
+from ..spec.label_folders import DATA_NAME, MANIFEST_NAME
 from ..spec.mechanism_file import MECHANISM_NAME
 from ..spec.release_files import plain_files
 from .job_result import NeverReleased
 from .output_folder import (
-    DATA_NAME,
     Staging,
     job_result_path,
     released_path,

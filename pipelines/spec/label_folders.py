@@ -34,6 +34,10 @@ def several_labels(path: str, labels: Sequence[str]) -> str:
 
 
 MANIFEST_NAME = "release.json"
+DATA_NAME = "data"
+"""Folder of the shards."""
+BY_PLACE = "file and row"
+"""In place of an id column, what records are named by."""
 
 
 CENTER_NAME = "center.json"

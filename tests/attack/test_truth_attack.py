@@ -265,8 +265,8 @@ def test_one_of_several_labels_by_a_relative_path_or_a_link(
     for place, path in ((tmp_path, "link"), (folder, "."), (folder.parent, "y"), (folder, "release.json")):
         monkeypatch.chdir(place)
         files = open_release(path, path, None)
-        assert (files.label, files.labels, files.name) == ("y", ("y", "c"), path)
-        assert files.data == (folder.parents[1] / "data").resolve()
+        assert (files.label, [label.label for label in files.together], files.name) == ("y", ["y", "c"], path)
+        assert files.data == str((folder.parents[1] / "data").resolve())
     monkeypatch.chdir(folder)
     assert "label 'y'" in attack(Path(".")).ok().out
 

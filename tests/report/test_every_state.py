@@ -19,6 +19,7 @@ from labeldp.mechanisms.center.class_center import ReleasedClassCells
 from labeldp.mechanisms.center.class_logit import LinearClasses
 from labeldp.mechanisms.center.class_model import ClassModel
 from labeldp.mechanisms.release.drawing import FromCenter
+from labeldp.pipelines.publish.released import Released
 from labeldp.report.report_input import ReportInput
 from labeldp.report.report_page import report_page
 
@@ -100,7 +101,7 @@ def test_a_center_of_classes(sums: bool, cells: str | None, counts: str, shown: 
     mechanism = replace(file, drawing=FromCenter.of(replace(model, center=own)))
     path.write_text(file.to_text())
     audit = audit_path(str(path))
-    page = report_page(ReportInput("center", audit, mechanism, None, ()))
+    page = report_page(ReportInput(Released("center", mechanism), audit, ()))
     assert ("by the noised counts of the same cells" in page) == (cells is not None)
     audited = read_class_center(json.loads(mechanism.to_text()))
     assert audited is not None

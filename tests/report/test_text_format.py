@@ -9,30 +9,30 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from labeldp.pipelines.cli import text_format
 from labeldp.pipelines.cli.text_format import csv_text, json_text, table_lines
+from labeldp.report import number_text
 
 
 @pytest.mark.parametrize(
     ("function", "value", "text"),
     [
-        (text_format.number, 0.0, "0"),
-        (text_format.number, -12.3456, "\u221212.35"),
-        (text_format.number, 10316.7, "10,317"),
-        (text_format.number, 1e-12, "1e\u221212"),
-        (text_format.number, float("inf"), "infinite"),
-        (text_format.exact, 1234.5, "1,234.5"),
-        (text_format.exact, 300000000.0, "300,000,000"),
-        (text_format.exact, -0.1, "\u22120.1"),
-        (text_format.percent, 0.7189, "71.9%"),
-        (text_format.percent, 1.0, "100%"),
-        (text_format.percent, 1 - 1e-9, "99.9+%"),
-        (text_format.percent, 0.0, "0%"),
-        (text_format.whole_percent, 0.655, "66%"),
-        (text_format.whole_percent, 0.004, "<1%"),
-        (text_format.whole_percent, 0.997, ">99%"),
-        (text_format.whole_percent, 0.0, "0%"),
-        (text_format.whole_percent, 1.0, "100%"),
+        (number_text.number, 0.0, "0"),
+        (number_text.number, -12.3456, "\u221212.35"),
+        (number_text.number, 10316.7, "10,317"),
+        (number_text.number, 1e-12, "1e\u221212"),
+        (number_text.number, float("inf"), "infinite"),
+        (number_text.exact, 1234.5, "1,234.5"),
+        (number_text.exact, 300000000.0, "300,000,000"),
+        (number_text.exact, -0.1, "\u22120.1"),
+        (number_text.percent, 0.7189, "71.9%"),
+        (number_text.percent, 1.0, "100%"),
+        (number_text.percent, 1 - 1e-9, "99.9+%"),
+        (number_text.percent, 0.0, "0%"),
+        (number_text.whole_percent, 0.655, "66%"),
+        (number_text.whole_percent, 0.004, "<1%"),
+        (number_text.whole_percent, 0.997, ">99%"),
+        (number_text.whole_percent, 0.0, "0%"),
+        (number_text.whole_percent, 1.0, "100%"),
     ],
 )
 def test_numbers_for_people(function: Any, value: float, text: str) -> None:
@@ -43,7 +43,7 @@ def test_numbers_for_people(function: Any, value: float, text: str) -> None:
     ("value", "text"), [(1.0, "1"), (0.9999999999, "1"), (1.00001, "1.001"), (0.93907, "0.9391"), (2.7182818, "2.719")]
 )
 def test_bounds_are_rounded_up(value: float, text: str) -> None:
-    assert text_format.upper_bound(value) == text
+    assert number_text.upper_bound(value) == text
     assert float(text) >= value
 
 

@@ -13,16 +13,15 @@ import pyarrow.csv as pa_csv
 import pytest
 from labeldp.mechanisms.analysis.release_warnings import release_warnings, shown_warnings
 from labeldp.mechanisms.analysis.verdict import debiasing, verdict
-from labeldp.pipelines.publish.manifest import feature_columns, manifest_facts, read_manifest
-from labeldp.pipelines.publish.measured_release import measured_shards
-from labeldp.pipelines.spec.mechanism_file import read_mechanism_file
+from labeldp.pipelines.publish.manifest import feature_columns
+from labeldp.pipelines.publish.released import Released
 
 from tests.written_logs import write_log
 
 ROWS = 6_000
 
 
-class Released(NamedTuple):
+class Printed(NamedTuple):
     """A release, and what its command said."""
 
     folder: Path
@@ -45,10 +44,10 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def release(
     log: Path, key_file: Path, invoke: Any, command: Any, tmp_path_factory: pytest.TempPathFactory
-) -> Callable[..., Released]:
+) -> Callable[..., Printed]:
     """Function (flag=value, ...) -> a release of the log."""
 
-    def run(**flags: Any) -> Released:
+    def run(**flags: Any) -> Printed:
         folder = tmp_path_factory.mktemp("released") / "released"
         standard = {
             "input": log, "input_format": "csv", "label": "y", "label_min": 0, "label_max": 10, "label_step": 1,
@@ -56,13 +55,13 @@ def release(
             "leave_out": "id",
         }  # fmt: skip
         outcome = invoke(command("privatize", standard | flags)).ok()
-        return Released(folder, outcome.out, outcome.err)
+        return Printed(folder, outcome.out, outcome.err)
 
     return run
 
 
 @pytest.fixture(scope="module")
-def clamped(release: Callable[..., Released]) -> Released:
+def clamped(release: Callable[..., Printed]) -> Printed:
     """A domain that is too small for most labels."""
     return release(prior_epsilon=0.1)
 
@@ -71,16 +70,14 @@ def said(err: str) -> list[str]:
     return [line.removeprefix("labeldp: warning: ") for line in err.splitlines() if "warning: " in line]
 
 
-def check_recomputed(released: Released) -> list[str]:
+def check_recomputed(released: Printed) -> list[str]:
     """Recomputes everything that was printed from the files of the release alone; returns the names."""
-    mechanism = read_mechanism_file(str(released.folder / "mechanism.json"))
-    manifest = read_manifest(str(released.folder / "release.json"))
-    facts = manifest_facts(mechanism, manifest)
-    shards = measured_shards(str(released.folder / "data"), manifest.shards, {"y": mechanism}, {"y", "y_center"})
+    read = Released.open(released.folder)
+    facts, measured = read.facts, read.measured()
     warnings = release_warnings(facts)
     assert said(released.err) == [warning.text for warning in shown_warnings(facts)]
     assert f"\ndebias     {debiasing(facts).line}\n" in released.out
-    judged = verdict(facts, shards["y"])
+    judged = verdict(facts, measured)
     assert judged.level in ("good", "small", "averages")
     assert f"\nUse       {judged.text[0].upper()}{judged.text[1:]}\n" in released.out
     names = json.loads((released.folder / "release.json").read_text())["warnings"]
@@ -88,7 +85,7 @@ def check_recomputed(released: Released) -> list[str]:
     return names
 
 
-def test_a_domain_that_is_too_small(clamped: Released, invoke: Any) -> None:
+def test_a_domain_that_is_too_small(clamped: Printed, invoke: Any) -> None:
     assert "high_end" in check_recomputed(clamped)
     manifest = json.loads((clamped.folder / "release.json").read_text())
     assert (manifest["features"], manifest["loss"]) == (4, "squared")
@@ -130,7 +127,7 @@ def test_labels_that_file_and_row_tell_are_warned_of(
     assert ("position" in names) == warned
 
 
-def test_warnings_that_were_changed_fail_the_audit(clamped: Released, invoke: Any, tmp_path: Path) -> None:
+def test_warnings_that_were_changed_fail_the_audit(clamped: Printed, invoke: Any, tmp_path: Path) -> None:
     folder = tmp_path / "released"
     shutil.copytree(clamped.folder, folder)
     manifest = json.loads((folder / "release.json").read_text())
@@ -140,7 +137,7 @@ def test_warnings_that_were_changed_fail_the_audit(clamped: Released, invoke: An
     assert "FAIL: release.warnings lacks high_end" in outcome.out
 
 
-def test_the_report_shows_them(clamped: Released, invoke: Any, tmp_path: Path) -> None:
+def test_the_report_shows_them(clamped: Printed, invoke: Any, tmp_path: Path) -> None:
     output = tmp_path / "page.html"
     invoke(["report", str(clamped.folder), f"--output={output}"]).ok()
     page = output.read_text()
@@ -149,7 +146,7 @@ def test_the_report_shows_them(clamped: Released, invoke: Any, tmp_path: Path) -
     assert '<pre class="formula">true = (released - ' in page
 
 
-def test_a_center_with_missing_values_and_poisson_loss_without(release: Callable[..., Released]) -> None:
+def test_a_center_with_missing_values_and_poisson_loss_without(release: Callable[..., Printed]) -> None:
     centered = release(label_max=30, center_column="guess")
     assert "missing_centers" in check_recomputed(centered)
     assert "debias     needs none: the labels are unbiased, up to the clipping of residuals" in centered.out

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from labeldp.pipelines.publish.manifest import parse_manifest, read_manifest
+from labeldp.pipelines.publish.manifest import parse_manifest, read_document
 from labeldp.transforms.errors import InputError
 
 DOCUMENT: dict[str, Any] = json.loads((Path(__file__).parents[2] / "audit" / "release.json").read_text())
@@ -23,10 +23,10 @@ def test_a_file_that_is_none_is_named(tmp_path: Path, text: str) -> None:
     path = tmp_path / "release.json"
     path.write_text(text)
     with pytest.raises(InputError, match=r"release\.json is not a release manifest"):
-        read_manifest(str(path))
+        read_document(str(path))
 
 
 def test_a_file_is_read(tmp_path: Path) -> None:
     path = tmp_path / "release.json"
     path.write_text(json.dumps(DOCUMENT))
-    assert read_manifest(str(path)) == parse_manifest(DOCUMENT)
+    assert read_document(str(path)) == DOCUMENT
