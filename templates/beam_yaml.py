@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
-from apache_beam.pvalue import AsSingleton, PCollection, TaggedOutput
+from apache_beam.pvalue import AsSingleton, DoOutputsTuple, PCollection, TaggedOutput
 
+from ..mechanisms.release.bound_noise import NoiseBinding
 from ..mechanisms.release.drawing import Drawing
 from ..mechanisms.release.unit_bound import UnitBound, UnitCounts
 from ..pipelines.api.memory_request import ledger_place, python_errors
@@ -51,6 +52,7 @@ from ..transforms.beam_rows import check_used
 from ..transforms.center.append_center import AppendCenter
 from ..transforms.center.feature_sample import SampleFeatures
 from ..transforms.errors import OTHER_MECHANISM, redact_errors
+from ..transforms.privatize_labels import PrivatizedLabels
 from ..transforms.release_passes import RunPlan
 from ..transforms.shards.publish_shards import require_digest
 from ..transforms.units.bounds_by_id import BoundUnitsById
@@ -106,7 +108,7 @@ class LabelDP(beam.PTransform):
     A center that the job makes needs `center` and `center_features`: rows may have any fields.
     """
 
-    def __init__(self, **arguments: Any):
+    def __init__(self, **arguments: object):
         super().__init__()
         for name in arguments.keys() - {*_ARGUMENTS}:
             raise ValueError(f"LabelDP has no parameter {name!r}; it has: {', '.join(_ARGUMENTS)}")
@@ -161,12 +163,12 @@ class LabelDP(beam.PTransform):
         to_batches = RowsToBatches(
             id_column, {} if classes is None else {label: classes}, {} if missing is None else {label: missing}
         )
-        divided: Any = rows | "DivideByIds" >> beam.ParDo(_DivideByIds(id_column)).with_output_types(
+        divided: DoOutputsTuple = rows | "DivideByIds" >> beam.ParDo(_DivideByIds(id_column)).with_output_types(
             object
         ).with_outputs(_WITHOUT_ID, main=_WITH_ID)
         named = typed_outputs(divided, {_WITH_ID: rows.element_type, _WITHOUT_ID: DeadRow})
-        batches: Any = named[_WITH_ID] | "Batch" >> to_batches | "Checkpoint" >> beam.Reshuffle()
-        without_id: Any = named[_WITHOUT_ID] | "CountWithoutId" >> beam.combiners.Count.Globally()
+        batches: PCollection[LabelledBatch] = named[_WITH_ID] | "Batch" >> to_batches | "Checkpoint" >> beam.Reshuffle()
+        without_id: PCollection[int] = named[_WITHOUT_ID] | "CountWithoutId" >> beam.combiners.Count.Globally()
         counts = None
         if unit is not None:
             batches, counts = batches | "BoundUnits" >> BoundUnitsById(self._column, self._key)
@@ -175,18 +177,18 @@ class LabelDP(beam.PTransform):
             assert center is not None
             if center in fields:
                 raise InputError(f"the rows have a field {center!r}: name the new field with center_column")
-            sample: Any = batches | "SampleFeatures" >> SampleFeatures(features, self._key)
+            sample = batches | "SampleFeatures" >> SampleFeatures(features, self._key)
             fields = {**fields, center: np.float64 if classes is None else Sequence[np.float32]}
         passes, threshold = self._label.passes, self._threshold
         plan = RunPlan(passes, self._column, self._key, lambda *_: given, sample, threshold, carries=False)
         linear = plan.before()
         if linear is not None:
             batches = batches | "AppendCenter" >> AppendCenter(linear, self._column)
-        prior: Any = plan.bind(batches, linear)
-        randomizer: Any = prior | "SolveRandomizer" >> self._solve
+        prior = plan.bind(batches, linear)
+        randomizer: PCollection[Drawing] = prior | "SolveRandomizer" >> self._solve
         privatized = _privatize(batches, randomizer, prior, self._column, self._key)
         describe = _DescribeRelease(self._label, self._left_out, self._threshold, self._charge)
-        release: Any = randomizer | "Release" >> beam.ParDo(
+        release: PCollection[ReleaseDocuments] = randomizer | "Release" >> beam.ParDo(
             describe,
             AsSingleton(prior),
             AsSingleton(without_id),
@@ -199,8 +201,10 @@ class LabelDP(beam.PTransform):
         released = privatized["batches"] | "ReleaseIfOfTheMechanism" >> beam.Map(
             _of_release, AsSingleton(fingerprint)
         ).with_output_types(LabelledBatch)
-        unusable: Any = batches | "Unusable" >> beam.ParDo(_Unusable(self._column)).with_output_types(DeadRow)
-        letters: Any = (named[_WITHOUT_ID], unusable) | "AllDeadLetters" >> beam.Flatten()
+        unusable: PCollection[DeadRow] = batches | "Unusable" >> beam.ParDo(_Unusable(self._column)).with_output_types(
+            DeadRow
+        )
+        letters: PCollection[DeadRow] = (named[_WITHOUT_ID], unusable) | "AllDeadLetters" >> beam.Flatten()
         letters = letters | "ReleaseDeadLetters" >> beam.Map(_after, AsSingleton(fingerprint)).with_output_types(
             DeadRow
         )
@@ -231,7 +235,7 @@ def _center_features(fields: Fields) -> tuple[str, ...]:
 def _privatize(
     batches: PCollection[LabelledBatch],
     randomizer: PCollection[Drawing],
-    prior: PCollection[Any],
+    prior: PCollection[NoiseBinding],
     column: LabelColumn,
     key: NoiseKeyFile,
 ) -> dict[str, PCollection[Any]]:
@@ -239,7 +243,9 @@ def _privatize(
 
     Returns the fingerprint of the mechanism that drew the labels, too.
     """
-    privatized: Any = batches | "Privatize" >> PrivatizeLabels(randomizer, prior, column, key)
+    privatized: PrivatizedLabels = batches | "Privatize" >> PrivatizeLabels(randomizer, prior, column, key)
+    assert privatized.digest is not None
+    assert privatized.mechanism is not None
     digest = AsSingleton(privatized.digest)
     return {
         "batches": privatized.batches
@@ -249,10 +255,10 @@ def _privatize(
     }
 
 
-def _unchanged(element: Any, digest: int) -> Any:
+def _unchanged(batch: LabelledBatch, digest: int) -> LabelledBatch:
     # The side input exists only after the last label, if the digests of both passes agree: nothing passes before.
     require_digest(digest)
-    return element
+    return batch
 
 
 class _DivideByIds(beam.DoFn):
@@ -262,7 +268,7 @@ class _DivideByIds(beam.DoFn):
         self._id_column = id_column
 
     @redact_errors("looking for ids")
-    def process(self, row: Any) -> Iterator[Any]:
+    def process(self, row: beam.Row) -> Iterator[beam.Row | TaggedOutput]:
         if getattr(row, self._id_column) is None:
             yield TaggedOutput(_WITHOUT_ID, DeadRow(None, "read", f"no id in {self._id_column}"))
         else:

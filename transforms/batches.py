@@ -13,7 +13,8 @@ import pickle
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, NamedTuple, TypeVar
+from types import ModuleType
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import apache_beam as beam
 import numpy as np
@@ -46,7 +47,7 @@ from .errors import InputError
 from .tfrecord.encoded_batches import EncodedRecords, binary_array
 
 # Its functions are made when it is imported: type checkers do not know them.
-pc: Any = pyarrow.compute
+pc: ModuleType = pyarrow.compute
 
 _LENGTH = struct.Struct("<Q")
 # Arrow reads numbers in place from multiples of this.
@@ -85,7 +86,11 @@ class _CarriedName(NamedTuple):
     name: str
 
 
-def as_argument(value: Any) -> Any:
+Argument: TypeAlias = _CarriedName | T
+"""Argument of a DoFn over batches: a value, or a reference to one that they carry."""
+
+
+def as_argument(value: object) -> object:
     """Makes an argument of a ParDo over batches, whose DoFn resolves it with `LabelledBatch.resolve`.
 
     `value` is a side input, one that batches carry, or a value.
@@ -95,7 +100,7 @@ def as_argument(value: Any) -> Any:
     return AsSingleton(value) if isinstance(value, PCollection) else value
 
 
-def as_side_input(value: Any) -> Any:
+def as_side_input(value: object) -> object:
     """Makes an argument of a ParDo over elements that carry nothing: a side input, or the value."""
     return as_argument(value.value if isinstance(value, Carried) else value)
 
@@ -213,7 +218,7 @@ class LabelledBatch:
         """
         return dataclasses.replace(self, carried={**self.carried, **dict(zip(names, values, strict=True))})
 
-    def resolve(self, argument: Any) -> Any:
+    def resolve(self, argument: Argument[T]) -> T:
         """Finds the value of an argument of `as_argument`.
 
         Args:

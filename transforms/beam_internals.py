@@ -8,11 +8,12 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
+import inspect
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from graphlib import TopologicalSorter
 from types import FunctionType, MethodType, UnionType
-from typing import Any, Union, cast, get_args
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, Union, cast, get_args
 from weakref import WeakKeyDictionary
 
 import apache_beam as beam
@@ -24,6 +25,15 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.transforms import core
 from apache_beam.transforms.environments import EmbeddedPythonEnvironment
 from apache_beam.typehints.row_type import RowTypeConstraint
+
+if TYPE_CHECKING:
+    from apache_beam.portability.api import beam_runner_api_pb2
+    from apache_beam.runners.portability.fn_api_runner.translations import Stage, TransformContext
+    from google.auth.credentials import Credentials
+
+T = TypeVar("T")
+_View: TypeAlias = Callable[[PipelineOptions, type[PipelineOptions]], PipelineOptions]
+_Sign: TypeAlias = Callable[[Callable[..., object]], inspect.Signature]
 
 
 def typed_outputs(outputs: DoOutputsTuple, kinds: Mapping[str, Any]) -> dict[str, PCollection[Any]]:
@@ -63,7 +73,7 @@ class LocalRunner(FnApiRunner):
     seen where no stages are fused. It can go once `translations.sort_stages` looks for writers alone.
     """
 
-    def create_stages(self, pipeline_proto: Any) -> Any:
+    def create_stages(self, pipeline_proto: beam_runner_api_pb2.Pipeline) -> tuple[TransformContext, list[Stage]]:
         """Makes the stages as FnApiRunner does, and sorts them."""
         context, stages = super().create_stages(pipeline_proto)
         known = frozenset(stages)
@@ -81,13 +91,13 @@ def option_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _below(base: Any) -> list[Any]:
+def _below(base: type) -> list[Any]:
     """Lists all subclasses, direct and indirect."""
     below = base.__subclasses__()
     return below + [deeper for kind in below for deeper in _below(kind)]
 
 
-def has_grpc_workers(runner: Any) -> bool:
+def has_grpc_workers(runner: object) -> bool:
     """Tells if a runner in this process was given workers that listen on ports, which no option shows."""
     environment = getattr(runner, "_default_environment", None)
     return isinstance(runner, FnApiRunner) and not isinstance(environment, EmbeddedPythonEnvironment)
@@ -119,21 +129,21 @@ def kept_results() -> Iterator[None]:
 
 _LOCK = threading.Lock()
 _BLOCKS: list[None] = []
-_REPLACED: list[tuple[Any, str, Any]] = []
+_REPLACED: list[tuple[object, str, object]] = []
 
 
-def _replace(owner: Any, name: str, keep: Callable[[Any], Any]) -> None:
+def _replace(owner: object, name: str, keep: Callable[[Any], object]) -> None:
     if hasattr(owner, name):
         _REPLACED.append((owner, name, getattr(owner, name)))
         setattr(owner, name, keep(getattr(owner, name)))
 
 
-def _keep_views(view_as: Any) -> Any:
+def _keep_views(view_as: _View) -> _View:
     """Keeps the views of options. All views of the same options share their values."""
-    kept: WeakKeyDictionary[Any, dict[type, Any]] = WeakKeyDictionary()
+    kept: WeakKeyDictionary[PipelineOptions, dict[type, PipelineOptions]] = WeakKeyDictionary()
 
     @functools.wraps(view_as)
-    def view(options: Any, cls: type) -> Any:
+    def view(options: PipelineOptions, cls: type[PipelineOptions]) -> PipelineOptions:
         views = kept.setdefault(options, {})
         if cls not in views:
             views[cls] = view_as(options, cls)
@@ -142,12 +152,12 @@ def _keep_views(view_as: Any) -> Any:
     return view
 
 
-def _keep_signatures(get_signature: Any) -> Any:
+def _keep_signatures(get_signature: _Sign) -> _Sign:
     """Keeps the signatures of methods, which are those of their functions without the first parameter."""
-    kept: WeakKeyDictionary[Callable[..., Any], Any] = WeakKeyDictionary()
+    kept: WeakKeyDictionary[Callable[..., object], inspect.Signature] = WeakKeyDictionary()
 
     @functools.wraps(get_signature)
-    def signature(func: Any) -> Any:
+    def signature(func: Callable[..., object]) -> inspect.Signature:
         if not (isinstance(func, MethodType) and isinstance(func.__func__, FunctionType)):
             return get_signature(func)
         if func.__func__ not in kept:
@@ -157,17 +167,17 @@ def _keep_signatures(get_signature: Any) -> Any:
     return signature
 
 
-def options_of_filesystems() -> Any:
+def options_of_filesystems() -> PipelineOptions | None:
     """Options that Beam's filesystems have in this process, or those that the runner has sent to its worker."""
     return FileSystems._pipeline_options or RuntimeValueProvider.runtime_options
 
 
-def impersonated(credentials: Any, options: PipelineOptions) -> Any:
+def impersonated(credentials: Credentials, options: PipelineOptions) -> Credentials:
     """Credentials of the service account of Beam's options, without the half minute of retries of `get_credentials`."""
     from apache_beam.internal.gcp import auth
 
     return auth._Credentials._add_impersonation_credentials(credentials, options)
 
 
-def _same(element: Any) -> Any:
+def _same(element: T) -> T:
     return element

@@ -71,7 +71,7 @@ def check_used(fields: Mapping[str, Any], names: Iterable[str]) -> None:
             )
 
 
-def _arrow_type(kind: Any) -> pa.DataType | None:
+def _arrow_type(kind: type) -> pa.DataType | None:
     """Type of the column of a field; None if its values would come back as others, or Arrow has none."""
     try:
         row = RowTypeConstraint.from_fields([("field", kind)])
@@ -127,7 +127,7 @@ class _ToArrow(beam.DoFn):
 
     @redact_errors("gathering rows")
     def process(
-        self, row: Any, time: Any = beam.DoFn.TimestampParam, window: Any = beam.DoFn.WindowParam
+        self, row: beam.Row, time: Any = beam.DoFn.TimestampParam, window: object = beam.DoFn.WindowParam
     ) -> Iterator[WindowedValue]:
         if window not in self._held:
             self._held[window] = [], []
@@ -197,7 +197,9 @@ class _ToRows(beam.DoFn):
         self._passed = passed
 
     @redact_errors("making rows")
-    def process(self, batch: LabelledBatch, window: Any = beam.DoFn.WindowParam) -> Iterator[beam.Row | WindowedValue]:
+    def process(
+        self, batch: LabelledBatch, window: object = beam.DoFn.WindowParam
+    ) -> Iterator[beam.Row | WindowedValue]:
         names = batch.batch.schema.names
         # Values of files are never unpickled, whatever their type.
         passed = self._passed if batch.source == _SOURCE else frozenset[str]()

@@ -10,7 +10,7 @@ sizes that do not depend on how long the text of a class is.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from types import ModuleType
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +21,7 @@ from .arrow_values import as_number, is_list, is_string, is_text, list_array, si
 from .errors import InputError
 
 # Its functions are made when it is imported: type checkers do not know them.
-pc: Any = pyarrow.compute
+pc: ModuleType = pyarrow.compute
 
 CSV_TYPES = {INTEGER: pa.int64(), BOOLEAN: pa.bool_(), TEXT: pa.string()}
 """Types of columns of classes from text that has no types, by the kind of the classes."""

@@ -64,7 +64,7 @@ def redact_errors(stage: str) -> Callable[[Callable[..., Iterator[Any]]], Callab
     # Not Iterator: in Beam's class, finish_bundle returns None.
     def decorate(generator: Callable[..., Iterator[Any]]) -> Callable[..., Any]:
         @functools.wraps(generator)
-        def wrapper(*args: Any, **kwargs: Any) -> Iterator[Any]:
+        def wrapper(*args: object, **kwargs: object) -> Iterator[object]:
             try:
                 yield from generator(*args, **kwargs)
                 return

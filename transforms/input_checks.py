@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import apache_beam as beam
 import numpy as np
@@ -112,7 +111,7 @@ def after_unique_ids(batches: PCollection[LabelledBatch], column: LabelColumn, g
     """
     if column.id_column is None:
         return []
-    count: Any = batches | "CountUniqueIds" >> CountUniqueIds(column.id_column, groups)
+    count: PCollection[int] = batches | "CountUniqueIds" >> CountUniqueIds(column.id_column, groups)
     return [AsSingleton(count)]
 
 

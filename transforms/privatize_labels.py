@@ -6,12 +6,12 @@ import dataclasses
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
-from apache_beam.pvalue import PCollection, TaggedOutput
+from apache_beam.pvalue import DoOutputsTuple, PCollection, TaggedOutput
 from apache_beam.utils.shared import Shared
 
 from ..mechanisms.center.class_center import PROBABILITY_UNIT
@@ -22,7 +22,16 @@ from ..mechanisms.release.bound_noise import NoiseBinding, StreamBinding
 from ..mechanisms.release.drawing import Drawing, drawing_of
 from ..mechanisms.release.label_column import LabelColumn
 from ..mechanisms.release.label_records import label_sums
-from .batches import Carried, LabelledBatch, as_argument, as_side_input, check_new, check_whole_input, replace_label
+from .batches import (
+    Argument,
+    Carried,
+    LabelledBatch,
+    as_argument,
+    as_side_input,
+    check_new,
+    check_whole_input,
+    replace_label,
+)
 from .beam_internals import typed_outputs
 from .center.append_center import check_features
 from .center.feature_columns import center_columns
@@ -31,7 +40,7 @@ from .job_metrics import PASSES, RECORDS_LEFT_OUT
 from .noise_key_file import NoiseKeyFile
 from .progress_log import Progress
 from .shown_transform import ShownTransform
-from .units.bounds_by_id import BoundUnitsById
+from .units.bounds_by_id import BoundedRecords, BoundUnitsById
 from .usable_records import UsableRecords, usable_records
 
 BATCHES = "batches"
@@ -139,19 +148,19 @@ class PrivatizeLabels(ShownTransform):
         """Raises InputError for an unbounded input or windows without a StreamBinding."""
         streaming = isinstance(self.binding, StreamBinding)
         if streaming and self.column.unit is not None:
-            bounded: Any = batches | "BoundUnits" >> BoundUnitsById(self.column, self.key)
+            bounded: BoundedRecords = batches | "BoundUnits" >> BoundUnitsById(self.column, self.key)
             batches = bounded.batches
         if not (batches.is_bounded or streaming):
             raise InputError("the noise of an unbounded input cannot be bound to a digest: give a StreamBinding")
         if not streaming:
             check_whole_input(batches, self)
-        randomized: Any = batches | "Randomize" >> beam.ParDo(
+        randomized: DoOutputsTuple = batches | "Randomize" >> beam.ParDo(
             _Randomize(self.column, self.key), as_argument(self.randomizer), as_argument(self.binding)
         ).with_output_types(object).with_outputs(DEAD_LETTERS, DRAWN, main=BATCHES)
         outputs = typed_outputs(randomized, {BATCHES: LabelledBatch, DEAD_LETTERS: DeadLetter, DRAWN: Drawn})
         if streaming:
             return PrivatizedLabels(outputs[BATCHES], outputs[DEAD_LETTERS], None, None)
-        compared: Any = (
+        compared: DoOutputsTuple = (
             outputs[DRAWN]
             | "AddDrawn" >> beam.CombineGlobally(add_drawn)
             # A digest has 256 bits; Beam's coder of int holds 64.
@@ -235,7 +244,9 @@ class _Randomize(beam.DoFn):
         self._drawings: dict[tuple[str, NoiseBinding | StreamBinding], tuple[Drawing, bytes]] = {}
 
     @redact_errors("privatizing labels")
-    def process(self, batch: LabelledBatch, drawing: Any, binding: Any) -> Iterator[LabelledBatch | TaggedOutput]:
+    def process(
+        self, batch: LabelledBatch, drawing: Argument[Drawing], binding: Argument[NoiseBinding | StreamBinding]
+    ) -> Iterator[LabelledBatch | TaggedOutput]:
         drawing, binding = drawing_of(batch.resolve(drawing), self._column), batch.resolve(binding)
         records, streaming = usable_records(batch, self._column), isinstance(binding, StreamBinding)
         yield from dead_letters(records)

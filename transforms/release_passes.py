@@ -7,6 +7,7 @@ reproduce it.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,13 +19,21 @@ from apache_beam.utils.shared import Shared
 from ..mechanisms.center.linear_center import LinearCenter
 from ..mechanisms.core.budget import BudgetSplit, split_budget
 from ..mechanisms.release.bound_noise import NoiseBinding
-from ..mechanisms.release.center_passes import Pass
+from ..mechanisms.release.center_passes import After, Before, Design, Pass, Released
 from ..mechanisms.release.feature_sample import FeatureSample
 from ..mechanisms.release.label_column import LabelColumn
 from ..mechanisms.release.label_records import PassSums, add_passes
 from ..mechanisms.release.plan import Binding, Histogram
 from ..mechanisms.release.prior_release import PriorRelease, RefusedRelease
-from .batches import Carried, LabelledBatch, as_argument, as_side_input, check_whole_input, several_values
+from .batches import (
+    Argument,
+    Carried,
+    LabelledBatch,
+    as_argument,
+    as_side_input,
+    check_whole_input,
+    several_values,
+)
 from .center.append_center import check_features
 from .center.feature_columns import center_columns
 from .errors import InputError, redact_errors
@@ -67,35 +76,34 @@ class RunPlan:
         """Place of the pass that binds the noise."""
         return next(place for place, step in enumerate(self.passes) if step.binds)
 
-    def before(self) -> PCollection[Any] | None:
+    def before(self) -> PCollection[LinearCenter] | None:
         """Adds the passes before the noise is bound; returns exactly one element, a linear center, or None."""
-        return self._run(self.passes[: self._first], None)
+        return functools.reduce(self._run, self.passes[: self._first], None)
 
-    def bind(self, batches: PCollection[LabelledBatch], released: Any) -> PCollection[Any]:
+    def bind(
+        self, batches: PCollection[LabelledBatch], released: PCollection[LinearCenter] | LinearCenter | None
+    ) -> PCollection[NoiseBinding]:
         """Adds the pass that binds the noise, over batches with centers if there are any, and all after it.
 
         `released` is the center that was made before. Returns exactly one element, what has been released.
         """
         step = self.passes[self._first]
-        bound: Any = batches | f"Release {step.name}{self.suffix}" >> ReleasePass(
+        bound: PCollection[NoiseBinding] = batches | f"Release {step.name}{self.suffix}" >> ReleasePass(
             step, self.column, True, self.key, released, self.threshold, self.id_groups
         )
-        return self._run(self.passes[self._first + 1 :], bound)
+        return functools.reduce(self._run, self.passes[self._first + 1 :], bound)
 
-    def _run(self, passes: Iterable[Pass], released: Any) -> Any:
-        for step in passes:
-            title = f"{step.name}{self.suffix}"
-            assert self.sample is not None
-            designed: Any = self.sample | f"Design {title}" >> DesignPass(step, released)
-            design: Any = Carried(f"design of {title}", designed)
-            before = None if released is None else Carried(f"before {title}", released)
-            batches: Any = self.read(title, [design] if before is None else [design, before])
-            if not self.carries:
-                design, before = designed, released
-            released = batches | f"Release {title}" >> ReleasePass(
-                step, self.column, design, self.key, before, self.threshold, self.id_groups
-            )
-        return released
+    def _run(self, released: PCollection[Any] | None, step: Pass) -> PCollection[Any]:
+        title = f"{step.name}{self.suffix}"
+        assert self.sample is not None
+        designed: PCollection[object] = self.sample | f"Design {title}" >> DesignPass(step, released)
+        design = Carried(f"design of {title}", designed)
+        before = None if released is None else Carried(f"before {title}", released)
+        batches = self.read(title, [design] if before is None else [design, before])
+        sides = (design, before) if self.carries else (designed, released)
+        return batches | f"Release {title}" >> ReleasePass(
+            step, self.column, sides[0], self.key, sides[1], self.threshold, self.id_groups
+        )
 
 
 @dataclass
@@ -143,9 +151,9 @@ class ReleasePass(beam.PTransform):
 
     step: Pass
     column: LabelColumn
-    design: Any
+    design: object
     key: NoiseKeyFile
-    released: Any = None
+    released: PCollection[Any] | Carried[Any] | Released = None
     threshold: Threshold = field(default_factory=Threshold)
     id_groups: int = ID_GROUPS
 
@@ -174,7 +182,12 @@ class ReleasePass(beam.PTransform):
 
 
 def summarize(
-    step: Pass, batch: LabelledBatch, column: LabelColumn, design: Any, released: Any, secret: bytes
+    step: Pass[Design, Before, After],
+    batch: LabelledBatch,
+    column: LabelColumn,
+    design: Design,
+    released: Before,
+    secret: bytes,
 ) -> PassSums:
     """Sums of a pass over one batch, which has its features or centers; `secret` has 32 bytes.
 
@@ -210,7 +223,7 @@ class _Design(beam.DoFn):
     _step: Pass
 
     @redact_errors("designing the center")
-    def process(self, sample: FeatureSample, released: Any) -> Iterator[Any]:
+    def process(self, sample: FeatureSample, released: Released) -> Iterator[object]:
         LOGGER.info("designing the %s of the center", self._step.name)
         try:
             yield self._step.design(sample, released)
@@ -231,10 +244,12 @@ class _Sum(beam.DoFn):
         self._progress = self._shared.acquire(lambda: Progress(done))
 
     @redact_errors("counting labels")
-    def process(self, batch: LabelledBatch, design: Any, released: Any) -> Iterator[PassSums]:
-        design = batch.resolve(design)
-        if design is not None:
-            yield summarize(self._step, batch, self._column, design, batch.resolve(released), self._secret)
+    def process(
+        self, batch: LabelledBatch, design: Argument[object], released: Argument[Released]
+    ) -> Iterator[PassSums]:
+        known = batch.resolve(design)
+        if known is not None:
+            yield summarize(self._step, batch, self._column, known, batch.resolve(released), self._secret)
         self._progress.add(batch.batch.num_rows)
 
 
@@ -246,7 +261,9 @@ class _AddNoise(beam.DoFn):
     _threshold: Threshold
 
     @redact_errors("adding noise")
-    def process(self, sums: PassSums | None, design: Any, released: Any, unique_ids: int = 0) -> Iterator[Any]:
+    def process(
+        self, sums: PassSums | None, design: object, released: Released, unique_ids: int = 0
+    ) -> Iterator[Released]:
         if design is not None:
             sums = check_sums(sums, self._column, self._threshold)
             try:

@@ -10,7 +10,7 @@ import dataclasses
 import json
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from types import ModuleType
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +22,7 @@ from ..transforms.arrow_values import is_number, is_text, is_time, plain_values,
 from ..transforms.center.feature_columns import concatenated, feature_columns
 
 # Its functions are made when it is imported: type checkers do not know them.
-pc: Any = pyarrow.compute
+pc: ModuleType = pyarrow.compute
 
 MOST_INNER = 64
 """Largest number of elements of a list, keys of a map and members of a JSON text that are features."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from types import ModuleType
 
 import numpy as np
 import pyarrow as pa
@@ -30,7 +30,7 @@ from .record_features import first_difference, places_of, read_columns, read_fea
 from .released_records import ReleasedRecords
 
 # Its functions are made when it is imported: type checkers do not know them.
-pc: Any = pyarrow.compute
+pc: ModuleType = pyarrow.compute
 
 _MOST_COMPARED = 8  # columns by which an order of records is checked
 

@@ -138,11 +138,13 @@ class PrivatizeFiles(beam.PTransform):
             raise ValueError(str(error)) from None
         run, work = new_run(Request.of(release)), new_work(release.output.target)
         if isinstance(start, PCollection):
-            once: Any = start | "Global" >> beam.WindowInto(GlobalWindows()) | "End" >> beam.combiners.Count.Globally()
+            once: PCollection[int] = (
+                start | "Global" >> beam.WindowInto(GlobalWindows()) | "End" >> beam.combiners.Count.Globally()
+            )
         else:
             once = pipeline | "Once" >> beam.Create([0])
         begin = _Begin(run, work, here, release.input, release.schema)
-        begun: Any = once | "Begin" >> beam.ParDo(begin).with_output_types(int)
+        begun: PCollection[int] = once | "Begin" >> beam.ParDo(begin).with_output_types(int)
         # A run in this process that failed leaves nothing behind, at the end of the process at the latest.
         weakref.finalize(pipeline, _give_up, work)
         first, *others = build(begun, release, staging_at(release.output.target, work), earlier, run.digest)
@@ -260,7 +262,7 @@ class _Publish(beam.DoFn):
         self._work = work
 
     @redact_errors("releasing")
-    def process(self, _: None, *written: Any) -> Iterator[str]:
+    def process(self, _: None, *written: list[None]) -> Iterator[str]:
         run = self._run
         with self._claimed() as staging:
             if staging is not None and not is_published(run, staging):

@@ -54,7 +54,7 @@ class InputReads:
         are those of `ReadRecordBatches`.
         """
         input, bounded = self.release.input, self.units is not None
-        batches: Any = self.start | f"Read{name}" >> ReadRecordBatches(
+        batches: PCollection[LabelledBatch] = self.start | f"Read{name}" >> ReadRecordBatches(
             input.source, input.format, columns, input.where, column.name, other_labels=column.others,
             together=input.files_per_read, carried=() if bounded else carried, **options,
         )  # fmt: skip
@@ -120,14 +120,14 @@ def bound_units(
     if column.unit is None:
         return None
     columns = [name for name in (*column.private, column.id_column, column.unit.column) if name is not None]
-    batches: Any = start | "ReadUnits" >> ReadRecordBatches(
+    batches: PCollection[LabelledBatch] = start | "ReadUnits" >> ReadRecordBatches(
         input.source, input.format, list(dict.fromkeys(columns)), input.where, column.name, other_labels=column.others
     )
     return batches | "BoundUnits" >> BoundUnits(column, key, input.groups(_BYTES_A_GROUP))
 
 
 def without_excess(
-    batches: Any,
+    batches: PCollection[LabelledBatch],
     name: str,
     units: BoundedUnits | None,
     column: LabelColumn,

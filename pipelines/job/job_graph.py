@@ -17,6 +17,7 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import AsList, AsSingleton, PCollection
 
+from ...mechanisms.center.linear_center import LinearCenter
 from ...mechanisms.release.bound_noise import NoiseBinding
 from ...mechanisms.release.conclude import EarlierMechanism
 from ...mechanisms.release.drawing import Drawing
@@ -34,7 +35,7 @@ from ...transforms.release_passes import RunPlan
 from ...transforms.shards.dead_letter_writer import LetterFile, WriteDeadLetters
 from ...transforms.shards.keyed_order import KeyedOrder
 from ...transforms.shards.shard_formats import WriteParquet, WriteTFRecords
-from ...transforms.shards.shard_ranges import CountRows, DivideRows
+from ...transforms.shards.shard_ranges import CountRows, DivideRows, ShardRanges, SourceRows
 from ...transforms.shards.shard_writer import ShardFile
 from ...transforms.solve_randomizer import SolveRandomizer
 from ..ledger.ledger import Ledger
@@ -92,26 +93,32 @@ def build(
 
 
 def _privatize(
-    reads: InputReads, staging: Staging, fitted: Sequence[FittedLabel], labels: Any, temp: str
-) -> tuple[list[Any], PCollection[ShardFile], PCollection[LetterFile]]:
+    reads: InputReads,
+    staging: Staging,
+    fitted: Sequence[FittedLabel],
+    labels: PCollection[LabelledBatch],
+    temp: str,
+) -> tuple[list[PCollection[int] | None], PCollection[ShardFile], PCollection[LetterFile]]:
     """Draws the labels of all records, and writes shards and dead letters; returns the digest of each label, too."""
     output = reads.release.output
     ranges = order = None
     if output.shuffle:
         order = fitted[0].order
     else:
-        rows: Any = labels | "CountRows" >> CountRows()
-        divided: Any = rows | "DivideRows" >> DivideRows(output.num_shards, output.partitions)
+        rows: PCollection[SourceRows] = labels | "CountRows" >> CountRows()
+        divided: PCollection[ShardRanges] = rows | "DivideRows" >> DivideRows(output.num_shards, output.partitions)
         ranges = Carried("ranges", divided)
     records, drawn = reads.records(*_needed(fitted), ranges), []
     for label in fitted:
         drawn.append(label.draw(records))
         records = drawn[-1].batches
     # The first stage leaves out every record that lacks a usable label in any of the columns.
-    unusable: Any = fitted[0].binding | "Unusable" >> beam.Map(lambda binding: binding.unusable).with_output_types(int)
+    unusable: PCollection[int] = fitted[0].binding | "Unusable" >> beam.Map(
+        lambda binding: binding.unusable
+    ).with_output_types(int)
     writer = {"tfrecord": WriteTFRecords, "parquet": WriteParquet}[output.format]
     data = FileSystems.join(staging.release, DATA_NAME)
-    shards: Any = records | "Write" >> writer(
+    shards: PCollection[ShardFile] = records | "Write" >> writer(
         data,
         temp,
         output.num_shards,
@@ -122,12 +129,14 @@ def _privatize(
         reads.release.private,
         order,
     )
-    left: Any = drawn[0].dead_letters
+    left = drawn[0].dead_letters
     hidden = {partition.name for partition in reads.release.input.parts[0].partitions} & {*output.left_out}
     if hidden:
         # They are files of the output, and name folders of the input.
         left |= "HideFolders" >> beam.Map(_hide_folders, frozenset(hidden)).with_output_types(DeadLetter)
-    letters: Any = left | "WriteDeadLetters" >> WriteDeadLetters(staging.release, unusable, staging.work)
+    letters: PCollection[LetterFile] = left | "WriteDeadLetters" >> WriteDeadLetters(
+        staging.release, unusable, staging.work
+    )
     return [each.digest for each in drawn], shards, letters
 
 
@@ -204,7 +213,7 @@ class CenteredLabel(_LabelStages):
     """
 
     plan: RunPlan
-    linear: Any
+    linear: PCollection[LinearCenter] | LinearCenter | None
     columns: list[str]
     carried: list[Carried]
 
@@ -216,8 +225,8 @@ class CenteredLabel(_LabelStages):
         column, features, fitted = label.column, label.features, label.mechanism.fitted
         if features is not None:
             ids = [features.id_column] if features.id_column else []
-            records: Any = reads.read(f"Features{suffix}", column, ids, undecoded=features.names)
-            sample: Any = records | f"SampleFeatures{suffix}" >> SampleFeatures(features, release.key)
+            records = reads.read(f"Features{suffix}", column, ids, undecoded=features.names)
+            sample = records | f"SampleFeatures{suffix}" >> SampleFeatures(features, release.key)
 
         def read(title: str, carried: Sequence[Carried]) -> PCollection[LabelledBatch]:
             assert features is not None
@@ -228,8 +237,9 @@ class CenteredLabel(_LabelStages):
         columns, linear = stages.given_columns, plan.before()
         if linear is not None and features is not None:
             return cls(reads, place, plan, linear, columns + features.columns, [Carried(f"center{suffix}", linear)])
-        if fitted is not None and column.around_center and fitted.drawing.made is not None:
-            return cls(reads, place, plan, fitted.drawing.made, columns + fitted.drawing.made.map.columns, [])
+        made = None if fitted is None else fitted.drawing.made
+        if isinstance(made, LinearCenter):
+            return cls(reads, place, plan, made, columns + made.map.columns, [])
         return cls(reads, place, plan, None, columns, [])
 
     def fit(self, labels: PCollection[LabelledBatch], earlier: Sequence[EarlierMechanism], temp: str) -> FittedLabel:
@@ -238,20 +248,20 @@ class CenteredLabel(_LabelStages):
         `earlier` are the mechanisms of earlier releases of this request, and `temp` is a folder for temporary files.
         """
         release, column, choice, suffix = self.reads.release, self.label.column, self.label.mechanism, self.suffix
-        batches: Any = labels
+        batches = labels
         centers: Carried[CenterFiles] | None = None
         if self.linear is not None:
             (center,) = self.carried or [self.linear]
             batches |= f"Center{suffix}" >> AppendCenter(center, column, tuple(column.columns))
             if release.command != "fit":
-                files: Any = batches | f"WriteCenters{suffix}" >> WriteCenters(temp, column)
+                files: PCollection[CenterFiles] = batches | f"WriteCenters{suffix}" >> WriteCenters(temp, column)
                 centers = Carried(f"centers{suffix}", files)
-        binding: Any = self.plan.bind(batches, self.linear)
+        binding = self.plan.bind(batches, self.linear)
         if choice.fitted is not None:
             mechanism = choice.fitted.drawing
             text = batches.pipeline | "MechanismText" >> beam.Create([choice.fitted.to_text()])
             return FittedLabel(self.reads, self.place, binding, mechanism, text, centers)
-        solved: Any = binding | f"SolveRandomizer{suffix}" >> SolveRandomizer(
+        solved: PCollection[Drawing] = binding | f"SolveRandomizer{suffix}" >> SolveRandomizer(
             choice.name, dict(choice.parameters), earlier
         )
         text = solved | f"MechanismText{suffix}" >> beam.Map(_mechanism_text, AsSingleton(binding)).with_output_types(
@@ -271,13 +281,13 @@ class FittedLabel(_LabelStages):
       centers: Files of the linear centers of all records, carried by batches; None without any.
     """
 
-    binding: Any
+    binding: PCollection[NoiseBinding]
     mechanism: Carried[Drawing] | Drawing
-    text: Any
+    text: PCollection[str]
     centers: Carried[CenterFiles] | None
 
     @property
-    def _carried_binding(self) -> Carried:
+    def _carried_binding(self) -> Carried[NoiseBinding]:
         return Carried(f"binding{self.suffix}", self.binding)
 
     @property
@@ -297,7 +307,7 @@ class FittedLabel(_LabelStages):
 
     def draw(self, records: PCollection[LabelledBatch]) -> PrivatizedLabels:
         """Adds the stage that draws the labels."""
-        batches: Any = records
+        batches = records
         if self.centers is not None:
             batches |= f"CenterOfRecords{self.suffix}" >> AppendWrittenCenters(self.centers, self.label.column)
         return batches | f"PrivatizeLabels{self.suffix}" >> PrivatizeLabels(
@@ -309,7 +319,12 @@ class FittedLabel(_LabelStages):
         return self.text | f"WriteMechanism{self.suffix}" >> beam.Map(_write, path, temp)
 
     def write_result(
-        self, path: str, run: str, digest: Any = None, shards: Any = None, letters: Any = None
+        self,
+        path: str,
+        run: str,
+        digest: PCollection[int] | None = None,
+        shards: PCollection[ShardFile] | None = None,
+        letters: PCollection[LetterFile] | None = None,
     ) -> PCollection[None]:
         """Adds the stage that seals the job result, after the shards and the dead letters.
 

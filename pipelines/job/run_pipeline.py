@@ -9,7 +9,6 @@ import re
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
 
 import apache_beam as beam
 import grpc
@@ -23,6 +22,7 @@ from apache_beam.options.pipeline_options import (
     StandardOptions,
 )
 from apache_beam.runners.portability.flink_runner import MAGIC_HOST_NAMES
+from apache_beam.runners.runner import PipelineResult
 
 from ...transforms.beam_internals import LocalRunner, kept_results
 from ...transforms.errors import InputError, StageError, describe
@@ -143,7 +143,7 @@ def _run_on_cluster(
     find_job_server(options)
     warn_of_ports(options)
     # In the main thread: a job server that starts here sets signal handlers.
-    result: Any = pipeline.run()
+    result: PipelineResult = pipeline.run()
     submitted(submitted_job(options, result))
     if not wait:
         wait_until_accepted(options, result)

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from apache_beam.options.pipeline_options import FlinkRunnerOptions, GoogleCloudOptions, PipelineOptions
 from apache_beam.runners.portability.flink_runner import MAGIC_HOST_NAMES
+from apache_beam.runners.runner import PipelineResult
 
 from ...transforms.errors import StageError
 from .runner_options import runner_name
@@ -28,7 +29,7 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _FAILED = ("FAILED", "CANCELED", "CANCELLED", "JOB_STATE_FAILED", "JOB_STATE_CANCELLED")
 
 
-def submitted_job(options: PipelineOptions, result: Any) -> dict[str, str]:
+def submitted_job(options: PipelineOptions, result: PipelineResult) -> dict[str, str]:
     """Public facts with which a job that was submitted is found on its cluster."""
     cloud, facts = options.view_as(GoogleCloudOptions), {"runner": runner_name(options)}
     known = {"job_name": cloud.job_name, "flink_master": _master(options)}
@@ -36,7 +37,7 @@ def submitted_job(options: PipelineOptions, result: Any) -> dict[str, str]:
         known |= {"project": cloud.project, "region": cloud.region}
         # The launcher of a template writes the graph only, and has no job yet.
         with contextlib.suppress(Exception):
-            known["job_id"] = result.job_id()
+            known["job_id"] = result.job_id()  # type: ignore[attr-defined]
     return facts | {name: str(value) for name, value in known.items() if value}
 
 
@@ -45,7 +46,7 @@ def _master(options: PipelineOptions) -> str | None:
     return None if master in MAGIC_HOST_NAMES else master
 
 
-def wait_until_accepted(options: PipelineOptions, result: Any) -> None:
+def wait_until_accepted(options: PipelineOptions, result: PipelineResult) -> None:
     """Waits until a job server that ends with this process has handed the job to its cluster, Flink.
 
     Raises StageError if that takes more than two minutes, or the job failed.

@@ -8,13 +8,13 @@ back from the files that are about to be released, by a pipeline that no raw lab
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.pvalue import PCollection
 
 from ...transforms.arrow_values import value_type
 from ...transforms.batches import LabelledBatch
@@ -73,7 +73,7 @@ def check_features(release: Release, options: PipelineOptions, work: str) -> Non
     make_directory(folder)
 
     def wire(pipeline: beam.Pipeline) -> None:
-        batches: Any = pipeline | "ReadFeatures" >> ReadRecordBatches(
+        batches: PCollection[LabelledBatch] = pipeline | "ReadFeatures" >> ReadRecordBatches(
             input.source, input.format, where=input.where, label_column=labels[0], other_labels=labels[1:]
         )
         found = batches | "ValidateFeatures" >> ValidateExamples(
@@ -112,7 +112,7 @@ def check_output(
                 schema = with_probabilities(schema, str(mechanism.drawing.column), len(mechanism.classes))
 
     def wire(pipeline: beam.Pipeline) -> None:
-        batches: Any = pipeline | "ReadOutput" >> ReadRecordBatches(pattern, format)
+        batches: PCollection[LabelledBatch] = pipeline | "ReadOutput" >> ReadRecordBatches(pattern, format)
         found = batches | "ValidateOutput" >> ValidateExamples([], schema)
         _ = found | "WriteValidation" >> beam.Map(_write, folder, OUTPUT_STATISTICS_NAME)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import apache_beam as beam
 import numpy as np
@@ -15,7 +14,7 @@ from apache_beam.pvalue import PCollection
 from ...mechanisms.center.feature_rows import RowMap
 from ...mechanisms.center.linear_center import LinearCenter
 from ...mechanisms.release.label_column import LabelColumn
-from ..batches import Carried, LabelledBatch, as_argument, check_new
+from ..batches import Argument, Carried, LabelledBatch, as_argument, check_new
 from ..errors import InputError, redact_errors
 from ..tfrecord.example_encoder import encode_examples
 from .feature_columns import center_columns
@@ -100,8 +99,8 @@ class _Append(beam.DoFn):
         self._only = only
 
     @redact_errors("computing centers")
-    def process(self, batch: LabelledBatch, center: Any) -> Iterator[LabelledBatch]:
-        center = batch.resolve(center)
-        if center.labels != len(self._column.domain):
+    def process(self, batch: LabelledBatch, center: Argument[LinearCenter]) -> Iterator[LabelledBatch]:
+        linear = batch.resolve(center)
+        if linear.labels != len(self._column.domain):
             raise InputError("the center is for another label domain than the declared one")
-        yield append_center(batch, center, self._column, self._only)
+        yield append_center(batch, linear, self._column, self._only)

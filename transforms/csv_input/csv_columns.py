@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from types import ModuleType
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +23,7 @@ from .csv_numbers import MISSING, plain_texts
 from .csv_parser import ColumnTypes, Parser, is_numbers, line_of, one_array
 
 # Its functions are made when it is imported: type checkers do not know them.
-pc: Any = pyarrow.compute
+pc: ModuleType = pyarrow.compute
 # A label is a number. A unit before it would not make it one, so a digit may follow a letter.
 _NAME = re.compile(r"[^\W\d].*")
 _NO_NAMES = {"nan", "inf", "infinity", "null", "none", "na", "true", "false"}

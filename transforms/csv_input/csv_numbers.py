@@ -8,7 +8,8 @@ from __future__ import annotations
 import functools
 import re
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from types import ModuleType
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +19,7 @@ import pyarrow.csv as pa_csv
 from ..io.csv_dialect import Dialect
 
 # Its functions are made when it is imported: type checkers do not know them.
-pc: Any = pyarrow.compute
+pc: ModuleType = pyarrow.compute
 
 MISSING = pa.array(pa_csv.ConvertOptions().null_values, pa.string())
 """Texts that are missing values in columns of numbers, such as NA and the empty text."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from ..io.csv_dialect import Dialect
 from .csv_numbers import MISSING, read_numbers, with_truth_numbers
 
 # Its functions are made when it is imported: type checkers do not know them.
-pc: Any = pyarrow.compute
+pc: ModuleType = pyarrow.compute
 
 NUMBERS = (pa.int64(), pa.uint64(), pa.float64())
 """Types of numbers."""

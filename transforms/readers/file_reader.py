@@ -114,10 +114,10 @@ class ReadRecordBatches(ShownTransform):
     def expand(self, pbegin: PBegin | PCollection[Any]) -> PCollection[LabelledBatch]:
         apart, parquet = self.together == 1, self.format.name == "parquet"
         splits = self._reader if apart and self.split and not parquet else None
-        pattern: Any = pbegin.pipeline | "Pattern" >> beam.Create([self.pattern])
+        pattern: PCollection[str | TableSnapshot] = pbegin.pipeline | "Pattern" >> beam.Create([self.pattern])
         if isinstance(pbegin, PCollection):
             pattern |= "After" >> beam.Map(lambda pattern, _: pattern, AsSingleton(pbegin))
-        runs: Any = (
+        runs: PCollection[_Run] = (
             pattern
             | "Match" >> beam.FlatMap(_matching_files, self.format, self.together, splits).with_output_types(_Run)
             # Spreads the files over the workers, and breaks fusion, so that files are read only when they are needed.

@@ -15,7 +15,6 @@ import posixpath
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 
@@ -205,7 +204,7 @@ def local_path(location: str) -> str:
     return path.rstrip("/") if is_remote(path) else f"/{path.strip('/')}" if path.startswith("/") else path
 
 
-def scalar(value: Any, kind: pa.DataType) -> pa.Scalar:
+def scalar(value: object, kind: pa.DataType) -> pa.Scalar:
     """A value as Arrow has it in a column of this type."""
     if value is None or not isinstance(value, int) or isinstance(value, bool) or pa.types.is_integer(kind):
         return pa.scalar(value, kind)

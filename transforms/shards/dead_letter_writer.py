@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import apache_beam as beam
 import numpy as np
@@ -56,9 +56,9 @@ class WriteDeadLetters(beam.PTransform):
     def expand(self, letters: PCollection[DeadLetter]) -> PCollection[LetterFile]:
         """Raises InputError for windows, or an unbounded input."""
         check_whole_input(letters, self)
-        spread: Any = letters | "Spread" >> beam.ParDo(_Spread(), AsSingleton(self.expected)).with_output_types(
-            tuple[int, _Rows]
-        )
+        spread: PCollection[tuple[int, _Rows]] = letters | "Spread" >> beam.ParDo(
+            _Spread(), AsSingleton(self.expected)
+        ).with_output_types(tuple[int, _Rows])
         return (
             spread
             | "Gather" >> beam.GroupByKey()

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from ...mechanisms.noise.keyed_words import word_pairs
 from ...mechanisms.release.bound_noise import NoiseBinding
-from ..batches import LabelledBatch, filter_batch, record_identities
+from ..batches import Carried, LabelledBatch, filter_batch, record_identities
 from ..errors import InputError
 from ..noise_key_file import NoiseKeyFile
 
@@ -39,7 +39,7 @@ class KeyedOrder:
       key: Reference to the secret key.
     """
 
-    binding: Any
+    binding: Carried[NoiseBinding] | None
     id_column: str | None
     key: NoiseKeyFile
 

@@ -8,9 +8,10 @@ is copied byte for byte.
 from __future__ import annotations
 
 import base64
+import gzip
 import shutil
 from collections.abc import Iterator
-from typing import Any, BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -118,7 +119,7 @@ def _frames(path: str) -> Iterator[Frames]:
         yield from read_records(file, path, _ROWS, None)
 
 
-def _write_frames(source: str, file: Any, dropped: np.ndarray, progress: Progress) -> None:
+def _write_frames(source: str, file: BinaryIO | gzip.GzipFile, dropped: np.ndarray, progress: Progress) -> None:
     first = 0
     for frames in _frames(source):
         kept = frames.select(_kept(first, len(frames), dropped))

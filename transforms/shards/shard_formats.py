@@ -10,7 +10,7 @@ import contextlib
 import gzip
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -99,7 +99,7 @@ class _TFRecordLayout:
             self._copy(segments, file)
 
     @staticmethod
-    def _copy(segments: list[Segment], file: Any) -> None:
+    def _copy(segments: list[Segment], file: BinaryIO | gzip.GzipFile) -> None:
         for segment in segments:
             with open_segment_file(segment) as source:
                 records = gzip.GzipFile(fileobj=source) if segment.final else source

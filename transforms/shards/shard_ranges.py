@@ -10,7 +10,7 @@ import hashlib
 import heapq
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import apache_beam as beam
 import numpy as np
@@ -230,7 +230,7 @@ class DivideRows(ShownTransform):
     partitions: OutputPartitions = ONE_FOLDER
 
     def expand(self, rows: PCollection[SourceRows]) -> PCollection[ShardRanges]:
-        once: Any = rows.pipeline | "Once" >> beam.Create([None])
+        once: PCollection[None] = rows.pipeline | "Once" >> beam.Create([None])
         return once | "Divide" >> beam.ParDo(_Divide(self.num_shards, self.partitions), AsList(rows)).with_output_types(
             ShardRanges
         )

@@ -17,7 +17,7 @@ import uuid
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO, Protocol
+from typing import BinaryIO, Protocol
 
 import apache_beam as beam
 import numpy as np
@@ -27,7 +27,8 @@ from apache_beam.pvalue import AsSingleton, PCollection
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
-from ..batches import Carried, LabelledBatch, as_argument, check_whole_input
+from ...mechanisms.release.bound_noise import NoiseBinding
+from ..batches import Argument, Carried, LabelledBatch, as_argument, check_whole_input
 from ..beam_rows import RowsToBatches
 from ..errors import InputError, StageError, named_file, redact_errors
 from ..io.filesystems import (
@@ -222,9 +223,11 @@ class WriteShards(ShownTransform):
         check_whole_input(batches, self)
         _check_files(batches, type(self).__name__)
         layout = self._layout()
-        ranges: Any = self.rows
+        ranges: PCollection[ShardRanges] | Carried[ShardRanges] | None = None
         if isinstance(self.rows, PCollection):
             ranges = self.rows | "DivideRows" >> DivideRows(self.num_shards, self.partitions)
+        else:
+            ranges = self.rows
         parents = makes_parents(self.temp_directory)
         written = batches | "WriteSegments" >> beam.ParDo(
             _WriteSegments(
@@ -237,9 +240,10 @@ class WriteShards(ShownTransform):
                 None if self.labels is None else frozenset(self.labels),
                 self.order if self.order is None else dataclasses.replace(self.order, binding=None),
             ),
-            as_argument(ranges if self.order is None else self.order.binding),
+            as_argument(ranges),
+            as_argument(None if self.order is None else self.order.binding),
         ).with_output_types(tuple[int, Segment])
-        schemas: Any = (
+        schemas: PCollection[frozenset[bytes]] = (
             written
             | "Schemas" >> beam.Map(lambda element: element[1].schemas)
             | "UniteSchemas" >> beam.CombineGlobally(_united).without_defaults()
@@ -316,10 +320,15 @@ class _WriteSegments(beam.DoFn):
         self._cuts: RowCuts | None = None
 
     @redact_errors("writing")
-    def process(self, batch: LabelledBatch, ranges: Any = None) -> Iterator[tuple[int, Segment]]:
+    def process(
+        self,
+        batch: LabelledBatch,
+        ranges: Argument[ShardRanges | None] = None,
+        binding: Argument[NoiseBinding | None] = None,
+    ) -> Iterator[tuple[int, Segment]]:
         try:
             with named_file("writing", self._temp):
-                yield from self._write(batch, batch.resolve(ranges))
+                yield from self._write(batch, batch.resolve(ranges), batch.resolve(binding))
         except BaseException:
             self.teardown()
             raise
@@ -331,7 +340,9 @@ class _WriteSegments(beam.DoFn):
                 segment.close()
         self._open = {}
 
-    def _write(self, batch: LabelledBatch, ranges: Any) -> Iterator[tuple[int, Segment]]:
+    def _write(
+        self, batch: LabelledBatch, ranges: ShardRanges | None, binding: NoiseBinding | None
+    ) -> Iterator[tuple[int, Segment]]:
         after = batch.source, batch.stop
         if not batch.batch.num_rows:
             if self._next == (batch.source, batch.start):
@@ -344,7 +355,11 @@ class _WriteSegments(beam.DoFn):
         kept = dataclasses.replace(batch, batch=self._partitions.drop(batch.batch)).without(self._left_out)
         self._count(kept)
         if self._cuts is None:
-            parts = self._blocks(kept) if self._order is None else self._keyed(kept, self._order.words(batch, ranges))
+            if self._order is None:
+                parts = self._blocks(kept)
+            else:
+                assert binding is not None
+                parts = self._keyed(kept, self._order.words(batch, binding))
             most = _MAX_OPEN_UPLOADS if is_remote(self._temp) else _MAX_OPEN_SEGMENTS
         else:
             parts = self._ranges(kept, self._cuts)

@@ -12,11 +12,14 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .wire import read_varints, walk_examples
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 # Only hashes depend on it, and they leave no process.
 _SEED = os.urandom(16)
@@ -40,7 +43,7 @@ class Values:
     starts: np.ndarray
     stops: np.ndarray
 
-    def put(self, rows: np.ndarray | slice, kinds: Any, starts: Any, stops: Any) -> None:
+    def put(self, rows: np.ndarray | slice, kinds: ArrayLike, starts: ArrayLike, stops: ArrayLike) -> None:
         """Sets the values of the records with indices `rows`."""
         self.kinds[rows], self.starts[rows], self.stops[rows] = kinds, starts, stops
 
@@ -165,7 +168,7 @@ def read_lengths(words: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]
     `words` begin with a varint each, shape (n,), int64. Returns (values, sizes, minimal), each of shape (n,): the
     numbers, their sizes in bytes, and whether each is a complete varint in as few bytes as possible.
     """
-    sizes: Any = 1
+    sizes = np.ones(1, np.int64)
     values, more = words & 0x7F, words >> 7 & 1
     for place in range(1, 5):
         sizes = sizes + more

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import apache_beam as beam
 import numpy as np
@@ -78,19 +78,19 @@ class BoundUnitsById(ShownTransform):
                 "units are bounded once per window: use the default trigger and no allowed lateness, so that no late "
                 "record comes on top"
             )
-        selected: Any = (
+        selected: PCollection[_Limits] = (
             batches
             | "FindUnits"
             >> beam.ParDo(_FindUnits(self.column, self._unit, self.key)).with_output_types(tuple[int, _UnitWords])
             | "GroupUnits" >> beam.GroupByKey()
             | "Limit" >> beam.Map(_limits, self._unit.max_records).with_output_types(_Limits)
         )
-        kept: Any = batches | "Keep" >> beam.ParDo(
+        kept: PCollection[LabelledBatch] = batches | "Keep" >> beam.ParDo(
             _Keep(self.column, self._unit, self.key), AsList(selected)
         ).with_output_types(LabelledBatch)
         if not batches.is_bounded or not isinstance(windowing.windowfn, GlobalWindows):
             return BoundedRecords(kept, None)
-        counts: Any = (
+        counts: PCollection[UnitCounts] = (
             selected
             | "Counts" >> beam.Map(lambda limits: limits.counts).with_output_types(UnitCounts)
             | "AddCounts" >> beam.CombineGlobally(add_unit_counts)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import apache_beam as beam
 import numpy as np
-from apache_beam.pvalue import AsMultiMap, PCollection, TaggedOutput
+from apache_beam.pvalue import AsMultiMap, DoOutputsTuple, PCollection, TaggedOutput
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
@@ -80,11 +80,11 @@ class BoundUnits(ShownTransform):
         """Raises InputError for windows, or an unbounded input."""
         check_whole_input(batches, self)
         kinds: dict[str, Any] = {_EXCLUSIONS: tuple[BlockKey, np.ndarray], _COUNTS: UnitCounts}
-        units: Any = batches | "FindUnits" >> beam.ParDo(
+        units: DoOutputsTuple = batches | "FindUnits" >> beam.ParDo(
             _FindUnits(self.column, self._unit, self.key, self.groups)
         ).with_output_types(object).with_outputs(_EXCLUSIONS, _COUNTS, main=_UNITS)
         found = typed_outputs(units, {**kinds, _UNITS: tuple[int, _UnitRecords]})
-        selected: Any = (
+        selected: DoOutputsTuple = (
             found[_UNITS]
             | "GroupUnits" >> beam.GroupByKey()
             | "Select" >> beam.ParDo(_Select(self._unit)).with_outputs(_EXCLUSIONS, _COUNTS)

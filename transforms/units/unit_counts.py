@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import apache_beam as beam
 import numpy as np
@@ -108,7 +107,7 @@ class CountUnits(ShownTransform):
     def expand(self, batches: PCollection[LabelledBatch]) -> PCollection[dict[int, int]]:
         """Raises InputError for windows, or an unbounded input."""
         check_whole_input(batches, self)
-        counted: Any = batches | "CountInBundles" >> beam.ParDo(
+        counted: PCollection[tuple[int, _Counted]] = batches | "CountInBundles" >> beam.ParDo(
             _CountUnits(self.column, self.unit, self.key, self.groups)
         ).with_output_types(tuple[int, _Counted])
         return (

@@ -11,7 +11,8 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -22,8 +23,13 @@ from ..arrow_values import is_text
 _LONGEST_DESCRIPTION = 200
 _PRIVATIZED = "privatized: drawn at random under label differential privacy"
 
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
 
-def import_quietly(name: str) -> Any:
+M = TypeVar("M", bound="Message")
+
+
+def import_quietly(name: str) -> ModuleType:
     """Imports a module without what Python and native libraries log meanwhile.
 
     Raises ImportError if it is not installed.
@@ -49,7 +55,7 @@ def _discarded_standard_error() -> Iterator[None]:
         os.close(kept)
 
 
-def _module(name: str) -> Any:
+def _module(name: str) -> ModuleType:
     return importlib.import_module(f"tensorflow_metadata.proto.v0.{name}_pb2")
 
 
@@ -88,7 +94,7 @@ def parse_statistics(content: bytes) -> Any:
         raise ValueError("not a DatasetFeatureStatisticsList") from None
 
 
-def _parse(text: str, message: Any) -> Any:
+def _parse(text: str, message: M) -> M:
     from google.protobuf import text_format
 
     try:
@@ -97,7 +103,7 @@ def _parse(text: str, message: Any) -> Any:
         raise ValueError(f"not a {message.DESCRIPTOR.name} as a text proto, at line and column {error}") from None
 
 
-def to_text(message: Any) -> str:
+def to_text(message: Message) -> str:
     """Text proto of a message."""
     from google.protobuf import text_format
 

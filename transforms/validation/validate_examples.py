@@ -13,6 +13,7 @@ import sys
 import types
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 import apache_beam as beam
@@ -80,7 +81,7 @@ class ValidateExamples(ShownTransform):
         )
 
 
-def _tfdv() -> Any:
+def _tfdv() -> ModuleType:
     return import_quietly("tensorflow_data_validation")
 
 
