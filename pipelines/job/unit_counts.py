@@ -8,11 +8,11 @@ import uuid
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
+from apache_beam.pvalue import PCollection
 
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import absolute, read_text, write_text
@@ -90,7 +90,9 @@ class UnitCountJob:
         """Reads of a label whether there is one."""
         source, label, unit = self.input, str(self.fields.label), str(self.fields.unit_column)
         read = ReadRecordBatches(source.source, source.format, [label, unit], source.where, label)
-        counts: Any = pipeline | "ReadUnits" >> read | "CountUnits" >> CountUnits(label, unit, self.key)
+        counts: PCollection[dict[int, int]] = (
+            pipeline | "ReadUnits" >> read | "CountUnits" >> CountUnits(label, unit, self.key)
+        )
         _ = counts | "WriteCounts" >> beam.Map(_write_counts, path)
 
 
