@@ -73,7 +73,7 @@ _SLOW_PATHS = """
     report/test_report_browser.py report/test_report_input.py study/test_compare_command.py
     study/test_evaluate_command.py study/test_plan_command.py templates/test_beam_yaml.py templates/test_dataflow.py
     test_packaging.py test_without_posix.py training/test_class_curves.py training/test_class_estimates.py
-    training/test_class_training.py training/test_estimates.py transforms/io/test_csv_splits.py
+    training/test_class_training.py training/test_estimates.py
     transforms/test_center_attacks.py transforms/validation
 """
 _SLOW = [(_TESTS / path).resolve(strict=True) for path in _SLOW_PATHS.split()]

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .errors import InputError, StageError
     from .input_checks import CountUniqueIds, Threshold
     from .io.input_format import Equals, Format
+    from .io.limits import Limits
     from .noise_key_file import NoiseKeyFile
     from .privatize_labels import DeadLetter, PrivatizedLabels, PrivatizeLabels
     from .readers.file_reader import ReadRecordBatches
@@ -39,6 +40,7 @@ _MODULES = {
     ".beam_rows": ("BatchesToRows", "RowsToBatches", "row_fields"),
     ".errors": ("InputError", "StageError"),
     ".io.input_format": ("Equals", "Format"),
+    ".io.limits": ("Limits",),
     ".readers.file_reader": ("ReadRecordBatches",),
     ".shards.publish_shards": ("ReleaseShards",),
     ".shards.shard_formats": ("WriteParquet", "WriteTFRecords"),
@@ -74,6 +76,7 @@ __all__ = [
     "LabelMeaning",
     "LabelledBatch",
     "LeaveOut",
+    "Limits",
     "NoiseBinding",
     "NoiseKeyFile",
     "NoisyPrior",

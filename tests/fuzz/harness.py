@@ -159,6 +159,24 @@ class Campaign:
         return self.folder / "in_progress.json"
 
 
+def assert_holds(target: Target) -> None:
+    """Tries a few inputs of a fixed seed: the target accepts some and refuses some.
+
+    Args:
+      target: The target.
+
+    Raises:
+      AssertionError: If an input fails, or all have the same outcome.
+    """
+    campaign = Campaign()
+    failure = campaign.run(target, 1, target.examples)
+    assert failure is None, f"{failure.error}\n{case_text(target.name, failure.case)}"
+    counts = campaign.counts[target.name]
+    assert counts.tried == counts.accepted + counts.refused >= target.examples // 2
+    assert counts.accepted
+    assert counts.refused
+
+
 def tried(target: Target, case: Case) -> bool:
     """Tries one input, with warnings as errors and a limit on its time.
 

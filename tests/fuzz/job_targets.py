@@ -98,7 +98,7 @@ def check_release(released: Path, output_format: str) -> None:
         else:
             from references import parsed_examples
 
-            examples = parsed_examples(records_of(path.read_bytes()))
+            examples = parsed_examples(records_of(path.read_bytes())[0])
             assert examples is not None
             labels = [features["y"][1][0] for features in examples]
         found[path.name] = len(labels)

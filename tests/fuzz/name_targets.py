@@ -183,7 +183,7 @@ def _check_names(case: Case) -> bool:
             assert not schema.metadata
             assert sorted(schema.names) == sorted(document["columns"])
         else:
-            for features in parsed_examples(records_of(content)) or []:
+            for features in parsed_examples(records_of(content)[0]) or []:
                 assert set(features) <= set(document["columns"])
                 assert {"y", *document["columns"][:1]} <= set(features)
     return True

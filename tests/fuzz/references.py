@@ -9,38 +9,60 @@ Features = dict[str, tuple[str | None, list[Any]]]
 """Feature by name: its kind (bytes, float or int64; None for a Feature without a list) and its values."""
 
 
-def records_of(content: bytes) -> list[bytes]:
+def records_of(content: bytes) -> tuple[list[bytes], str | None]:
     """Reads a TFRecord file.
 
     Args:
       content: The file.
 
     Returns:
-      Its records.
-
-    Raises:
-      ValueError: If it is corrupt or truncated.
+      Its records up to the first bad one, and what is wrong with that, None if there is none.
     """
     from google_crc32c import value as crc32c
 
-    def check(data: bytes, masked: bytes) -> None:
+    def holds(data: bytes, masked: bytes) -> bool:
         crc = crc32c(data)
-        if ((crc >> 15 | crc << 17) + 0xA282EAD8 & 0xFFFFFFFF).to_bytes(4, "little") != masked:
-            raise ValueError("wrong checksum")
+        return ((crc >> 15 | crc << 17) + 0xA282EAD8 & 0xFFFFFFFF).to_bytes(4, "little") == masked
 
-    records, at = [], 0
+    records: list[bytes] = []
+    at = 0
     while at < len(content):
-        header = content[at : at + 12]
+        header, row = content[at : at + 12], len(records)
         if len(header) < 12:
-            raise ValueError("truncated header")
-        check(header[:8], header[8:])
-        stop = at + 12 + int.from_bytes(header[:8], "little")
+            return records, f"truncated TFRecord at row {row}"
+        if not holds(header[:8], header[8:]):
+            return records, f"corrupt TFRecord at row {row}"
+        length = int.from_bytes(header[:8], "little")
+        if length > 1 << 28:
+            return records, f"the record at row {row} has more than 256 MiB: write it with smaller features"
+        stop = at + 12 + length
         if stop + 4 > len(content):
-            raise ValueError("truncated record")
-        check(content[at + 12 : stop], content[stop : stop + 4])
+            return records, f"truncated TFRecord at row {row}"
+        if not holds(content[at + 12 : stop], content[stop : stop + 4]):
+            return records, f"corrupt TFRecord at row {row}"
         records.append(content[at + 12 : stop])
         at = stop + 4
-    return records
+    return records, None
+
+
+def batch_lengths(sizes: list[int], most_rows: int, most_bytes: int) -> list[int]:
+    """Cuts records into batches.
+
+    Args:
+      sizes: Bytes of each.
+      most_rows: Records of a batch.
+      most_bytes: Bytes at which a batch ends early.
+
+    Returns:
+      Records of each batch.
+    """
+    lengths, rows, total = [], 0, 0
+    for size in sizes:
+        rows, total = rows + 1, total + size
+        if rows == most_rows or total >= most_bytes:
+            lengths.append(rows)
+            rows, total = 0, 0
+    return lengths + [rows] * (rows > 0)
 
 
 def parsed_examples(records: list[bytes]) -> list[Features] | None:

@@ -1,6 +1,7 @@
 """Fixtures of the transform tests: a key file, batches, and pipelines on a pinned runner."""
 
 import pickle
+import sys
 import traceback
 import uuid
 from collections.abc import Callable
@@ -72,6 +73,18 @@ def records_of() -> Callable[[list[Any]], dict[tuple[str, int], dict[str, Any]]]
         return records
 
     return collect
+
+
+@pytest.fixture(scope="session")
+def fuzzed() -> Callable[[str], None]:
+    """(name) -> asserts that this target of the formats in tests/fuzz holds for a few inputs of a fixed seed."""
+    pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
+    # Its modules import each other by name, as those of a script.
+    sys.path.insert(0, str(Path(__file__).parents[1] / "fuzz"))
+    from format_targets import format_targets
+    from harness import assert_holds
+
+    return lambda name: assert_holds(*format_targets([name]))
 
 
 Build = Callable[[Any], dict[str, Any]]

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from labeldp.mechanisms.core.label_classes import LabelClasses
-from labeldp.transforms import Format, InputError, LabelColumn, NoisyPrior, ReadRecordBatches
+from labeldp.transforms import Format, InputError, LabelColumn, Limits, NoisyPrior, ReadRecordBatches
 from labeldp.transforms.batches import LabelledBatchCoder
 from labeldp.transforms.io.input_format import Equals, FilePart
 from labeldp.transforms.readers.file_reader import FileReader
@@ -90,7 +90,8 @@ def read(path: str, format: str, **options: Any) -> tuple[list[tuple[int, int, i
     batches, text = [], ""
     try:
         settings: dict[str, Any] = {"label_column": "y", **options}
-        reader = FileReader(Format(format.removesuffix(".gz")), **settings)
+        limits = settings.pop("limits", Limits())
+        reader = FileReader(Format(format.removesuffix(".gz"), limits=limits), **settings)
         for batch in reader.read(FilePart(path, path)):
             batches.append((batch.start, batch.stop, batch.batch.num_rows, str(batch.batch.schema)))
     except InputError as error:
@@ -168,8 +169,12 @@ def test_batches_of_large_records_are_equal(
         sizes = example_columns.FeatureSizes("log", labels)(framing.Frames.of(examples))
         assert len(set(sizes.tolist())) == 1
     for limit in range(int(8 * sizes[0]) - 8, int(8 * sizes[0]) + 9):
-        monkeypatch.setattr(framing, "_BATCH_BYTES", limit)
-        options = {"columns": labels, "label_column": labels[0], "other_labels": labels[1:]}
+        options = {
+            "limits": Limits(frames_bytes=limit),
+            "columns": labels,
+            "label_column": labels[0],
+            "other_labels": labels[1:],
+        }
         found = [read(str(path), "tfrecord", encoded=encoded, **options) for path in files]
         assert found[0] == found[1]
         assert found[0][0][0][2] in (8, 9)

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from labeldp.transforms import Format
+from labeldp.transforms import Format, Limits
 from labeldp.transforms import progress_log as progress
-from labeldp.transforms.io import csv_blocks
 from labeldp.transforms.io.input_format import FilePart
 from labeldp.transforms.progress_log import Progress
 from labeldp.transforms.readers.file_reader import FileReader
@@ -64,14 +63,13 @@ def test_lines_do_not_tell_how_records_were_cut_into_batches(logged, batches, cu
 def test_lines_are_the_same_whatever_the_width_of_labels(tmp_path: Path, monkeypatch, logged):
     """CSV files are read in blocks of bytes, so one more digit may move a record to the next block."""
     monkeypatch.setattr(progress, "_RECORDS_BETWEEN_LINES", 100)
-    monkeypatch.setattr(csv_blocks, "_CSV_BLOCK", 512)
     seen, sizes = [], []
     for label in ("7", "52", "1234567"):
         path = tmp_path / f"{label}.csv"
         path.write_text("f,y\n" + f"1,{label}\n" * 2_050)
         logged.clear()
         counted = Progress("counted")
-        reader = FileReader(Format("csv"), label_column="y")
+        reader = FileReader(Format("csv", limits=Limits(block_bytes=512)), label_column="y")
         batches = [batch.batch.num_rows for batch in reader.read(FilePart(str(path), str(path)))]
         for size in batches:
             counted.add(size)

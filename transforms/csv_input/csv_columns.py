@@ -19,6 +19,7 @@ from ..errors import InputError, listed
 from ..io.csv_blocks import column_names, first_rows
 from ..io.csv_dialect import CANDIDATES, COMMA, Dialect
 from ..io.input_format import FilePart, check_unique_columns
+from ..io.limits import Limits
 from .csv_numbers import MISSING, plain_texts
 from .csv_parser import ColumnTypes, Parser, is_numbers, line_of, one_array
 
@@ -142,7 +143,12 @@ class _Sample:
 
 
 def find_types(
-    part: FilePart, columns: Sequence[str] | None, labels: Sequence[str], declared: Mapping[str, str], dialect: Dialect
+    part: FilePart,
+    columns: Sequence[str] | None,
+    labels: Sequence[str],
+    declared: Mapping[str, str],
+    dialect: Dialect,
+    limits: Limits,
 ) -> ColumnTypes:
     """Finds the type of every column, with notes on columns of numbers that became text.
 
@@ -150,7 +156,7 @@ def find_types(
     those that the files must have, None for the labels alone; `labels`, the private columns, are float64. Raises
     InputError if the first file cannot be read, or lacks a column.
     """
-    header, rows = first_rows(part.first, labels, dialect)
+    header, rows = first_rows(part.first, labels, dialect, limits)
     names = column_names_of(part.first, header, dialect)
     for name in columns or labels:
         if name not in names:
@@ -165,7 +171,7 @@ def find_types(
         empty = [name for name in inferred if pa.types.is_null(samples[name].guess)]
         if not empty:
             break
-        samples |= _later_samples(path, empty, labels, dialect)
+        samples |= _later_samples(path, empty, labels, dialect, limits)
     kinds = dict.fromkeys(names, pa.string())
     kinds |= {name: _kind(sample, dialect) for name, sample in samples.items()}
     kinds |= {name: _DECLARED.get(kind) or pa.type_for_alias(kind) for name, kind in declared.items()}
@@ -193,10 +199,12 @@ def _samples(
     return {name: _Sample(path, kind, binary.get(name)) for name, kind in kinds.items()}
 
 
-def _later_samples(path: str, names: Sequence[str], labels: Sequence[str], dialect: Dialect) -> dict[str, _Sample]:
+def _later_samples(
+    path: str, names: Sequence[str], labels: Sequence[str], dialect: Dialect, limits: Limits
+) -> dict[str, _Sample]:
     """Samples of a further file. Its reader finds what is wrong with it, in its place."""
     try:
-        header, rows = first_rows(path, labels, dialect)
+        header, rows = first_rows(path, labels, dialect, limits)
         if {*names} - {*column_names_of(path, header, dialect)}:
             return {}
         return _samples(path, header, rows, names, labels, dialect)

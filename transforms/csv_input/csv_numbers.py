@@ -24,7 +24,8 @@ pc: ModuleType = pyarrow.compute
 MISSING = pa.array(pa_csv.ConvertOptions().null_values, pa.string())
 """Texts that are missing values in columns of numbers, such as NA and the empty text."""
 
-_TOGETHER = 1 << 13
+TOGETHER = 1 << 13
+"""Texts that are checked at a time: few stay in the processor's cache."""
 # Significant digits that doubles are written with: each double has its own text of that many.
 _DIGITS = 17
 # Doubles below hold every integer; others are written with at least so many digits.
@@ -38,13 +39,15 @@ _TRUTH = {"true": "1", "false": "0"}
 Texts = TypeVar("Texts", pa.Array, pa.ChunkedArray)
 
 
-def read_numbers(texts: pa.Array, kind: pa.DataType, dialect: Dialect, rounded: bool = False) -> pa.Array:
+def read_numbers(
+    texts: pa.Array, kind: pa.DataType, dialect: Dialect, rounded: bool = False, together: int = TOGETHER
+) -> pa.Array:
     """Converts texts to numbers of `kind`: int64, uint64 or float64.
 
     `texts` are fields of n records, binary; spaces around a number are no part of it. The result has shape (n,), with
     null where the text is one of `MISSING`, or spaces and tabs. If `rounded`, any decimal text becomes the nearest
     double, instead of only those that it keeps. Raises pa.ArrowInvalid if a text is no number, or another one than the
-    number is written as.
+    number is written as. `together` texts are checked at a time.
     """
     texts = _without(texts.view(pa.string()), None)
     numbers = None if dialect.marked else _numbers(texts, kind)
@@ -57,11 +60,11 @@ def read_numbers(texts: pa.Array, kind: pa.DataType, dialect: Dialect, rounded: 
         if numbers is None:
             texts = _without(pc.ascii_trim(texts, " \t"), MISSING)
             numbers = texts.cast(kind)
-    # Missing values are texts that no check looks at. Few texts at a time stay in the processor's cache.
-    for begin in range(0, len(texts), _TOGETHER):
-        some = texts.slice(begin, _TOGETHER)
+    # Missing values are texts that no check looks at.
+    for begin in range(0, len(texts), together):
+        some = texts.slice(begin, together)
         fields = _Fields.of(some)
-        values = _values(numbers.slice(begin, _TOGETHER))
+        values = _values(numbers.slice(begin, together))
         if not (_canonical(fields) if kind != pa.float64() else _kept(some, fields, values, rounded)):
             raise pa.ArrowInvalid
     return numbers

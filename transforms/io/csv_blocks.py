@@ -19,20 +19,11 @@ import numpy as np
 from ..errors import InputError, unreadable
 from .csv_dialect import CANDIDATES, COMMA, Dialect
 from .filesystems import GZIP_MAGIC, GZIP_WITHOUT_NAME, archive_problem, open_input
+from .limits import LIMITS, Limits
 
-# Bytes read at a time.
-_CSV_BLOCK = 8 << 20
-# Bytes read at a time to find the first row.
-_FIRST_BLOCK = 1 << 16
-# Longest row in bytes, without its label. It limits the memory that is held while the end of a row is searched for.
-_CSV_ROW = 64_000_000
-# Bytes at the end of a chunk in which the end of a row is searched for first, where quoted fields have line breaks.
-_CSV_WINDOW = 1 << 16
+# To find the first row.
+_FIRST_BLOCK = Limits(block_bytes=1 << 16)
 _QUOTE = ord('"')
-
-# Rows whose values determine the types of columns; fewer where their features, without the label, reach this size.
-_SAMPLE_ROWS = 1 << 16
-_SAMPLE_BYTES = 6 << 20
 
 _PARQUET_MAGIC, _ORC_MAGIC = b"PAR1", b"ORC"
 # First bytes of files of other formats, and of text in other encodings; the longer ones come first.
@@ -69,28 +60,28 @@ _FIRST_ROW = re.compile(rb'(?:[^"\r\n]+|"[^"]*")*(?:\r\n?|\n)?')
 
 
 def whole_row_blocks(
-    path: str, labels: Sequence[str], dialect: Dialect = COMMA, size: int | None = None
+    path: str, labels: Sequence[str], dialect: Dialect = COMMA, limits: Limits = LIMITS
 ) -> Iterator[tuple[bytes, bytes]]:
     """Reads a CSV file in blocks of whole rows.
 
     Yields (header, block): the header line, or that of the dialect, and rows of some megabytes, in UTF-8; at least one
     block, which may be empty. Blank lines above the header line are passed over, as those between rows. `labels`, the
-    private columns, do not count for the length of a row; `size` is the number of bytes read at a time, None for some
-    megabytes. Raises InputError if the file cannot be read, the first line names the delimiter, a quote is out of
-    place, or a row has more than 64 MB. All rows before the place of an error come before the error.
+    private columns, do not count for the length of a row. Raises InputError if the file cannot be read, the first line
+    names the delimiter, a quote is out of place, or a row is longer than `row_bytes`. All rows before the place of an
+    error come before the error.
     """
     with open_input(path) as file:
         header, line, at_top = dialect.header or None, 1, True
-        chunks = _without_mark(dialect.utf8(_chunks(file, path, dialect, size or _CSV_BLOCK)))
-        for text, whole in _cut_rows(_with_whole_breaks(chunks), dialect.newlines):
+        chunks = _without_mark(dialect.utf8(_chunks(file, path, dialect, limits.block_bytes)))
+        for text, whole in _cut_rows(_with_whole_breaks(chunks), dialect.newlines, limits):
             blank = len(text) - len(text.lstrip(b"\r\n")) if at_top else 0
             if at_top and blank < len(text):
                 at_top = False
                 _check_top_line(path, text[blank:], dialect)
-            place, problem = _fault(text, dialect) if b'"' in text else (len(text), "")
+            place, problem = _fault(text, dialect, limits.window_bytes) if b'"' in text else (len(text), "")
             rows = text
             if problem:
-                rows = text[: _last_row_end(text[:place], dialect.newlines, False)]
+                rows = text[: _last_row_end(text[:place], dialect.newlines, False, limits.window_bytes)]
             elif not whole:
                 rows = b""
             start = 0
@@ -98,15 +89,15 @@ def whole_row_blocks(
                 start = blank + _first_row_end(rows[blank:])
                 header, rows = rows[blank:start], rows[start:]
             if header is not None:
-                short = _before_long_row(rows, header, labels, dialect)
+                short = _before_long_row(rows, header, labels, dialect, limits.row_bytes)
                 if short or not rows:
                     yield header, rows[:short]
                 if short < len(rows):
-                    raise _endless(path, line + _breaks_before_row(text, start + short), dialect)
+                    raise _endless(path, line + _breaks_before_row(text, start + short), dialect, limits.row_bytes)
             if problem:
                 raise InputError(f"{path}: line {line + _line_breaks(text[:place])} {problem}")
             if not whole:
-                raise _endless(path, line, dialect)
+                raise _endless(path, line, dialect, limits.row_bytes)
             line += _line_breaks(text)
 
 
@@ -140,7 +131,7 @@ def _with_whole_breaks(chunks: Iterator[bytes]) -> Iterator[bytes]:
         yield held
 
 
-def _cut_rows(chunks: Iterator[bytes], newlines: bool) -> Iterator[tuple[bytes, bool]]:
+def _cut_rows(chunks: Iterator[bytes], newlines: bool, limits: Limits) -> Iterator[tuple[bytes, bool]]:
     """Cuts a text into whole rows, as long as its quotes are in step.
 
     Yields (rows, whole), at least once: rows, the last of which may lack its line break at the end of the text; False
@@ -149,24 +140,27 @@ def _cut_rows(chunks: Iterator[bytes], newlines: bool) -> Iterator[tuple[bytes, 
     held: list[bytes] = []
     inside = False
     for chunk in chunks:
-        end = _last_row_end(chunk, newlines, inside)
+        end = _last_row_end(chunk, newlines, inside, limits.window_bytes)
         inside ^= bool(chunk.count(b'"') & 1)
         if end:
             yield b"".join([*held, chunk[:end]]), True
             held = []
         held.append(chunk[end:])
-        if sum(map(len, held)) > 2 * _CSV_ROW:
+        if sum(map(len, held)) > 2 * limits.row_bytes:
             yield b"".join(held), False
             return
     yield b"".join(held), not (newlines and inside)
 
 
-def _last_row_end(text: bytes, newlines: bool, inside: bool) -> int:
-    """End of the last row in a text, 0 if none ends. inside: whether the text begins within quotes."""
+def _last_row_end(text: bytes, newlines: bool, inside: bool, window: int) -> int:
+    """End of the last row in a text, 0 if none ends. inside: whether the text begins within quotes.
+
+    Where quoted fields have line breaks, the last bytes of the text, a window, are searched first.
+    """
     if not newlines:
         return max(text.rfind(b"\n"), text.rfind(b"\r")) + 1
     odd = inside ^ bool(text.count(b'"') & 1)
-    for start in (max(len(text) - _CSV_WINDOW, 0), 0):
+    for start in (max(len(text) - window, 0), 0):
         breaks, quotes = _places(text[start:], b"\r\n"), _places(text[start:], b'"')
         after = len(quotes) - np.searchsorted(quotes, breaks)
         found = breaks[(after + odd) & 1 == 0]
@@ -175,11 +169,11 @@ def _last_row_end(text: bytes, newlines: bool, inside: bool) -> int:
     return 0
 
 
-def _pieces(text: bytes, wanted: bytes) -> Iterator[np.ndarray]:
+def _pieces(text: bytes, wanted: bytes, window: int = LIMITS.window_bytes) -> Iterator[np.ndarray]:
     """Places of some bytes, ascending, int64, piece by piece: few bytes at a time stay in the processor's cache."""
     there = [code for code in wanted if code in text]
-    for start in range(0, len(text) if there else 0, _CSV_WINDOW):
-        codes = np.frombuffer(text, np.uint8, min(_CSV_WINDOW, len(text) - start), start)
+    for start in range(0, len(text) if there else 0, window):
+        codes = np.frombuffer(text, np.uint8, min(window, len(text) - start), start)
         found = codes == there[0]
         for code in there[1:]:
             found |= codes == code
@@ -191,14 +185,14 @@ def _places(text: bytes, wanted: bytes) -> np.ndarray:
     return np.concatenate([np.zeros(0, np.int64), *_pieces(text, wanted)])
 
 
-def _fault(text: bytes, dialect: Dialect) -> tuple[int, str]:
+def _fault(text: bytes, dialect: Dialect, window: int) -> tuple[int, str]:
     """(place, problem) of the first quote that is out of place, in whole rows; (length, "") for none.
 
     A quoted part begins with a field and ends with it, and a quote inside is doubled. So, while quotes are in step,
     those with an even number open a field or follow a quote, those with an odd number close one or precede a quote.
     """
     codes, borders, seen = np.frombuffer(text, np.uint8), _borders(dialect.mark), 0
-    for places in _pieces(text, b'"' if dialect.newlines else b'"\r\n'):
+    for places in _pieces(text, b'"' if dialect.newlines else b'"\r\n', window):
         is_quote = codes[places] == _QUOTE
         quotes, breaks = places[is_quote], np.flatnonzero(~is_quote)
         opening, closing = quotes[seen & 1 :: 2], quotes[1 - (seen & 1) :: 2]
@@ -265,23 +259,25 @@ def column_names(header: bytes, dialect: Dialect = COMMA) -> list[str] | None:
         return None
 
 
-def first_rows(path: str, labels: Sequence[str], dialect: Dialect = COMMA) -> tuple[bytes, bytes]:
+def first_rows(
+    path: str, labels: Sequence[str], dialect: Dialect = COMMA, limits: Limits = LIMITS
+) -> tuple[bytes, bytes]:
     """Reads (header, rows) that determine the types of columns.
 
-    These are the first 65,536 rows, fewer where rows are long; their number does not depend on a label. Raises
+    These are the first `sample_rows` rows, fewer where rows are long; their number does not depend on a label. Raises
     InputError as `whole_row_blocks` does.
     """
     header, text, ends = b"", b"", np.zeros(0, np.int64)
     try:
-        for header, block in whole_row_blocks(path, labels, dialect):
+        for header, block in whole_row_blocks(path, labels, dialect, limits):
             ends = np.append(ends, row_ends(block) + len(text))
             text += block
-            rows = min(len(ends), _SAMPLE_ROWS)
-            enough = rows == _SAMPLE_ROWS
-            if rows and ends[rows - 1] >= _SAMPLE_BYTES:
+            rows = min(len(ends), limits.sample_rows)
+            enough = rows == limits.sample_rows
+            if rows and ends[rows - 1] >= limits.sample_bytes:
                 sizes = np.cumsum(_feature_sizes(text[: ends[rows - 1]], ends[:rows], header, labels, dialect))
-                enough |= bool(sizes[-1] >= _SAMPLE_BYTES)
-                rows = min(rows, int(np.searchsorted(sizes, _SAMPLE_BYTES)) + 1)
+                enough |= bool(sizes[-1] >= limits.sample_bytes)
+                rows = min(rows, int(np.searchsorted(sizes, limits.sample_bytes)) + 1)
             if enough:
                 return header, text[: ends[rows - 1]]
     except InputError:
@@ -333,22 +329,22 @@ def _unquoted(text: bytes, wanted: bytes) -> np.ndarray:
     return places[found[(found - np.arange(len(found))) & 1 == 0]]
 
 
-def _before_long_row(text: bytes, header: bytes, labels: Sequence[str], dialect: Dialect) -> int:
+def _before_long_row(text: bytes, header: bytes, labels: Sequence[str], dialect: Dialect, most: int) -> int:
     """Bytes of the whole rows before the first one that is too long without its labels."""
-    if len(text) <= _CSV_ROW:
+    if len(text) <= most:
         return len(text)
     ends = row_ends(text)
-    long = np.flatnonzero(_feature_sizes(text, ends, header, labels, dialect) > _CSV_ROW)
+    long = np.flatnonzero(_feature_sizes(text, ends, header, labels, dialect) > most)
     if not len(long):
         return len(text)
     return int(ends[long[0] - 1]) if long[0] else 0
 
 
-def _endless(path: str, line: int, dialect: Dialect) -> InputError:
+def _endless(path: str, line: int, dialect: Dialect, most: int) -> InputError:
     """Error for a row without an end. One text for both reasons: which one is seen first may depend on labels."""
     unclosed = ', or a quote (") opens a field in it and none closes it: close it, or, if it is text, double it and '
     return InputError(
-        f"{path}: the row that begins on line {line} has more than {_CSV_ROW / 1e6:,.0f} MB"
+        f"{path}: the row that begins on line {line} has more than {most / 1e6:,.0f} MB"
         + (f"{unclosed}quote the field" if dialect.newlines else "")
     )
 

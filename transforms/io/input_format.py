@@ -16,18 +16,17 @@ from .csv_blocks import has_rows
 from .csv_dialect import COMMA, Dialect
 from .filesystems import CompressionTypes, is_remote
 from .hive_partitions import Partition, find_partitions
+from .limits import LIMITS, Limits
 from .table_columns import TableColumns
 
 FORMATS = ("tfrecord", "parquet", "csv", "orc")
 CSV_TYPES = ("int64", "uint64", "float64", "string", "date", "timestamp")
-BATCH_ROWS = 1 << 14
+BATCH_ROWS = LIMITS.batch_rows
 SMALL_FILE_SIZE = 1 << 19
 """In bytes. For smaller files, what Beam and Python do for each of them costs more than its records."""
 
 # Where there are as many files, workers are busy with whole ones; and with whole shards of a file that has as many.
 ENOUGH_FILES = 8
-# Rows of a part, at least, and most parts of a file.
-_PART_ROWS, _MOST_PARTS = 1 << 17, 64
 # CSV files that are looked at for the type of a column without a value in the first ones.
 _SAMPLED_FILES = 8
 
@@ -60,6 +59,7 @@ class Format:
       missing: Labels that missing ones of private columns count as, by name; of classes their places.
       table: Columns as which Parquet files are read that may have others; None if all files need the same.
       hidden: Columns of Parquet and ORC files without a `table` that are read as if they were not there.
+      limits: Sizes of the pieces in which files are read.
     """
 
     name: str
@@ -71,6 +71,7 @@ class Format:
     missing: Mapping[str, float] | None = None
     table: TableColumns | None = None
     hidden: tuple[str, ...] = ()
+    limits: Limits = LIMITS
 
     def __post_init__(self) -> None:
         """Checks the names. Raises ValueError if the format or a type is unknown."""
@@ -151,29 +152,32 @@ def splits(file: FilePart, encoding: str = "utf-8") -> bool:
     return encoding == "utf-8" and file.files < ENOUGH_FILES and plain and not is_remote(file.path)
 
 
-def split_by_rows(file: FilePart, count: Callable[[], int], encoding: str = "utf-8") -> Iterator[FilePart]:
+def split_by_rows(
+    file: FilePart, count: Callable[[], int], limits: Limits, encoding: str = "utf-8"
+) -> Iterator[FilePart]:
     """Splits a whole file into parts that workers read in parallel, by its number of rows.
 
     Yields parts in order, at least one. `count` counts the rows, with another pass over the file; `encoding` is that of
     a CSV file.
     """
-    parts = min(max(count() // _PART_ROWS, 1), _MOST_PARTS) if splits(file, encoding) else 1
+    parts = min(max(count() // limits.part_rows, 1), limits.parts) if splits(file, encoding) else 1
     for number in range(parts):
         yield dataclasses.replace(file, number=number, parts=parts)
 
 
-def bounds_of_part(part: FilePart, batches: int) -> tuple[int, int | None]:
+def bounds_of_part(part: FilePart, batches: int, batch_rows: int) -> tuple[int, int | None]:
     """Rows of a part by `split_by_rows`, which are whole shards or whole batches of its file.
 
-    `batches` is the number of batches of the file. Returns (first, stop): the first row, and the one after the last;
-    None for the end of the file. They are equal for a part without a shard: those come last, so that workers which take
-    parts by turns get equally many shards. Parts are whole batches if the file has too few shards to occupy workers.
+    `batches` is the number of batches of the file, of `batch_rows` rows each but the last. Returns (first, stop): the
+    first row, and the one after the last; None for the end of the file. They are equal for a part without a shard:
+    those come last, so that workers which take parts by turns get equally many shards. Parts are whole batches if the
+    file has too few shards to occupy workers.
 
     A shard of one part is written once, by one worker; the segments of several are copied.
     """
     starts, parts = (0, *part.cuts), part.parts
     if len(starts) < ENOUGH_FILES:
-        starts = range(0, batches * BATCH_ROWS, BATCH_ROWS)
+        starts = range(0, batches * batch_rows, batch_rows)
     else:
         parts = min(parts, len(starts))
     if part.number >= parts:

@@ -15,9 +15,6 @@ from ..io.input_format import FilePart
 from .column_types import common_type, converted, read_type
 from .table_layout import TableLayout
 
-# A cast to 32-bit offsets needs less than 2 GiB of text.
-_CAST_BYTES = 1 << 30
-
 
 def open_arrow_file(path: str) -> pa.NativeFile:
     """Opens a file; local ones without Python, so that Arrow reads them faster."""
@@ -83,12 +80,12 @@ class PlainLayout:
         return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
 
-def pieces(layout: PlainLayout | TableLayout, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+def pieces(layout: PlainLayout | TableLayout, batch: pa.RecordBatch, most_bytes: int) -> Iterator[pa.RecordBatch]:
     """The batch in its layout, in pieces if it is too large to be converted at once."""
-    if batch.nbytes > _CAST_BYTES and batch.num_rows > 1:
+    if batch.nbytes > most_bytes and batch.num_rows > 1:
         half = batch.num_rows // 2
         for piece in (batch.slice(0, half), batch.slice(half)):
-            yield from pieces(layout, piece)
+            yield from pieces(layout, piece, most_bytes)
         return
     yield layout.batch(batch)
 

@@ -26,7 +26,8 @@ from ..csv_input.csv_reader import CSVReader, csv_notes, csv_schema, split_csv
 from ..errors import InputError, redact_errors
 from ..io.filesystems import absolute, match
 from ..io.hive_partitions import Partition, check_no_clash
-from ..io.input_format import BATCH_ROWS, ENOUGH_FILES, Equals, FilePart, Format, file_parts
+from ..io.input_format import ENOUGH_FILES, Equals, FilePart, Format, file_parts
+from ..io.limits import Limits
 from ..job_metrics import RECORDS_READ
 from ..missing_labels import filled, with_columns, with_fields
 from ..shown_transform import ShownTransform
@@ -36,9 +37,6 @@ from .orc_reader import ORCReader, orc_schema
 from .parquet_reader import ParquetReader, parquet_schema, split_parquet
 from .table_snapshot import TableSnapshot
 from .tfrecord_reader import TFRecordReader, split_tfrecord, tfrecord_schema
-
-# A batch ends early at the record with which its features reach this size.
-_BATCH_BYTES = 32 << 20
 
 Reader = TFRecordReader | ParquetReader | CSVReader | ORCReader
 
@@ -222,6 +220,7 @@ class FileReader:
 
     def _format_reader(self, partitions: tuple[str, ...]) -> Reader:
         tfrecord, where = self.format.name == "tfrecord", self._own_filter(partitions)
+        limits = self.format.limits
         names = self.columns if tfrecord else self._all_columns
         columns = None if names is None else [name for name in names if name not in partitions]
         if tfrecord:
@@ -231,15 +230,16 @@ class FileReader:
             undecoded = not {*self.undecoded} <= {*partitions}
             matches = None if where is None else partial(_matches, where=where)
             of_filter = None if where is None else where.column
-            return TFRecordReader(columns, self._labels, self.encoded, of_filter, matches, undecoded)
+            return TFRecordReader(columns, self._labels, self.encoded, of_filter, matches, undecoded, limits)
         if columns is not None and where is not None and where.column not in columns:
             columns.append(where.column)
         numbers = [label for label in self._labels if label not in (self.format.classes or {})]
         if self.format.name == "parquet":
-            return ParquetReader(columns or None, self.format.table, self._labels, self.format.hidden, numbers)
+            return ParquetReader(columns or None, self.format.table, self._labels, self.format.hidden, numbers, limits)
         if self.format.name == "orc":
-            return ORCReader(columns or None, self.format.hidden, numbers)
-        return CSVReader(columns or None, self._labels, self.format.csv_types, self.format.dialect, self.format.classes)
+            return ORCReader(columns or None, self.format.hidden, numbers, limits)
+        types, classes = self.format.csv_types, self.format.classes
+        return CSVReader(columns or None, self._labels, types, self.format.dialect, classes, limits)
 
     @property
     def _all_columns(self) -> Sequence[str] | None:
@@ -276,7 +276,7 @@ class FileReader:
         if self.format.name == "orc":
             return without_columns(orc_schema(part.path)[0], self.format.hidden)
         if self.format.name == "csv":
-            return csv_schema(part, self._labels, self.format.csv_types, self.format.dialect)
+            return csv_schema(part, self._labels, self.format.csv_types, self.format.dialect, self.format.limits)
         return tfrecord_schema(part.path, self._labels)
 
     def notes(self, part: FilePart) -> tuple[str, ...]:
@@ -287,7 +287,7 @@ class FileReader:
         """
         if self.format.name != "csv" or not self._labels:
             return ()
-        return csv_notes(part, self._labels, self.format.csv_types, self.format.dialect)
+        return csv_notes(part, self._labels, self.format.csv_types, self.format.dialect, self.format.limits)
 
     def split(self, file: FilePart) -> Iterator[FilePart]:
         """Splits a large file into parts that workers read in parallel, in order, at least one.
@@ -298,8 +298,9 @@ class FileReader:
             # Where its stripes begin depends on the bytes of labels.
             return iter([file])
         if self.format.name == "csv":
-            return split_csv(file, self._labels, self.format.dialect)
-        return split_parquet(file) if self.format.name == "parquet" else split_tfrecord(file)
+            return split_csv(file, self._labels, self.format.dialect, self.format.limits)
+        split = split_parquet if self.format.name == "parquet" else split_tfrecord
+        return split(file, self.format.limits)
 
     def read(self, part: FilePart) -> Iterator[LabelledBatch]:
         """Reads the batches of one file or part in order; none of a file whose partition the filter leaves out.
@@ -332,7 +333,7 @@ class FileReader:
             return
         # Places of classes are short, however long the texts of the file are.
         pieces = (self._coded(piece, part.path) for piece in reader.read(part))
-        for batch in _regular(pieces, self._labels):
+        for batch in _regular(pieces, self._labels, self.format.limits):
             whole = with_partitions(batch, only)
             if dropped:
                 whole = whole.select([partition.name for partition in only])
@@ -387,22 +388,22 @@ def _partition_matches(partitions: Sequence[Partition], where: Equals) -> bool:
     return bool(_matches(pa.RecordBatch.from_pydict(columns), where)[0])
 
 
-def _regular(pieces: Iterator[pa.RecordBatch], labels: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Batches that end after every `BATCH_ROWS` records, and early where features are large, however pieces are cut.
+def _regular(pieces: Iterator[pa.RecordBatch], labels: Sequence[str], limits: Limits) -> Iterator[pa.RecordBatch]:
+    """Batches that end after every `batch_rows` records, and early where features are large, however pieces are cut.
 
     When the pieces end in an error, complete batches come before it, and the records after them are dropped.
     """
-    held, row, size = [], 0, 0
+    held, row, size, most_rows, most_bytes = [], 0, 0, limits.batch_rows, limits.batch_bytes
     for piece in pieces:
         rest = piece
         while rest.num_rows:
-            taken = rest.slice(0, BATCH_ROWS - row % BATCH_ROWS)
+            taken = rest.slice(0, most_rows - row % most_rows)
             sizes = size + np.cumsum(record_bytes(taken, labels))
-            taken = taken.slice(0, int(np.searchsorted(sizes, _BATCH_BYTES)) + 1)
+            taken = taken.slice(0, int(np.searchsorted(sizes, most_bytes)) + 1)
             rest = rest.slice(taken.num_rows)
             held.append(taken)
             row, size = row + taken.num_rows, int(sizes[taken.num_rows - 1])
-            if row % BATCH_ROWS == 0 or size >= _BATCH_BYTES:
+            if row % most_rows == 0 or size >= most_bytes:
                 yield from _joined(held)
                 held, size = [], 0
     if held:

@@ -19,6 +19,7 @@ from ..errors import InputError, unreadable
 from ..io.filesystems import archive_in
 from ..io.hive_partitions import check_no_clash
 from ..io.input_format import BATCH_ROWS, FilePart, check_unique_columns
+from ..io.limits import LIMITS, Limits
 from .arrow_files import PlainLayout, open_arrow_file, open_part, pieces, read_schema
 
 _DAMAGED = "not an ORC file, or damaged"
@@ -33,9 +34,15 @@ _READ_BYTES, _FIRST_ROWS, _MOST_ROWS = 16 << 20, 16, 256
 class ORCReader:
     """Reads ORC files, one after the other."""
 
-    def __init__(self, columns: Sequence[str] | None, hidden: Sequence[str] = (), numbers: Sequence[str] = ()):
+    def __init__(
+        self,
+        columns: Sequence[str] | None,
+        hidden: Sequence[str] = (),
+        numbers: Sequence[str] = (),
+        limits: Limits = LIMITS,
+    ):
         """Prepares for a set of columns; None reads all but those that are hidden. `numbers` are labels."""
-        self._columns, self._hidden, self._numbers = columns, hidden, numbers
+        self._columns, self._hidden, self._numbers, self._limits = columns, hidden, numbers, limits
 
     def first_row(self, part: FilePart) -> int:
         """Row of the file at which a part begins: a file has one part."""
@@ -57,7 +64,7 @@ class ORCReader:
             try:
                 for batch in _joined(_batches(part, schema, layout.columns)):
                     rows += batch.num_rows
-                    yield from pieces(layout, batch)
+                    yield from pieces(layout, batch, self._limits.cast_bytes)
             except (pa.ArrowException, OSError, MemoryError) as error:
                 raise unreadable(part.path, error, _CORRUPT) from None
             if rows != orc.nrows:

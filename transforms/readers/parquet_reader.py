@@ -21,15 +21,12 @@ from ..errors import InputError, listed, redact_errors, unreadable
 from ..io.filesystems import archive_in
 from ..io.hive_partitions import check_no_clash
 from ..io.input_format import BATCH_ROWS, FilePart, check_unique_columns
+from ..io.limits import LIMITS, Limits
 from ..io.table_columns import TableColumns
 from .arrow_files import PlainLayout, open_arrow_file, open_part, pieces, read_schema
 from .column_types import has_inner_categories
 from .table_layout import TableLayout
 
-# Values in a part: enough work for a worker. At most _MOST_PARTS parts a file, because each part adds segments to every
-# shard. The number of parts depends on the numbers of rows and columns alone, never on sizes, which depend on labels.
-_PART_VALUES = 4 << 20
-_MOST_PARTS = 64
 _DAMAGED = "not a Parquet file, or damaged"
 _CORRUPT = "the Parquet file is corrupt"
 _NOT_KNOWN = "it has a type, an encoding or a compression that pyarrow does not read: write the file anew without it"
@@ -54,6 +51,7 @@ class ParquetReader:
         private: Sequence[str] = (),
         hidden: Sequence[str] = (),
         numbers: Sequence[str] = (),
+        limits: Limits = LIMITS,
     ):
         """Prepares for a set of columns; None reads all but those that are hidden.
 
@@ -61,14 +59,15 @@ class ParquetReader:
         them that are no classes.
         """
         self._columns, self._table, self._private, self._hidden = columns, table, private, hidden
-        self._numbers = numbers
+        self._numbers, self._limits = numbers, limits
 
     def first_row(self, part: FilePart) -> int:
         """Row of the file at which a part begins. Raises InputError if the file cannot be opened or is not Parquet."""
         if part.number == 0:
             return 0
         with open_part(part) as opened:
-            return _rows_of_part(_group_starts(_open_parquet_file(opened, part.path).metadata), part).start
+            starts = _group_starts(_open_parquet_file(opened, part.path).metadata)
+        return _rows_of_part(starts, part, self._limits.batch_rows).start
 
     def read(self, part: FilePart) -> Iterator[pa.RecordBatch]:
         """Reads the records of one file or part in order, in pieces of any size, without metadata.
@@ -82,7 +81,7 @@ class ParquetReader:
             layout = self._layout(parquet.schema_arrow, part)
             check_no_clash(part.partitions, parquet.schema_arrow.names, part.path)
             starts = _group_starts(parquet.metadata)
-            rows = _rows_of_part(starts, part)
+            rows = _rows_of_part(starts, part, self._limits.batch_rows)
             # A group may begin before the part, or end after it, by less than a batch.
             first, stop = np.searchsorted(starts[1:], rows.start, side="right"), np.searchsorted(starts, rows.stop)
             if not rows:
@@ -104,7 +103,7 @@ class ParquetReader:
                         batches = parquet.iter_batches(size, row_groups=groups, columns=columns)
                         found = _within(batches, starts[groups.start], starts[groups.stop], rows, part.path)
                         for batch in found:
-                            yield from pieces(layout, batch)
+                            yield from pieces(layout, batch, self._limits.cast_bytes)
             except (pa.ArrowException, OSError) as error:
                 reason = _reason(error, _CORRUPT)
                 if reason == _NOT_KNOWN:
@@ -158,14 +157,16 @@ def _int96_columns(metadata: pq.FileMetaData) -> list[str]:
 
 
 @redact_errors("reading")
-def split_parquet(file: FilePart) -> Iterator[FilePart]:
+def split_parquet(file: FilePart, limits: Limits = LIMITS) -> Iterator[FilePart]:
     """Splits a whole Parquet file into parts that workers read in parallel, in order, at least one.
 
-    Raises InputError if the file cannot be opened or is not Parquet.
+    Their number follows from those of rows and columns alone, never from sizes, which depend on labels. Raises
+    InputError if the file cannot be opened or is not Parquet.
     """
     with open_part(file) as opened:
         metadata = _open_parquet_file(opened, file.path).metadata
-    rows = max(_PART_VALUES // max(metadata.num_columns, 1), -(-metadata.num_rows // _MOST_PARTS), BATCH_ROWS)
+    columns, least = max(metadata.num_columns, 1), -(-metadata.num_rows // limits.parts)
+    rows = max(limits.part_values // columns, least, limits.batch_rows)
     parts = max(-(-metadata.num_rows // rows), 1)
     for number in range(parts):
         yield dataclasses.replace(file, number=number, parts=parts)
@@ -176,15 +177,15 @@ def _group_starts(metadata: pq.FileMetaData) -> np.ndarray:
     return np.cumsum([0, *(metadata.row_group(number).num_rows for number in range(metadata.num_row_groups))])
 
 
-def _rows_of_part(starts: np.ndarray, part: FilePart) -> range:
-    """Rows of a part: from one multiple of `BATCH_ROWS` to another, close to where row groups begin.
+def _rows_of_part(starts: np.ndarray, part: FilePart, batch_rows: int) -> range:
+    """Rows of a part: from one multiple of `batch_rows` to another, close to where row groups begin.
 
     So batches are the same whatever the row groups, and each group is read once, except for less than a batch.
     """
     rows = int(starts[-1])
     ideal = [rows * number // part.parts for number in (part.number, part.number + 1)]
     bounds = starts[np.searchsorted(starts, ideal)]
-    start, stop = np.minimum(-(-bounds // BATCH_ROWS) * BATCH_ROWS, rows).tolist()
+    start, stop = np.minimum(-(-bounds // batch_rows) * batch_rows, rows).tolist()
     return range(start, stop)
 
 

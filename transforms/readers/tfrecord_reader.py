@@ -15,13 +15,15 @@ import pyarrow as pa
 from ..batches import filter_batch
 from ..errors import InputError, redact_errors
 from ..io.filesystems import GZIP_MAGIC, GZIP_WITHOUT_NAME, archive_problem, not_opened, open_input
-from ..io.input_format import BATCH_ROWS, FilePart, bounds_of_part, split_by_rows
+from ..io.input_format import FilePart, bounds_of_part, split_by_rows
+from ..io.limits import LIMITS, Limits
 from ..tfrecord.encoded_batches import EncodedRecords
 from ..tfrecord.framing import ALL_ROWS, Frames, batch_offsets, read_records, skip_records
 
 _ZLIB_BYTES = 1 << 10
 SCHEMA_RECORDS = 1 << 10
 """Records of a file that are read for its schema."""
+_OF_SCHEMA = Limits(batch_rows=SCHEMA_RECORDS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +54,7 @@ class TFRecordReader:
         where: str | None = None,
         matches: Callable[[pa.RecordBatch], np.ndarray] | None = None,
         undecoded: bool = False,
+        limits: Limits = LIMITS,
     ):
         """Prepares for a set of features; None reads all.
 
@@ -66,17 +69,17 @@ class TFRecordReader:
         self._columns = columns
         self._labels = labels
         self._encoded = encoded
-        self._undecoded = undecoded
+        self._undecoded, self._limits = undecoded, limits
 
     def first_row(self, part: FilePart) -> int:
         """Row of the file at which a part begins. Raises InputError if the file cannot be read."""
-        rows = _rows_of_part(part)
+        rows = _rows_of_part(part, self._limits)
         return 0 if rows is None else rows.start
 
     def read(self, part: FilePart) -> Iterator[SelectedRecords]:
         """Reads one file, or a part of it by `split_tfrecord`.
 
-        Yields batches of `BATCH_ROWS` records in order, fewer at the end and where features are large. Raises
+        Yields batches of `batch_rows` records in order, fewer at the end and where features are large. Raises
         InputError if the file cannot be opened, is corrupt or truncated, or holds other records than tf.Examples.
         """
         # Imported late: only TFRecord input needs them.
@@ -86,13 +89,13 @@ class TFRecordReader:
         decoder, columns = ExampleDecoder(part.path), ExampleColumns(part.path, self._columns or ())
         where = ExampleColumns(part.path, [self._where]) if self._where is not None else None
         sizes = FeatureSizes(part.path, self._labels) if self._labels else None
-        rows = _rows_of_part(part)
+        rows = _rows_of_part(part, self._limits)
         if rows is not None and not rows:
             return
         with open_input(part.path) if rows is None else open(part.path, "rb") as file:
             if rows is not None:
-                _go_to_row(file, part.path, rows.start)
-            for frames in _read_frames(file, part.path, sizes, rows=rows):
+                _go_to_row(file, part.path, rows.start, self._limits)
+            for frames in _read_frames(file, part.path, sizes, rows, self._limits):
                 chosen, rows, encoded = frames, np.arange(len(frames)), None
                 if where is not None and self._matches is not None and self._columns is not None:
                     chosen, column = where.canonical(frames)
@@ -116,59 +119,59 @@ class TFRecordReader:
 
 
 @redact_errors("reading")
-def split_tfrecord(file: FilePart) -> Iterator[FilePart]:
+def split_tfrecord(file: FilePart, limits: Limits = LIMITS) -> Iterator[FilePart]:
     """Splits a whole TFRecord file into parts that workers read in parallel, by its number of records.
 
     Yields parts in order, at least one. Raises InputError if the file cannot be read.
     """
-    yield from split_by_rows(file, lambda: _index(file.path)[0])
+    yield from split_by_rows(file, lambda: _index(file.path, limits)[0], limits)
 
 
-def _rows_of_part(part: FilePart) -> range | None:
+def _rows_of_part(part: FilePart, limits: Limits) -> range | None:
     """Rows of a part, which are whole shards or whole batches; None for a whole file."""
     if part.parts == 1:
         return None
-    first, stop = bounds_of_part(part, len(_index(part.path)[1]))
+    first, stop = bounds_of_part(part, len(_index(part.path, limits)[1]), limits.batch_rows)
     # The last part reads to the end, to find what is wrong there.
     return range(first, ALL_ROWS if stop is None else stop)
 
 
-def _go_to_row(file: BinaryIO, path: str, row: int) -> None:
+def _go_to_row(file: BinaryIO, path: str, row: int, limits: Limits) -> None:
     """Moves to a record of a local file."""
-    offsets = _index(path)[1]
-    batch = min(row // BATCH_ROWS, len(offsets) - 1)
+    offsets = _index(path, limits)[1]
+    batch = min(row // limits.batch_rows, len(offsets) - 1)
     file.seek(int(offsets[batch]))
-    if not skip_records(file, row - batch * BATCH_ROWS):
+    if not skip_records(file, row - batch * limits.batch_rows, limits.chunk_bytes):
         raise InputError(f"{path} has changed while the job ran: run again when the files are complete")
 
 
-def _index(path: str) -> tuple[int, np.ndarray]:
+def _index(path: str, limits: Limits) -> tuple[int, np.ndarray]:
     """Number of records of a local file, and the offset of each batch."""
     try:
         facts = os.stat(path)
-        return _index_of(path, facts.st_size, facts.st_mtime_ns)
+        return _index_of(path, limits, facts.st_size, facts.st_mtime_ns)
     except OSError as error:
         raise not_opened(path, error) from None
 
 
 @functools.lru_cache(maxsize=256)
-def _index_of(path: str, size: int, changed: int) -> tuple[int, np.ndarray]:
+def _index_of(path: str, limits: Limits, size: int, changed: int) -> tuple[int, np.ndarray]:
     """As `_index`, kept for the next part. size, changed: a file that was changed is read again."""
     with open(path, "rb") as file:
-        return batch_offsets(file, BATCH_ROWS)
+        return batch_offsets(file, limits.batch_rows, limits.chunk_bytes)
 
 
 def _read_frames(
     file: BinaryIO,
     path: str,
     sizes: Callable[[Frames], np.ndarray] | None,
-    count: int | None = None,
     rows: range | None = None,
+    limits: Limits = LIMITS,
 ) -> Iterator[Frames]:
     """The records, and an error that names gzip if the file is that instead."""
     first = True
     try:
-        for frames in read_records(file, path, count or BATCH_ROWS, sizes, rows):
+        for frames in read_records(file, path, limits.batch_rows, sizes, rows, limits):
             first = False
             yield frames
     except InputError:
@@ -212,7 +215,7 @@ def tfrecord_schema(path: str, labels: Sequence[str]) -> pa.Schema:
     from ..tfrecord.example_decoder import ExampleDecoder
 
     with open_input(path) as file:
-        for frames in _read_frames(file, path, None, SCHEMA_RECORDS):
+        for frames in _read_frames(file, path, None, limits=_OF_SCHEMA):
             return ExampleDecoder(path).schema(frames.records(), labels)
     return pa.schema([])
 

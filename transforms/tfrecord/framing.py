@@ -20,6 +20,7 @@ from typing import BinaryIO
 import numpy as np
 
 from ..errors import InputError, unreadable
+from ..io.limits import LIMITS, Limits
 from .wire import FOOTER_SIZE, HEADER_SIZE, crc32c, follow_frames, frame, shift_checksums, skim_frames
 
 PADDING = 8
@@ -28,12 +29,6 @@ PADDING = 8
 ALL_ROWS = 1 << 62
 """End of a range of rows that has none."""
 
-# Bytes read at a time. From 4 MiB on, memory comes in large pages, which are too large for small files.
-_CHUNK = (4 << 20) - (64 << 10)
-# A batch ends early at the record with which its features, without the label, reach this size.
-_BATCH_BYTES = 16 << 20
-# Larger records are refused, before memory is taken for them.
-_LARGEST_RECORD = 1 << 28
 _MASK_DELTA = np.uint32(0xA282EAD8)
 
 
@@ -96,6 +91,7 @@ def read_records(
     batch_size: int,
     sizes: Callable[[Frames], np.ndarray] | None = None,
     rows: range | None = None,
+    limits: Limits = LIMITS,
 ) -> Iterator[Frames]:
     """Reads a decompressed TFRecord file and verifies both checksums of every record.
 
@@ -109,9 +105,12 @@ def read_records(
     """
     rows = rows or range(ALL_ROWS)
     content, row, bounds = memoryview(bytes(PADDING)), rows.start, np.zeros(1, np.int64)
-    measured, ended = np.zeros(0, np.int64), False
+    measured, ended, chunk, most_bytes = np.zeros(0, np.int64), False, limits.chunk_bytes, limits.frames_bytes
     while not ended:
-        first, size = int(bounds[0]), max(_CHUNK, len(content) - int(bounds[-1]), _missing(bounds, batch_size))
+        first, size = (
+            int(bounds[0]),
+            max(chunk, len(content) - int(bounds[-1]), _missing(bounds, batch_size, most_bytes)),
+        )
         content, ended = _continued(file, source, content[first:], size)
         bounds = bounds - first
         while not ended:
@@ -119,16 +118,16 @@ def read_records(
             if not most:
                 return
             bounds, corrupt = _followed(content, bounds, most)
-            large = _first_large(content, bounds, corrupt)
+            large = _first_large(content, bounds, corrupt, limits.record_bytes)
             if large is not None:
                 raise InputError(
-                    f"{source}: the record at row {row + large} has more than {_LARGEST_RECORD >> 20} MiB: write it "
-                    "with smaller features"
+                    f"{source}: the record at row {row + large} has more than {limits.record_bytes >> 20} MiB: write "
+                    "it with smaller features"
                 )
             if corrupt:
                 raise InputError(f"{source}: corrupt TFRecord at row {row + len(bounds) - 1}")
-            measured = _measured(Frames(content, bounds), measured, sizes)
-            taken = _batch_length(measured, len(bounds) - 1, most)
+            measured = _measured(Frames(content, bounds), measured, sizes, most_bytes)
+            taken = _batch_length(measured, len(bounds) - 1, most, most_bytes)
             if not taken:
                 break
             yield Frames(content, bounds[: taken + 1])
@@ -146,19 +145,19 @@ def _followed(content: memoryview, bounds: np.ndarray, batch_size: int) -> tuple
     return np.append(bounds, ends[:count]), corrupt
 
 
-def _first_large(content: memoryview, bounds: np.ndarray, corrupt: bool) -> int | None:
+def _first_large(content: memoryview, bounds: np.ndarray, corrupt: bool, largest: int) -> int | None:
     """Place of the first record that is too large, of those that are complete and the next, unless that is corrupt."""
     header = content[int(bounds[-1]) : len(content) - PADDING][:HEADER_SIZE]
     sizes = np.diff(bounds) - HEADER_SIZE - FOOTER_SIZE
-    if not corrupt and len(header) == HEADER_SIZE and int.from_bytes(header[:8], "little") > _LARGEST_RECORD:
-        sizes = np.append(sizes, _LARGEST_RECORD + 1)
-    return int(np.argmax(sizes > _LARGEST_RECORD)) if np.any(sizes > _LARGEST_RECORD) else None
+    if not corrupt and len(header) == HEADER_SIZE and int.from_bytes(header[:8], "little") > largest:
+        sizes = np.append(sizes, largest + 1)
+    return int(np.argmax(sizes > largest)) if np.any(sizes > largest) else None
 
 
-def _missing(bounds: np.ndarray, batch_size: int) -> int:
+def _missing(bounds: np.ndarray, batch_size: int, most_bytes: int) -> int:
     """Bytes that a batch of records like those seen would still take, so that few blocks are joined to one batch."""
     size = int(bounds[-1] - bounds[0])
-    return min(size * (batch_size + 1) // max(len(bounds) - 1, 1), _BATCH_BYTES) - size
+    return min(size * (batch_size + 1) // max(len(bounds) - 1, 1), most_bytes) - size
 
 
 def _continued(file: BinaryIO, source: str, before: memoryview, size: int) -> tuple[memoryview, bool]:
@@ -182,32 +181,34 @@ def _continued(file: BinaryIO, source: str, before: memoryview, size: int) -> tu
     return octets[:stop].toreadonly(), False
 
 
-def _measured(frames: Frames, known: np.ndarray, sizes: Callable[[Frames], np.ndarray] | None) -> np.ndarray:
+def _measured(
+    frames: Frames, known: np.ndarray, sizes: Callable[[Frames], np.ndarray] | None, most_bytes: int
+) -> np.ndarray:
     """Sizes of the first records, or of all if they are large enough for a batch. known: those measured before."""
-    if frames.bounds[-1] - frames.bounds[0] < _BATCH_BYTES or len(known) == len(frames):
+    if frames.bounds[-1] - frames.bounds[0] < most_bytes or len(known) == len(frames):
         return known
     others = Frames(frames.content, frames.bounds[len(known) :])
     return np.append(known, sizes(others) if sizes else np.diff(others.bounds))
 
 
-def _batch_length(measured: np.ndarray, records: int, batch_size: int) -> int:
+def _batch_length(measured: np.ndarray, records: int, batch_size: int, most_bytes: int) -> int:
     """Number of records in the next batch; 0 if it takes more records than these."""
     totals = np.cumsum(measured)
-    if len(totals) and totals[-1] >= _BATCH_BYTES:
-        return int(np.searchsorted(totals, _BATCH_BYTES)) + 1
+    if len(totals) and totals[-1] >= most_bytes:
+        return int(np.searchsorted(totals, most_bytes)) + 1
     return batch_size if records == batch_size else 0
 
 
-def batch_offsets(file: BinaryIO, rows: int) -> tuple[int, np.ndarray]:
+def batch_offsets(file: BinaryIO, rows: int, chunk_bytes: int = LIMITS.chunk_bytes) -> tuple[int, np.ndarray]:
     """Finds the offsets of records in a TFRecord file that can seek, by the headers alone.
 
     Returns (records, offsets): the number of records, up to the first corrupt header, and the offset of every `rows`-th
     one from the first on, shape (m,), int64.
     """
-    starts, position, count, found = np.empty(_CHUNK // (HEADER_SIZE + FOOTER_SIZE), np.int64), 0, 0, []
+    starts, position, count, found = np.empty(chunk_bytes // (HEADER_SIZE + FOOTER_SIZE), np.int64), 0, 0, []
     while True:
         file.seek(position)
-        content = file.read(_CHUNK)
+        content = file.read(chunk_bytes)
         followed, length, corrupt = skim_frames(content, starts)
         found.append(position + starts[-count % rows : followed : rows])
         count, position = count + followed, position + length
@@ -215,14 +216,14 @@ def batch_offsets(file: BinaryIO, rows: int) -> tuple[int, np.ndarray]:
             return count, np.concatenate(found)
 
 
-def skip_records(file: BinaryIO, count: int) -> bool:
+def skip_records(file: BinaryIO, count: int, chunk_bytes: int = LIMITS.chunk_bytes) -> bool:
     """Moves a TFRecord file that can seek beyond `count` >= 0 records, by their headers alone.
 
     Returns False if the file has fewer, up to the first corrupt header.
     """
-    starts, position = np.empty(_CHUNK // (HEADER_SIZE + FOOTER_SIZE), np.int64), file.tell()
+    starts, position = np.empty(chunk_bytes // (HEADER_SIZE + FOOTER_SIZE), np.int64), file.tell()
     while count:
-        followed, length, _ = skim_frames(file.read(_CHUNK), starts)
+        followed, length, _ = skim_frames(file.read(chunk_bytes), starts)
         if not followed:
             return False
         position += int(starts[count]) if count < followed else length

@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -79,7 +80,9 @@ class TestDeterminism:
     def test_a_large_parquet_file_read_in_parts_the_same_bytes(
         self, release: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        from labeldp.transforms.readers import file_reader, parquet_reader
+        from labeldp.pipelines.spec import input_spec
+        from labeldp.transforms import Format, Limits
+        from labeldp.transforms.readers import file_reader
 
         numbers = np.arange(60_000)
         path = tmp_path / "log.parquet"
@@ -87,8 +90,8 @@ class TestDeterminism:
         parts: list[int] = []
         split = file_reader.split_parquet
 
-        def watched(file: Any) -> Any:
-            for part in split(file):
+        def watched(*arguments: Any) -> Any:
+            for part in split(*arguments):
                 parts.append(part.parts)
                 yield part
 
@@ -96,7 +99,7 @@ class TestDeterminism:
         flags = {"input": path, "input_format": "parquet", "output_format": "parquet"}
         whole = release(**flags)
         assert set(parts) == {1}
-        monkeypatch.setattr(parquet_reader, "_PART_VALUES", 1)
+        monkeypatch.setattr(input_spec, "Format", partial(Format, limits=Limits(part_values=1)))
         in_parts = release(**flags)
         assert set(parts) == {1, 4}
         in_parts_by_threads = release(**flags, direct_num_workers=3)

@@ -3,6 +3,7 @@
 import datetime
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from labeldp.pipelines.cli import announcement
+from labeldp.pipelines.spec import input_spec
+from labeldp.transforms import Format, Limits
 from labeldp.transforms.csv_input.csv_reader import split_csv
-from labeldp.transforms.io import input_format
 from labeldp.transforms.io.input_format import BATCH_ROWS, FilePart
 from labeldp.transforms.readers import file_reader
 
@@ -117,7 +119,7 @@ def test_a_large_file_is_read_in_parts_for_tfrecords_or_many_shards(
     flags |= {"label_min": 0, "label_max": 4, "label_step": 1, "epsilon": 1, "output_format": output_format}
     released = []
     for name, rows_of_part in (("whole", 1 << 20), ("parts", BATCH_ROWS)):
-        monkeypatch.setattr(input_format, "_PART_ROWS", rows_of_part)
+        monkeypatch.setattr(input_spec, "Format", partial(Format, limits=Limits(part_rows=rows_of_part)))
         outcome = invoke(
             [
                 *command("privatize", flags | {"output": outputs / name, "direct_num_workers": 2}),

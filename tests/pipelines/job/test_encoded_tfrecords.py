@@ -3,13 +3,15 @@
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from labeldp.transforms.io import input_format
+from labeldp.pipelines.spec import input_spec
+from labeldp.transforms import Format, Limits
 from labeldp.transforms.io.input_format import BATCH_ROWS
 from labeldp.transforms.shards import shard_writer
 from labeldp.transforms.tfrecord.example_encoder import encode_examples
@@ -176,7 +178,7 @@ def test_shards_of_a_large_file_are_written_once(
     flags = DOMAIN | {"input": log, "input_format": "tfrecord", "noise_key_file": key_file, "num_shards": 9}
     released = []
     for name, rows_of_part in (("whole", 1 << 20), ("parts", BATCH_ROWS)):
-        monkeypatch.setattr(input_format, "_PART_ROWS", rows_of_part)
+        monkeypatch.setattr(input_spec, "Format", partial(Format, limits=Limits(part_rows=rows_of_part)))
         for output_format in ("tfrecord", "parquet"):
             own = {"output": outputs / f"{name}_{output_format}", "output_format": output_format}
             invoke(command("privatize", flags | own | {"direct_num_workers": 2})).ok()

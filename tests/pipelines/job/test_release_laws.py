@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,8 @@ import pyarrow.parquet as pq
 import pytest
 from labeldp.audit.audit_release import audit_path
 from labeldp.pipelines.api import feature_frames
-from labeldp.transforms.readers import file_reader
+from labeldp.pipelines.spec import input_spec
+from labeldp.transforms import Format, Limits
 from labeldp.transforms.tfrecord.framing import frame, read_records
 
 from tests.audit.written_files import write_document, write_shard
@@ -119,7 +121,7 @@ def test_the_order_of_files_and_records_changes_nothing(
     shuffled = table.take(np.random.default_rng(1).permutation(len(table)))
     for place, (start, stop) in enumerate([(0, 0), (0, 1), (1, 240), (240, len(table))]):
         write_log(tmp_path / f"{place}.{one.case.format}", shuffled.slice(start, stop - start))
-    monkeypatch.setattr(file_reader, "BATCH_ROWS", 50)
+    monkeypatch.setattr(input_spec, "Format", partial(Format, limits=Limits(batch_rows=50)))
     moved = {"input": tmp_path / f"*.{one.case.format}", "output": tmp_path / "out", "num_shards": 2}
     # Files elsewhere are another request, which is charged.
     moved["ledger"] = tmp_path / "ledger.jsonl"

@@ -1,5 +1,6 @@
 """Fixtures of the reader tests: files of each format, and the records of the batches read from them."""
 
+import dataclasses
 import gzip
 import importlib
 from collections.abc import Callable, Iterator
@@ -13,17 +14,6 @@ import pytest
 def columns() -> dict[str, list[Any]]:
     """Columns of fifty records, by name."""
     return {"id": list(range(100, 150)), "kind": ["red", "green"] * 25, "y": [i / 4 for i in range(50)]}
-
-
-@pytest.fixture
-def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Limits batches to a few records."""
-    from labeldp.transforms.io import csv_blocks
-    from labeldp.transforms.readers import file_reader, parquet_reader, tfrecord_reader
-
-    for module in (file_reader, parquet_reader, tfrecord_reader):
-        monkeypatch.setattr(module, "BATCH_ROWS", 7)
-    monkeypatch.setattr(csv_blocks, "_CSV_BLOCK", 64)
 
 
 @pytest.fixture(scope="session")
@@ -56,13 +46,17 @@ def write() -> Callable[[Path, str, dict[str, list[Any]]], str]:
 
 @pytest.fixture(scope="session")
 def read_all() -> Callable[..., list[Any]]:
-    """(path, format, option=value, ...) -> all batches of that file. first: another file that determines the schema."""
+    """(path, format, option=value, ...) -> all batches of that file. first: another file that determines the schema.
+
+    limits: sizes of the pieces that it is read in.
+    """
     from labeldp.transforms import Format
     from labeldp.transforms.io.input_format import FilePart
     from labeldp.transforms.readers.file_reader import FileReader
 
     def read(path: str, format: str | Format, **options: Any) -> list[Any]:
         format = format if isinstance(format, Format) else Format(format)
+        format = dataclasses.replace(format, limits=options.pop("limits", format.limits))
         part = FilePart(path, options.pop("first", path))
         return list(FileReader(format, **options).read(part))
 

@@ -2,6 +2,7 @@
 
 import csv
 import io
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from labeldp.transforms import Format, InputError
-from labeldp.transforms.io import csv_blocks
+from labeldp.transforms import Format, InputError, Limits
 from labeldp.transforms.io.csv_dialect import Dialect
 from labeldp.transforms.io.input_format import FilePart
 from labeldp.transforms.readers.file_reader import FileReader
@@ -40,9 +40,10 @@ def test_any_dialect_is_read_as_python_reads_it(tmp_path_factory: pytest.TempPat
     writer.writerows([["f", "t", "y"], *([number, text, number % 7] for number, text in enumerate(texts))])
     path = tmp_path_factory.mktemp("csv") / "a.csv"
     path.write_bytes(buffer.getvalue().encode(encoding))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(csv_blocks, "_CSV_BLOCK", data.draw(st.integers(1, 40)))
-        records = read(path, dialect_format(delimiter, encoding, t="string"))
+    format = replace(
+        dialect_format(delimiter, encoding, t="string"), limits=Limits(block_bytes=data.draw(st.integers(1, 40)))
+    )
+    records = read(path, format)
     assert [(record["f"], record["t"], record["y"]) for record in records] == [
         (number, text, number % 7) for number, text in enumerate(texts)
     ]
@@ -128,10 +129,8 @@ def test_width_of_labels_does_not_show(tmp_path):
     for label in ("7", "1234567"):
         path = tmp_path / "a.csv"
         path.write_text("".join(["f;y\n", *(f"{i};{label}\n" for i in range(2_000))]), encoding="utf-16")
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(csv_blocks, "_CSV_BLOCK", 512)
-            reader = FileReader(dialect_format(";", "utf-16"), label_column="y")
-            batches = list(reader.read(FilePart(str(path), str(path))))
+        format = replace(dialect_format(";", "utf-16"), limits=Limits(block_bytes=512))
+        batches = list(FileReader(format, label_column="y").read(FilePart(str(path), str(path))))
         shapes.append([(batch.batch.num_rows, batch.batch.schema) for batch in batches])
     assert shapes[0] == shapes[1]
     assert shapes[0][0][1] == pa.schema([("f", pa.int64()), ("y", pa.float64())])

@@ -2,6 +2,7 @@
 
 import math
 import re
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from labeldp.transforms import Format, InputError
-from labeldp.transforms.csv_input import csv_numbers
-from labeldp.transforms.csv_input.csv_numbers import read_numbers
-from labeldp.transforms.io import csv_blocks
+from labeldp.transforms import Format, InputError, Limits
+from labeldp.transforms.csv_input.csv_numbers import TOGETHER, read_numbers
 from labeldp.transforms.io.csv_dialect import COMMA, Dialect
 from labeldp.transforms.io.input_format import FilePart, file_parts
 from labeldp.transforms.readers.file_reader import FileReader
@@ -43,9 +42,12 @@ def keeps(text: str, kind: pa.DataType) -> bool:
     return bool(parts[3]) or value < 2**53
 
 
-def read(texts: list[str], kind: pa.DataType, dialect: Dialect = COMMA, rounded: bool = False) -> list[Any] | None:
+def read(
+    texts: list[str], kind: pa.DataType, dialect: Dialect = COMMA, rounded: bool = False, together: int = TOGETHER
+) -> list[Any] | None:
     try:
-        return read_numbers(pa.array([t.encode() for t in texts], pa.binary()), kind, dialect, rounded).to_pylist()
+        binary = pa.array([t.encode() for t in texts], pa.binary())
+        return read_numbers(binary, kind, dialect, rounded, together).to_pylist()
     except pa.ArrowInvalid:
         return None
 
@@ -74,9 +76,7 @@ NUMBERS = st.one_of(
 @example(["123456789.123456789", "1.5"], pa.float64())
 def test_texts_are_kept_or_refused(texts, kind):
     for together in (1, 2, 1 << 13):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(csv_numbers, "_TOGETHER", together)
-            found = read(texts, kind)
+        found = read(texts, kind, together=together)
         assert (found is not None) == all(text in MISSING or keeps(text, kind) for text in texts)
         if found is None:
             continue
@@ -142,6 +142,9 @@ def csv_files(folder: Path, *texts: str) -> list[FilePart]:
     return file_parts(sorted(map(str, folder.glob("*.csv"))), Format("csv"))
 
 
+SHORT_SAMPLE = replace(PLAIN, limits=Limits(sample_rows=100))
+
+
 def records(parts: list[FilePart], format: Format = PLAIN) -> dict[str, list[Any]]:
     reader = FileReader(format, label_column="y")
     return pa.Table.from_batches([batch.batch for part in parts for batch in reader.read(part)]).to_pydict()
@@ -169,13 +172,12 @@ def records(parts: list[FilePart], format: Format = PLAIN) -> dict[str, list[Any
 )
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
 @pytest.mark.parametrize("quoted", [False, True])
-def test_a_later_value_that_is_not_kept_is_named(tmp_path, monkeypatch, first, later, advice, newline, quoted):
-    monkeypatch.setattr(csv_blocks, "_SAMPLE_ROWS", 100)
+def test_a_later_value_that_is_not_kept_is_named(tmp_path, first, later, advice, newline, quoted):
     cells = [first] * 2_000 + [later] + [first] * 100
     rows = [f'"{cell}",1' if quoted else f"{cell},1" for cell in cells]
     parts = csv_files(tmp_path, newline.join(["v,y", *rows, ""]))
     with pytest.raises(InputError) as caught:
-        records(parts)
+        records(parts, SHORT_SAMPLE)
     assert "column 'v' on line 2002 is " in str(caught.value)
     assert f"give `csv_types` {advice}" in str(caught.value)
     assert len(later) < 4 or later not in str(caught.value)
@@ -200,13 +202,12 @@ def test_a_column_without_a_value_takes_its_type_from_the_next_files(tmp_path):
     assert found["w"] == [""] * 3
 
 
-def test_nulls_in_the_first_rows_then_numbers(tmp_path, monkeypatch):
-    monkeypatch.setattr(csv_blocks, "_SAMPLE_ROWS", 100)
+def test_nulls_in_the_first_rows_then_numbers(tmp_path):
     parts = csv_files(tmp_path, "v,y\n" + ",1\n" * 200 + "00501,1\n0.5,1\n")
-    assert records(parts)["v"] == [""] * 200 + ["00501", "0.5"]
+    assert records(parts, SHORT_SAMPLE)["v"] == [""] * 200 + ["00501", "0.5"]
     with pytest.raises(InputError, match="column 'v' on line 202 is a number that int64 does not keep"):
-        records(parts, Format("csv", {"v": "int64"}))
-    assert records(parts, Format("csv", {"v": "float64"}))["v"] == [None] * 200 + [501.0, 0.5]
+        records(parts, replace(SHORT_SAMPLE, csv_types={"v": "int64"}))
+    assert records(parts, replace(SHORT_SAMPLE, csv_types={"v": "float64"}))["v"] == [None] * 200 + [501.0, 0.5]
 
 
 def test_declared_types(tmp_path):
@@ -262,18 +263,14 @@ def test_files_without_a_header(tmp_path):
         records(bad, format)
 
 
-def test_parts_of_a_file_without_a_header(tmp_path, monkeypatch):
-    from labeldp.transforms.csv_input.csv_reader import split_csv
-    from labeldp.transforms.io import input_format
-
-    monkeypatch.setattr(input_format, "_PART_ROWS", 1 << 14)
+def test_parts_of_a_file_without_a_header(tmp_path):
     path = tmp_path / "a.csv"
-    path.write_text("".join(f"{i},{i % 5}\n" for i in range(100_000)))
-    dialect = Dialect(columns=("f", "y"))
-    parts = list(split_csv(FilePart(str(path), str(path)), ["y"], dialect))
+    path.write_text("".join(f"{i},{i % 5}\n" for i in range(1_000)))
+    limits = Limits(batch_rows=64, part_rows=128)
+    format = Format("csv", dialect=Dialect(columns=("f", "y")), limits=limits)
+    parts = list(FileReader(format, label_column="y").split(FilePart(str(path), str(path))))
     assert len(parts) > 2
-    found = records(parts, Format("csv", dialect=dialect))
-    assert found["f"] == list(range(100_000))
+    assert records(parts, format)["f"] == list(range(1_000))
 
 
 def notes(parts: list[FilePart], dialect: Dialect = COMMA) -> tuple[str, ...]:

@@ -8,6 +8,8 @@ import logging
 import subprocess
 import sys
 import traceback
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +19,15 @@ import pyarrow.csv
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from labeldp.transforms import Format, InputError, LabelledBatch, ReadRecordBatches
+from labeldp.transforms import Format, InputError, LabelledBatch, Limits, ReadRecordBatches
 from labeldp.transforms.csv_input import csv_columns, csv_reader
 from labeldp.transforms.io import csv_blocks
 from labeldp.transforms.io.csv_dialect import Dialect
 from labeldp.transforms.io.input_format import FilePart
-from labeldp.transforms.readers import file_reader
 from labeldp.transforms.readers.file_reader import FileReader
 
 SENTINEL = "SENTINEL123"
+SMALL = Limits(block_bytes=64, window_bytes=16)
 # Quoted fields may have line breaks.
 LINES = Format("csv", dialect=Dialect(newlines=True))
 
@@ -132,30 +134,27 @@ def test_another_csv_header_names_both_files(tmp_path, header, read_all):
 
 @pytest.mark.parametrize("columns", [None, ["y"], ["t", "y"]], ids=str)
 @pytest.mark.parametrize("lines", [1, 30], ids=["first block", "later block"])
-def test_a_label_that_is_no_number_is_named_by_line(tmp_path, monkeypatch, columns, lines, read_all):
-    monkeypatch.setattr(csv_blocks, "_CSV_BLOCK", 64)
+def test_a_label_that_is_no_number_is_named_by_line(tmp_path, columns, lines, read_all):
     path = csv_file(tmp_path, "id,y,t\n" + "1,2.5,a\n" * lines + f"1,{SENTINEL},a\n")
     with pytest.raises(InputError) as caught:
-        read_all(path, "csv", columns=columns, label_column="y")
+        read_all(path, "csv", columns=columns, label_column="y", limits=SMALL)
     assert f"label column 'y' holds text on line {lines + 2}" in str(caught.value)
     assert path in str(caught.value)
 
 
 @pytest.mark.parametrize("fields", [1, 3, 4])
 @pytest.mark.parametrize("lines", [1, 30], ids=["first block", "later block"])
-def test_a_line_with_another_number_of_fields_is_named(tmp_path, monkeypatch, fields, lines, read_all):
-    monkeypatch.setattr(csv_blocks, "_CSV_BLOCK", 64)
+def test_a_line_with_another_number_of_fields_is_named(tmp_path, fields, lines, read_all):
     path = csv_file(tmp_path, "id,y\n" + "1,2.5\n" * lines + ",".join([SENTINEL] * fields) + "\n")
     with pytest.raises(InputError) as caught:
-        read_all(path, "csv", label_column="y")
+        read_all(path, "csv", label_column="y", limits=SMALL)
     assert str(caught.value) == f"{path}: line {lines + 2} has {fields} fields, where the header has 2"
 
 
 SLOW_READS = """
 import sys, time
 from apache_beam.io.filesystems import FileSystems
-from labeldp.transforms import Format, InputError
-from labeldp.transforms.io import csv_blocks
+from labeldp.transforms import Format, InputError, Limits
 from labeldp.transforms.readers.file_reader import FileReader
 from labeldp.transforms.io.input_format import FilePart
 
@@ -175,16 +174,16 @@ class Slow:
 
 opened = FileSystems.open
 FileSystems.open = lambda *args, **kwargs: Slow(opened(*args, **kwargs))
-csv_blocks._CSV_BLOCK = 256
+layout = Format("csv", limits=Limits(block_bytes=256))
 good, bad = sys.argv[1:]
-reader = FileReader(Format("csv"), label_column="y")
+reader = FileReader(layout, label_column="y")
 assert sum(batch.batch.num_rows for batch in reader.read(FilePart(good, good))) == 200
 for _ in range(5):
-    batches = FileReader(Format("csv"), label_column="y").read(FilePart(good, good))
+    batches = FileReader(layout, label_column="y").read(FilePart(good, good))
     next(batches)
     batches.close()
     try:
-        list(FileReader(Format("csv"), label_column="y").read(FilePart(bad, good)))
+        list(FileReader(layout, label_column="y").read(FilePart(bad, good)))
     except InputError:
         pass
     else:
@@ -298,12 +297,11 @@ BAD_CSV = {
 
 @pytest.mark.parametrize("block", [64, 8 << 20], ids=["small blocks", "one block"])
 @pytest.mark.parametrize("text", BAD_CSV.values(), ids=list(BAD_CSV))
-def test_no_bad_csv_file_shows_a_cell(tmp_path, monkeypatch, text, block, caplog, read_all):
-    monkeypatch.setattr(csv_blocks, "_CSV_BLOCK", block)
+def test_no_bad_csv_file_shows_a_cell(tmp_path, text, block, caplog, read_all):
     caplog.set_level(logging.DEBUG)
     path = csv_file(tmp_path, text)
     with pytest.raises(InputError) as caught:
-        read_all(path, "csv", columns=["id", "y", "t"], label_column="y")
+        read_all(path, "csv", columns=["id", "y", "t"], label_column="y", limits=Limits(block_bytes=block))
     shown = "".join(traceback.format_exception(caught.value))
     assert SENTINEL not in shown.replace("SENTINEL * ", "")
     assert "SENTINEL1" not in caplog.text
@@ -345,11 +343,16 @@ def records_by_arrow(content: bytes) -> list[tuple[Any, ...]]:
     return list(zip(*table.to_pydict().values(), strict=True))
 
 
-def in_blocks(patch: pytest.MonkeyPatch, content: bytes, block: int, window: int) -> None:
-    """Replaces every opened file by `content`, and sets the sizes of blocks and of the windows searched for quotes."""
-    patch.setattr(csv_blocks, "open_input", lambda path: io.BytesIO(content))
-    patch.setattr(csv_blocks, "_CSV_BLOCK", block)
-    patch.setattr(csv_blocks, "_CSV_WINDOW", window)
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Callable[[bytes], str]:
+    """(content) -> the path of the file, whose content is replaced."""
+    path = tmp_path_factory.mktemp("csv") / "a.csv"
+
+    def write(content: bytes) -> str:
+        path.write_bytes(content)
+        return str(path)
+
+    return write
 
 
 @settings(deadline=None, max_examples=400)
@@ -362,21 +365,20 @@ def in_blocks(patch: pytest.MonkeyPatch, content: bytes, block: int, window: int
     st.integers(4, 120),
     st.sampled_from([1, 2, 5, 20, 1 << 16]),
 )
-def test_quoted_fields_are_read_as_arrow_reads_the_whole_file(name, rows, newline, mark, ended, block, window):
+def test_quoted_fields_are_read_as_arrow_reads_the_whole_file(file, name, rows, newline, mark, ended, block, window):
     lines = [f"{name},u", *map(",".join, rows)]
     content = (mark + newline.join(lines) + newline * ended).encode()
-    with pytest.MonkeyPatch.context() as patch:
-        in_blocks(patch, content, block, window)
-        (names,) = {
-            tuple(csv_columns.column_names_of("a.csv", header))
-            for header, _ in csv_blocks.whole_row_blocks("a.csv", [], LINES.dialect)
-        }
-        layout = Format("csv", dict.fromkeys(names, "string"), dialect=LINES.dialect)
-        found = [
-            record
-            for batch in FileReader(layout).read(FilePart("a.csv", "a.csv"))
-            for record in zip(*batch.batch.to_pydict().values(), strict=True)
-        ]
+    path, limits = file(content), Limits(block_bytes=block, window_bytes=window)
+    (names,) = {
+        tuple(csv_columns.column_names_of(path, header))
+        for header, _ in csv_blocks.whole_row_blocks(path, [], LINES.dialect, limits)
+    }
+    layout = replace(LINES, csv_types=dict.fromkeys(names, "string"), limits=limits)
+    found = [
+        record
+        for batch in FileReader(layout).read(FilePart(path, path))
+        for record in zip(*batch.batch.to_pydict().values(), strict=True)
+    ]
     assert found == records_by_arrow(content)
 
 
@@ -420,16 +422,15 @@ def line_at(content: bytes) -> int:
     st.sampled_from([1, 2, 3, 8, 1 << 16]),
     st.booleans(),
 )
-def test_blocks_are_the_whole_file_cut_between_rows_up_to_a_quote_out_of_place(text, block, window, newlines):
+def test_blocks_are_the_whole_file_cut_between_rows_up_to_a_quote_out_of_place(file, text, block, window, newlines):
     content, blocks, error = text.encode(), [], ""
     ends, fault, opened = rows_by_byte(content, newlines)
-    with pytest.MonkeyPatch.context() as patch:
-        in_blocks(patch, content, block, window)
-        try:
-            for each in csv_blocks.whole_row_blocks("a.csv", [], Dialect(newlines=newlines)):
-                blocks.append(each)
-        except InputError as caught:
-            error = str(caught)
+    limits = Limits(block_bytes=block, window_bytes=window)
+    try:
+        for each in csv_blocks.whole_row_blocks(file(content), [], Dialect(newlines=newlines), limits):
+            blocks.append(each)
+    except InputError as caught:
+        error = str(caught)
     last = ends[-1] if ends else 0
     if fault is None and not opened:
         assert not error
@@ -468,18 +469,10 @@ LONG = {
 
 
 @pytest.mark.parametrize("text", LONG.values(), ids=list(LONG))
-def test_no_byte_is_looked_at_again_in_the_next_block(monkeypatch, text):
+def test_a_block_has_no_more_than_a_row_and_what_is_read_at_a_time(file, text):
     """This limits the part of a file in memory to one row and one chunk."""
-    content, seen, search = text.encode(), [], csv_blocks._last_row_end
-
-    def counting(text: bytes, newlines: bool, inside: bool) -> int:
-        seen.append(len(text))
-        return search(text, newlines, inside)
-
-    in_blocks(monkeypatch, content, 256, 64)
-    monkeypatch.setattr(csv_blocks, "_last_row_end", counting)
-    blocks = [block for _, block in csv_blocks.whole_row_blocks("a.csv", [], LINES.dialect)]
-    assert sum(seen) <= len(content) + 3 * len(seen)
+    content, limits = text.encode(), Limits(block_bytes=256, window_bytes=64)
+    blocks = [block for _, block in csv_blocks.whole_row_blocks(file(content), [], LINES.dialect, limits)]
     longest = max(np.diff([0, *rows_by_byte(content, True)[0]]))
     assert max(map(len, blocks)) <= 256 + longest
 
@@ -502,13 +495,12 @@ OUT_OF_PLACE = {
 
 @pytest.mark.parametrize(("text", "default", "with_lines"), OUT_OF_PLACE.values(), ids=list(OUT_OF_PLACE))
 @pytest.mark.parametrize("block", [16, 8 << 20], ids=["small blocks", "one block"])
-def test_a_quote_out_of_place_is_named_by_line(tmp_path, monkeypatch, text, default, with_lines, block, read_all):
+def test_a_quote_out_of_place_is_named_by_line(tmp_path, text, default, with_lines, block, read_all):
     """Arrow would read what follows as one cell, and release records, with their labels, as a feature."""
-    monkeypatch.setattr(csv_blocks, "_CSV_BLOCK", block)
     path = csv_file(tmp_path, text)
     for dialect, (line, problem) in ((Dialect(), default), (LINES.dialect, with_lines)):
         with pytest.raises(InputError) as caught:
-            read_all(path, Format("csv", {"y": "string"}, dialect=dialect))
+            read_all(path, Format("csv", {"y": "string"}, dialect=dialect, limits=Limits(block_bytes=block)))
         assert str(caught.value) == f"{path}: " + (f"line {line} {problem}" if problem else unclosed(line, 64))
 
 
@@ -520,27 +512,27 @@ def unclosed(line: int, megabytes: int) -> str:
 
 
 def test_a_row_without_end_is_not_held(tmp_path, monkeypatch, read_all):
-    taken, some = [], csv_blocks._read_some
+    taken: list[int] = []
 
-    def counting(*file: Any) -> bytes:
-        taken.append(some(*file))
-        return taken[-1]
+    class Counting(io.FileIO):
+        def read(self, size: Any = -1) -> Any:
+            content = super().read(size)
+            taken.append(len(content))
+            return content
 
-    monkeypatch.setattr(csv_blocks, "_read_some", counting)
-    monkeypatch.setattr(csv_blocks, "_CSV_BLOCK", 1 << 16)
-    monkeypatch.setattr(csv_blocks, "_CSV_ROW", 1_000_000)
+    monkeypatch.setattr(csv_blocks, "open_input", Counting)
     path = csv_file(tmp_path, f'id,t,y\n1,a,2\n2,"{SENTINEL},3\n' + "4,c,5\n" * 1_000_000)
     with pytest.raises(InputError) as caught:
-        read_all(path, LINES, label_column="y")
+        read_all(path, LINES, label_column="y", limits=Limits(block_bytes=1 << 16, row_bytes=1_000_000))
     assert str(caught.value) == f"{path}: {unclosed(3, 1)}"
     # Type inference comes first, then the records.
-    assert sum(map(len, taken)) < 2 * (2_000_000 + 4 * (1 << 16))
+    assert sum(taken) < 2 * (2_000_000 + 4 * (1 << 16))
 
 
 # Nothing depends on how many bytes labels take.
 
 
-def outcome(path: str = "a.csv", layout: Format = LINES) -> tuple[list[tuple[int, dict[str, str]]], str]:
+def outcome(path: str, layout: Format = LINES) -> tuple[list[tuple[int, dict[str, str]]], str]:
     """Batches, each with its number of records and its types, and the text of the error."""
     batches, text = [], ""
     try:
@@ -575,7 +567,7 @@ BAD_ROWS = ['1,a"b,2', '1,"a"b,2', "", "1,2", "1,2,3,4", "1,text,x", "text,1,2",
 @example([("1", "1"), ("1", '"a, b"'), ("1", "1")], [(3, ""), (4, BAD_ROWS[-1])], 0, WIDTHS, 0, "\n", 48, 6, 1, True)
 @example([('"two\nlines"', '"two\nlines"'), ("1", "1")], [(2, BAD_ROWS[-1])], 0, WIDTHS, 0, "\r", 19, 1, 1, True)
 def test_one_label_of_another_width_changes_no_batch_no_type_and_no_error(
-    rows, bad, place, labels, row, newline, block, sample, most, several
+    file, rows, bad, place, labels, row, newline, block, sample, most, several
 ):
     seen = []
     for label in labels:
@@ -589,14 +581,11 @@ def test_one_label_of_another_width_changes_no_batch_no_type_and_no_error(
         header = ["t", "u"]
         header.insert(place, "y")
         content = newline.join([",".join(header), *lines, ""]).encode()
-        with pytest.MonkeyPatch.context() as patch:
-            in_blocks(patch, content, block, 16)
-            patch.setattr(file_reader, "BATCH_ROWS", 7)
-            patch.setattr(file_reader, "_BATCH_BYTES", most)
-            patch.setattr(csv_blocks, "_SAMPLE_ROWS", 11)
-            patch.setattr(csv_blocks, "_SAMPLE_BYTES", sample)
-            patch.setattr(csv_blocks, "_CSV_ROW", 30)
-            seen.append(outcome(layout=LINES if several else Format("csv")))
+        limits = Limits(
+            batch_rows=7, batch_bytes=most, block_bytes=block, window_bytes=16, row_bytes=30, sample_rows=11,
+            sample_bytes=sample,
+        )  # fmt: skip
+        seen.append(outcome(file(content), Format("csv", dialect=Dialect(newlines=several), limits=limits)))
     assert seen[0] == seen[1]
 
 
@@ -633,8 +622,7 @@ def test_of_two_bad_rows_the_first_is_named(tmp_path, read_all):
         read_all(path, Format("csv", {"id": "int64"}), label_column="y", columns=["id", "y"])
 
 
-def test_files_with_carriage_returns_alone_are_read_in_blocks(monkeypatch):
-    content = b"id,y\r" + b"1,2\r" * 1_000
-    in_blocks(monkeypatch, content, 64, 16)
-    assert len(list(csv_blocks.whole_row_blocks("a.csv", ["y"]))) > 20
-    assert outcome()[0] == [(1_000, {"id": "int64", "y": "double"})]
+def test_files_with_carriage_returns_alone_are_read_in_blocks(file):
+    path = file(b"id,y\r" + b"1,2\r" * 1_000)
+    assert len(list(csv_blocks.whole_row_blocks(path, ["y"], limits=SMALL))) > 20
+    assert outcome(path, replace(LINES, limits=SMALL))[0] == [(1_000, {"id": "int64", "y": "double"})]

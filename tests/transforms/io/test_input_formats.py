@@ -9,15 +9,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from labeldp.transforms import Equals, Format, InputError, ReadRecordBatches
+from labeldp.transforms import Equals, Format, InputError, Limits, ReadRecordBatches
 from labeldp.transforms.batches import label_values, replace_label
 from labeldp.transforms.io.input_format import BATCH_ROWS, FilePart
-from labeldp.transforms.readers import file_reader, parquet_reader, tfrecord_reader
 from labeldp.transforms.readers.file_reader import FileReader
 from labeldp.transforms.tfrecord.example_encoder import encode_examples
 from labeldp.transforms.tfrecord.framing import frame, read_records
 
 SENTINEL = "SENTINEL123"
+SMALL = Limits(batch_rows=7, block_bytes=64)
 FORMATS = ["tfrecord", "parquet", "csv", "orc"]
 FILES = [
     ("tfrecord", "a.tfrecord"),
@@ -44,21 +44,19 @@ def test_all_records_with_their_rows(tmp_path, format, name, write, read_all, pl
     assert plain(batches) == by_row(columns)
 
 
-@pytest.mark.usefixtures("small_batches")
 @pytest.mark.parametrize(("format", "name"), FILES, ids=[name for _, name in FILES])
 def test_rows_are_true_across_batches(tmp_path, format, name, write, read_all, plain, assert_tiles, columns):
     path = write(tmp_path / name, format, columns)
-    batches = read_all(path, format)
+    batches = read_all(path, format, limits=SMALL)
     assert len(batches) > 5
     assert_tiles(batches, path, 50)
     assert plain(batches) == by_row(columns)
 
 
-@pytest.mark.usefixtures("small_batches")
 @pytest.mark.parametrize("format", FORMATS)
 def test_only_the_columns_asked_for(tmp_path, format, write, read_all, plain, columns):
     path = write(tmp_path / "a", format, columns)
-    batches = read_all(path, format, columns=["y", "id"])
+    batches = read_all(path, format, columns=["y", "id"], limits=SMALL)
     assert all(sorted(batch.batch.schema.names) == ["id", "y"] for batch in batches)
     expected = by_row({"id": columns["id"], "y": columns["y"]})
     assert plain(batches) == expected
@@ -148,14 +146,13 @@ def examples_of(columns: dict[str, list[Any]]) -> list[bytes]:
     return encode_examples(pa.RecordBatch.from_pydict(columns))
 
 
-@pytest.mark.usefixtures("small_batches")
 @pytest.mark.parametrize("name", ["a.tfrecord", "a.tfrecord.gz"])
 @pytest.mark.parametrize("where", [None, Equals("kind", "red")], ids=["all", "where"])
 def test_encoded_records_come_with_their_columns_and_go_out_as_they_were(
     tmp_path, name, where, write, read_all, plain, assert_tiles, columns
 ):
     path = write(tmp_path / name, "tfrecord", columns)
-    options: dict[str, Any] = {"columns": ["y", "id"], "where": where, "label_column": "y"}
+    options: dict[str, Any] = {"columns": ["y", "id"], "where": where, "label_column": "y", "limits": SMALL}
     batches = read_all(path, "tfrecord", encoded=True, **options)
     assert_tiles(batches, path, 50)
     plainly = plain(read_all(path, "tfrecord", **options))
@@ -208,9 +205,7 @@ def test_a_folder_is_no_file(tmp_path, format, read_all):
         read_all(str(tmp_path / "folder"), format)
 
 
-def test_files_are_closed_when_reading_stops_early(tmp_path, monkeypatch, write, columns):
-    for module in (file_reader, parquet_reader, tfrecord_reader):
-        monkeypatch.setattr(module, "BATCH_ROWS", 7)
+def test_files_are_closed_when_reading_stops_early(tmp_path, write, columns):
     path = write(tmp_path / "a", "parquet", columns)
     descriptors = f"/proc/{os.getpid()}/fd"
     if not os.path.isdir(descriptors):
@@ -218,7 +213,7 @@ def test_files_are_closed_when_reading_stops_early(tmp_path, monkeypatch, write,
     count: Callable[[], int] = lambda: len(os.listdir(descriptors))  # noqa: E731
     before = count()
     for _ in range(5):
-        batches = FileReader(Format("parquet")).read(FilePart(path, path))
+        batches = FileReader(Format("parquet", limits=SMALL)).read(FilePart(path, path))
         next(batches)
         batches.close()  # type: ignore[attr-defined]
     assert count() <= before

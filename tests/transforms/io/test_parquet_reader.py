@@ -11,9 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from labeldp.transforms import Format, InputError, ReadRecordBatches
+from labeldp.transforms import Format, InputError, Limits, ReadRecordBatches
 from labeldp.transforms.io.input_format import FilePart
-from labeldp.transforms.readers import parquet_reader
 from labeldp.transforms.readers.file_reader import FileReader
 
 SENTINEL = "SENTINEL123"
@@ -163,6 +162,10 @@ def test_a_parquet_file_with_a_hole_in_it(tmp_path, write, read_all):
         read_all(path, "parquet")
 
 
+# Of as many parts as batches.
+IN_PARTS = Format("parquet", limits=Limits(part_values=1))
+
+
 def grouped(folder: Path, name: str, sizes: Sequence[int], first: int = 0) -> str:
     """A Parquet file whose row groups have these sizes."""
     path, schema = str(folder / name), pa.schema([("f", pa.int64()), ("y", pa.float64())])
@@ -177,43 +180,43 @@ def grouped(folder: Path, name: str, sizes: Sequence[int], first: int = 0) -> st
 @pytest.mark.parametrize(("values", "most", "parts"), [(14, 64, 60), (200, 64, 9), (14, 4, 4), (1 << 30, 64, 1)])
 @pytest.mark.parametrize("sizes", [[100] * 9, [900], [1] * 90 + [810], [13, 1, 400, 486], [0, 450, 0, 450, 0]], ids=str)
 def test_parts_tile_their_file_with_the_same_batches_whatever_the_row_groups(
-    tmp_path, monkeypatch, small_batches, sizes, values, most, parts, plain, assert_tiles
+    tmp_path, sizes, values, most, parts, plain, assert_tiles
 ):
     """Writers cut row groups by bytes, so their sizes can depend on labels."""
-    monkeypatch.setattr(parquet_reader, "_PART_VALUES", values)
-    monkeypatch.setattr(parquet_reader, "_MOST_PARTS", most)
     path = grouped(tmp_path, "a", sizes)
-    split = list(parquet_reader.split_parquet(FilePart(path, path)))
+    reader = FileReader(Format("parquet", limits=Limits(batch_rows=7, part_values=values, parts=most)))
+    split = list(reader.split(FilePart(path, path)))
     assert [(part.number, part.parts) for part in split] == [(number, parts) for number in range(parts)]
-    found = [batch for part in split for batch in FileReader(Format("parquet")).read(part)]
+    found = [batch for part in split for batch in reader.read(part)]
     assert_tiles(found, path, 900)
     assert plain(found) == {row: {"f": row, "y": row / 8} for row in range(900)}
     assert [batch.batch.num_rows for batch in found] == [7] * 128 + [4]
 
 
 @pytest.mark.parametrize("sizes", [[], [0], [0, 5, 0], [3, 0, 0, 4]], ids=str)
-def test_row_groups_without_a_row(tmp_path, monkeypatch, run, sizes, plain):
-    monkeypatch.setattr(parquet_reader, "_PART_VALUES", 1)
+def test_row_groups_without_a_row(tmp_path, run, sizes, plain):
     path = grouped(tmp_path, "a", sizes)
-    found = run(lambda p: {"out": p | ReadRecordBatches(path, Format("parquet"))})["out"]
+    found = run(lambda p: {"out": p | ReadRecordBatches(path, IN_PARTS)})["out"]
     assert plain(found) == {row: {"f": row, "y": row / 8} for row in range(sum(sizes))}
 
 
-def test_parts_are_read_in_parallel_and_tile_their_file(tmp_path, monkeypatch, run, plain, assert_tiles):
-    monkeypatch.setattr(parquet_reader, "_PART_VALUES", 1)
+def test_parts_are_read_in_parallel_and_tile_their_file(tmp_path, run, plain, assert_tiles):
     path = grouped(tmp_path, "a", [30_000] * 2)
-    found = run(lambda p: {"out": p | ReadRecordBatches(path, Format("parquet"))})["out"]
+    found = run(lambda p: {"out": p | ReadRecordBatches(path, IN_PARTS)})["out"]
     found.sort(key=lambda batch: batch.start)
     assert_tiles(found, path, 60_000)
     assert plain(found) == {row: {"f": row, "y": row / 8} for row in range(60_000)}
 
 
-def test_every_part_of_a_file_is_held_to_the_schema_of_the_first_file(tmp_path, monkeypatch, failure):
-    monkeypatch.setattr(parquet_reader, "_PART_VALUES", 1)
+def test_every_part_of_a_file_is_held_to_the_schema_of_the_first_file(tmp_path, failure):
     one, two = grouped(tmp_path, "a", [10, 10]), str(tmp_path / "b")
     pq.write_table(pa.table({"f": ["x", "y"], "y": [1.0, 2.0]}), two, row_group_size=1)
-    text = failure(lambda p: {"out": p | ReadRecordBatches(f"{tmp_path}/*", Format("parquet"))})
+    text = failure(lambda p: {"out": p | ReadRecordBatches(f"{tmp_path}/*", IN_PARTS)})
     assert f"{two}: column 'f' holds string, but int64 in {one}" in text
+
+
+def test_any_file_is_read_or_refused(fuzzed):
+    fuzzed("parquet")
 
 
 def test_another_format_is_no_parquet_file(tmp_path, write, read_all, columns):

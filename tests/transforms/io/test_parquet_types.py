@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from labeldp.mechanisms.core.label_classes import LabelClasses
-from labeldp.transforms import InputError
+from labeldp.transforms import InputError, Limits
 from labeldp.transforms.batches import label_values, replace_label
 from labeldp.transforms.io.input_format import Format, file_parts
 from labeldp.transforms.readers import parquet_reader
@@ -32,9 +32,9 @@ def write(folder: Path, *columns: pa.Array | pa.ChunkedArray, **options: Any) ->
     return paths
 
 
-def read(paths: list[str]) -> list[list[pa.Array]]:
+def read(paths: list[str], format: Format = Format("parquet")) -> list[list[pa.Array]]:  # noqa: B008
     """Batches of c of each file, as they are read together."""
-    reader = FileReader(Format("parquet"))
+    reader = FileReader(format)
     return [[batch.batch.column(0) for batch in reader.read(part)] for part in file_parts(paths, reader.format)]
 
 
@@ -255,13 +255,10 @@ def test_nulls_among_the_values_of_a_dictionary_stay_nulls():
         assert converted(column, kind).to_pylist() == ["a", None, None]
 
 
-def test_text_beyond_32_bit_offsets_is_converted_in_pieces(tmp_path, monkeypatch):
-    from labeldp.transforms.readers import arrow_files
-
-    monkeypatch.setattr(arrow_files, "_CAST_BYTES", 100)
+def test_text_beyond_32_bit_offsets_is_converted_in_pieces(tmp_path):
     values = ["x" * 30 for _ in range(20)]
-    found = read(write(tmp_path, pa.array(["a"]), pa.array(values, pa.large_string())))
-    assert whole(found[1]) == values
+    paths = write(tmp_path, pa.array(["a"]), pa.array(values, pa.large_string()))
+    assert whole(read(paths, Format("parquet", limits=Limits(cast_bytes=100)))[1]) == values
 
 
 def test_of_columns_of_a_fixed_length_only_those_that_may_be_wide_integers_are_named():

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from labeldp.transforms import Equals, Format, InputError, ReadRecordBatches
+from labeldp.transforms import Equals, Format, InputError, Limits, ReadRecordBatches
 from labeldp.transforms.tfrecord.example_columns import ExampleColumns
 
 SENTINEL = "SENTINEL123"
@@ -20,7 +20,6 @@ FEATURES: dict[str, list[Any]] = {
 }
 
 
-@pytest.mark.usefixtures("small_batches")
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("columns", [None, ["y"]], ids=["all", "y"])
 @pytest.mark.parametrize(("column", "value"), [("number", "2"), ("text", "b"), ("text", "2"), ("number", "9")])
@@ -28,7 +27,8 @@ def test_where_keeps_matching_records_with_their_rows(
     tmp_path, format, columns, column, value, write, read_all, plain, assert_tiles
 ):
     path = write(tmp_path / "a", format, FEATURES)
-    batches = read_all(path, format, columns=columns, where=Equals(column, value), label_column="y")
+    limits = Limits(batch_rows=7, block_bytes=64)
+    batches = read_all(path, format, columns=columns, where=Equals(column, value), label_column="y", limits=limits)
     assert_tiles(batches, path, 50)
     expected = {i: FEATURES["y"][i] for i in range(50) if str(FEATURES[column][i]) == value}
     assert {row: record["y"] for row, record in plain(batches).items()} == expected
