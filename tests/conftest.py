@@ -60,13 +60,13 @@ _LANES = {lane: [(_TESTS / path).resolve(strict=True) for path in paths] for lan
 # documents with every fault, other processors, stores, killed runs, whole commands beside the main ones, and pages
 # whose examples take long. `make test` leaves them out.
 _SLOW_PATHS = """
-    attack/test_feature_leaks.py attack/test_truth_attack.py audit/test_cell_predictions.py
+    attack/test_feature_leaks.py attack/test_truth_attack.py audit/test_center_predictions.py
     audit/test_class_center_audit.py audit/test_malformed_documents.py audit/test_planted_centers.py
     audit/test_planted_records.py benchmarks
     docs/test_notebooks.py docs/test_site.py docs/test_training_guides.py fuzz
     mechanisms/additive/test_additive.py mechanisms/analysis/test_planning.py mechanisms/center/test_cell_center.py
     mechanisms/quantization/test_published_figures.py mechanisms/test_cpu_matrix.py pipelines/demo pipelines/faults
-    pipelines/finish/test_finish_command.py pipelines/job/test_boolean_labels.py pipelines/job/test_class_center.py
+    pipelines/finish/test_finish_command.py pipelines/job/test_boolean_labels.py
     pipelines/job/test_core_without_extras.py pipelines/job/test_job_metrics.py
     pipelines/job/test_mechanisms_on_census.py pipelines/job/test_tables.py
     pipelines/remove/test_remove_command.py pipelines/stores report/test_claim_file.py report/test_every_state.py

@@ -297,7 +297,7 @@ class Randomizer:
                 _expand(document["columns"], len(labels)),
                 document["epsilon"],
                 document["mechanism"],
-                document["parameters"],
+                {**document["parameters"]},
                 document["gap"],
                 document.get("delta", 0.0),
             )

@@ -24,7 +24,9 @@ def test_a_correct_release_passes(release, capsys):
     for output in ("parquet", "tfrecord", "gzip"):
         folder = release(f"days to {output}")
         assert main(["audit", str(folder), "--data"]) == 0
-        *_, data, parts, distribution, verdict = capsys.readouterr().out.replace(FILES, "").splitlines()
+        out = capsys.readouterr().out
+        assert (FILES in out) == (output == "parquet")
+        *_, data, parts, distribution, verdict = out.replace(FILES, "").splitlines()
         assert data.startswith("data         3000 records in 2 shards: every label is an output")
         assert re.fullmatch(r"parts        \d+ counts of outputs .*: evidence 10\^-?[0-4]\.\d, bound 10\^6\.3", parts)
         assert distribution.startswith("distribution 8 sets of outputs agree with the channel and the noised histogram")

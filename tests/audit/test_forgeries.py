@@ -13,9 +13,6 @@ from labeldp.pipelines.cli.commands import main
 from labeldp.transforms.shards import shard_formats
 
 from tests.audit.written_files import shards, write_shard
-from tests.release_cases import over
-
-FORMS = ("days to parquet", "gzip parquet", "days to gzip", "several labels", "partitions")
 
 
 def shard(folder: Path) -> Path:
@@ -32,14 +29,6 @@ def test_a_column_of_nearly_the_name_of_the_label_is_refused_before_the_job(
         outcome = invoke(command("privatize", flags | more))
         assert outcome.code == 2
         assert "drop or rename it" in outcome.err
-
-
-@over(FORMS)
-def test_releases_pass(name: str, release: Any) -> None:
-    audit = audit_path(str(release(name)), data=True)
-    assert audit.problems == ()
-    lines = "\n".join([*audit.data_lines, *(line for _, part in audit.parts for line in part.data_lines)])
-    assert ("every byte of the Parquet shards" in lines) == (name != "days to gzip")
 
 
 def rewritten(**options: Any) -> Callable[[Path], None]:

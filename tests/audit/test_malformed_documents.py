@@ -4,15 +4,11 @@ import copy
 import json
 import math
 import re
-import shutil
 from collections.abc import Callable, Iterable, Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from labeldp.audit import audit_release, center_replay
 from labeldp.audit.audit_mechanism import Audit, audit_document, audit_mechanism
@@ -25,45 +21,13 @@ from labeldp.transforms.errors import InputError
 
 from tests.audit.written_files import write_document
 
-RECORDS = 1200
-GRID: dict[str, Any] = {"label": "y", "label_min": 0, "label_max": 9, "label_step": 1, "epsilon": 2, "center": "none"}
-CLASSES: dict[str, Any] = {"label": "c", "label_classes": "x,y,z", "epsilon": 4, "center_features": "a,b,k"}
-FORMS: dict[str, dict[str, Any]] = {
-    "numbers": GRID | {"mechanism": "rr", "missing_label": 0},
-    "choice": GRID,
-    "grid": GRID | {"mechanism": "rr", "label_step": 0.015},
-    "delta": GRID | {"mechanism": "gaussian", "delta": 1e-4},
-    "unit": GRID | {"mechanism": "rr", "unit_column": "user", "max_records_per_unit": 2},
-    "column": GRID | {"mechanism": "rr", "center": None, "center_column": "a"},
-    "center": GRID | {"mechanism": "rr", "center": "cells", "center_features": "a,b,k"},
-    "classes": CLASSES | {"center": "none", "center_features": None},
-    "drawn classes": CLASSES | {"center": "cells", "unit_column": "user", "max_records_per_unit": 2},
-    "several": GRID | {"mechanism": "rr", "label": "y,z"},
-}
+FORMS = (
+    "missing labels", "auto", "fine grid", "gaussian", "units", "center column", "records without a label",
+    "csv to parquet, linear", "cells", "classes", "units, center of classes", "several labels",
+)  # fmt: skip
+"""Releases that have every member of a document."""
 SHARED = ("output", "shards", "versions", "dead_letters", "identity", "where", "records", "records_without_label")
 Place = tuple[Any, ...]
-
-
-@pytest.fixture(scope="module")
-def released(tmp_path_factory: Any, invoke: Any, command: Any, key_file: Path) -> Path:
-    """Folder of releases that have every member of a document."""
-    folder, random = tmp_path_factory.mktemp("members"), np.random.default_rng(1)
-    a, b = random.integers(0, 10, (2, RECORDS))
-    kind = random.integers(0, 2, RECORDS)
-    labels = np.clip(a // 2 + 4 * ((a > 4) == (b > 4)) + kind, 0, 9)
-    columns = {
-        "a": a.astype(float), "b": b.astype(float), "k": np.array(["u", "v"])[kind].tolist(),
-        "user": np.arange(RECORDS) // 2, "z": labels, "c": np.array(["x", "y", "z"])[labels // 4].tolist(),
-        "y": [None, *labels[1:].tolist()],
-    }  # fmt: skip
-    pq.write_table(pa.table(columns), folder / "log.parquet")
-    flags = {"input": folder / "log.parquet", "input_format": "parquet", "noise_key_file": key_file}
-    flags |= {"max_unusable_fraction": 0.1}
-    for name, more in FORMS.items():
-        given = {key: value for key, value in (flags | more | {"output": folder / name}).items() if value is not None}
-        invoke(command("privatize", given)).ok()
-        assert audit_path(str(folder / name)).problems == ()
-    return folder
 
 
 def paths(document: Any, path: Place = ()) -> Iterator[Place]:
@@ -109,11 +73,11 @@ def hostile(value: Any) -> dict[str, Any]:
     return {kind: each for kind, each in found.items() if type(each) is not type(value) or each != value}
 
 
-def changes(name: str, released: Path, form: str) -> Iterator[tuple[str, str, Any]]:
+def changes(name: str, release: Callable[[str], Path], form: str) -> Iterator[tuple[str, str, Any]]:
     """Changed documents of a form, with path and kind of the change: of each path, in the first form that has it."""
     seen: set[tuple[str, str]] = set()
     for each in FORMS:
-        source = released / each / name
+        source = release(each) / name
         document = json.loads(source.read_text()) if source.exists() else {}
         for path in paths(document) if document else ():
             title = ".".join("*" if isinstance(key, int) or key[:5] == "part-" else key for key in path)
@@ -192,8 +156,8 @@ def not_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_the_auditor_refuses_a_mechanism(released: Path, form: str) -> None:
-    found = changes("mechanism.json", released, form)
+def test_the_auditor_refuses_a_mechanism(release: Any, form: str) -> None:
+    found = changes("mechanism.json", release, form)
     law(found, lambda document: "; ".join(audit_mechanism(document).problems) or None, [*MECHANISM, *REPLAYED])
 
 
@@ -213,9 +177,9 @@ def kept_audits() -> Callable[[Any], Audit]:
 @pytest.mark.parametrize("name", ["release.json", "mechanism.json", "center.json"])
 @pytest.mark.parametrize("form", FORMS)
 def test_the_auditor_refuses_a_release(
-    released: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str, name: str
+    release: Any, copied: Any, monkeypatch: pytest.MonkeyPatch, form: str, name: str
 ) -> None:
-    folder = shutil.copytree(released / form, tmp_path / "released")
+    folder = copied(form)
     if name != "mechanism.json":
         monkeypatch.setattr(audit_release, "audit_document", kept_audits())
 
@@ -224,7 +188,7 @@ def test_the_auditor_refuses_a_release(
         return "; ".join(audit_path(str(folder), data=True).problems) or None
 
     # Documents that are no object: test_documents.py. Of other files, what a file alone may have or lack.
-    found = (change for change in changes(name, released, form) if change[0])
+    found = (change for change in changes(name, release, form) if change[0])
     law((change for change in found if name == "release.json" or change[1] in ("missing", "more")), tried, RELEASE)
 
 
@@ -241,12 +205,12 @@ def model(text: str) -> Any:
 
 
 @pytest.mark.parametrize("name", READERS)
-@pytest.mark.parametrize("form", [form for form in FORMS if form != "several"])
-def test_readers_refuse_or_read_the_same(released: Path, tmp_path: Path, form: str, name: str) -> None:
+@pytest.mark.parametrize("form", [form for form in FORMS if form != "several labels"])
+def test_readers_refuse_or_read_the_same(release: Any, tmp_path: Path, form: str, name: str) -> None:
     path, read = tmp_path / name, READERS[name]
-    if not (released / form / name).exists():
+    if not (release(form) / name).exists():
         return
-    original = read(str(released / form / name))
+    original = read(str(release(form) / name))
     expected = ValueError if name == "center.json" else InputError
 
     def tried(document: Any) -> str | None:
@@ -256,7 +220,7 @@ def test_readers_refuse_or_read_the_same(released: Path, tmp_path: Path, form: s
         except expected as error:
             return str(error) if name == "center.json" or str(path) in str(error) else "\n"
 
-    found = changes(name, released, form)
+    found = changes(name, release, form)
     # Centers of mechanism.json are read as those of center.json.
     found = (change for change in found if not re.match(r"(center\.linear|class_center\.center)\.", change[0]))
     law(found, tried, TYPED if name == "release.json" else CENTER if name == "center.json" else MECHANISM)

@@ -47,18 +47,12 @@ def signer(keys: tuple[Path, Path]) -> Signer:
 
 
 @pytest.fixture(scope="module")
-def sign(keys: tuple[Path, Path], invoke: Any, command: Any, key_file: Path) -> Callable[..., Path]:
-    """Function (folder, flags) -> a signed release there, around a linear center and with dead letters."""
+def sign(keys: tuple[Path, Path], invoke: Any, command: Any, base: Any) -> Callable[..., Path]:
+    """Function (folder, case, flags) -> that release, signed; around a linear center and with dead letters."""
 
-    def run(folder: Path, **flags: Any) -> Path:
-        log = folder / "log.csv"
-        log.write_text("f,y,z\n" + "".join(f"{i},{'' if i == 7 else i % 5},{i % 3}\n" for i in range(2000)))
-        standard = {
-            "input": log, "input_format": "csv", "label": "y", "label_min": 0, "label_max": 4, "label_step": 1,
-            "epsilon": 4, "center": "linear", "num_shards": 2, "noise_key_file": key_file, "sign": keys[0],
-            "output": folder / "released",
-        }  # fmt: skip
-        outcome = invoke(command("privatize", standard | flags)).ok()
+    def run(folder: Path, case: str = "records without a label, linear", **flags: Any) -> Path:
+        own = {"num_shards": 2, "sign": keys[0], "output": folder / "released", "ledger": None}
+        outcome = invoke(command("privatize", base(case).flags | own | flags)).ok()
         assert ", signed by sha256:" in outcome.out
         return folder / "released"
 
@@ -93,7 +87,7 @@ def release(made: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def several(sign: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return sign(tmp_path_factory.mktemp("several"), label="y,z", label_max="4,2", center=None, **{"for": "labels"})
+    return sign(tmp_path_factory.mktemp("several"), "several labels")
 
 
 def problems(folder: Path, signer: Signer) -> str:
@@ -210,7 +204,7 @@ def test_the_signature_of_another_release(
 ) -> None:
     other = tmp_path / "other"
     other.mkdir()
-    shutil.copy(sign(other, epsilon=2, num_shards=1) / NAME, release / NAME)
+    shutil.copy(sign(other, epsilon=1, num_shards=1) / NAME, release / NAME)
     found = problems(release, signer)
     for name in ("mechanism.json", "release.json", "center.json"):
         assert f"{name} is not as it was signed" in found

@@ -1,6 +1,7 @@
 """Every benchmark runs with tiny input and prints its JSON line last. The figures are not checked."""
 
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,124 +10,81 @@ import pytest
 
 pytestmark = pytest.mark.xdist_group("benchmarks")
 
-SIZES = ["--sizes", "400", "800", "--rounds", "1"]
-DEFAULT_SIZES = ["--default_sizes", "500", "900"]
-"""Fewer records are refused: their center and labels would say nothing."""
+SIZES = "--sizes 400 800 --rounds 1"
+# Fewer records are refused: their center and labels would say nothing.
+DEFAULT_SIZES = "--default_sizes 500 900"
 MEASUREMENT_FIELDS = {
     "sizes", "wall_seconds", "cpu_seconds", "peak_bytes", "runs", "fixed_seconds", "seconds_per_record", "r_squared",
     "cpu",
 }  # fmt: skip
 
 
-def check(facts: dict[str, Any], name: str, *figures: str) -> None:
+def check(facts: dict[str, Any], name: str) -> None:
     assert facts["benchmark"] == name
     assert set(facts["machine"]) == {"date", "processor", "cores", "load_before", "python", "versions"}
-    # With tiny input the fitted line may not rise, and then there is no ratio.
-    assert all(facts[figure] is None or math.isfinite(facts[figure]) for figure in figures)
 
 
-def check_measurement(facts: dict[str, Any], sizes: list[int]) -> None:
-    assert set(facts) >= MEASUREMENT_FIELDS
-    assert facts["sizes"] == sizes
-    assert [len(runs) for runs in facts["runs"]] == [1] * len(sizes)
-    assert min(*facts["wall_seconds"], *facts["cpu_seconds"], *facts["peak_bytes"]) > 0
+def measured(facts: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Measurements within the facts, by the names of their formats, layouts and programs."""
+    for name, value in facts.items():
+        if isinstance(value, dict) and "runs" in value:
+            yield f"{path}{name}", value
+        elif isinstance(value, dict):
+            yield from measured(value, path if name in ("formats", "layouts", "programs") else f"{path}{name} ")
 
 
-@pytest.mark.usefixtures("jobs_in_process")
-def test_throughput(benchmark: Any, last_line: Any, tmp_path: Path) -> None:
-    benchmark("throughput").main(
-        [*SIZES, *DEFAULT_SIZES, "--per_element_sizes", "50", "100", "--files=2", f"--temp_location={tmp_path}"]
-    )
+def sizes_of(facts: dict[str, Any]) -> dict[str, list[int]]:
+    """Sizes of each measurement, which are complete."""
+    found = dict(measured(facts))
+    for one in found.values():
+        assert set(one) >= MEASUREMENT_FIELDS
+        assert [len(runs) for runs in one["runs"]] == [1] * len(one["sizes"])
+        assert min(*one["wall_seconds"], *one["cpu_seconds"], *one["peak_bytes"]) > 0
+    return {name: one["sizes"] for name, one in found.items()}
 
-    facts = last_line()
-    check(
-        facts, "throughput", "default_cost_per_record_over_codec_loop", "default_cpu_per_record_over_codec_loop",
-        "cost_per_record_over_codec_loop", "cpu_per_record_over_codec_loop",
-        "speedup_over_per_element_beam", "cpu_speedup_over_per_element_beam", "fixed_seconds", "r_squared",
-        "peak_bytes",
-    )  # fmt: skip
-    assert set(facts["programs"]) == {
-        "labeldp_default",
-        "labeldp",
-        "labeldp_one_order",
-        "codec_loop",
-        "codec_loop_parallel",
-        "per_element_beam",
-    }
-    few = [100, 200]
-    others = {
-        "per_element_beam": [50, 100],
-        "labeldp_default": [500, 900],
-        "codec_loop": few,
-        "codec_loop_parallel": few,
-    }
-    for name, program in facts["programs"].items():
-        check_measurement(program, others.get(name, [400, 800]))
-    assert facts["fixed_seconds"] == facts["programs"]["labeldp"]["fixed_seconds"]
-    assert list(tmp_path.iterdir()) == []
+
+MOST, FEW, DEFAULT = [400, 800], [100, 200], [500, 900]
+WIDE = {
+    f"{layout} {program}": [least // part, 2 * least // part]
+    for layout, least in (("any_order", 400), ("one_order", 400), ("sequence", 200))
+    for program, part in (("labeldp", 1), ("bare_loop", 4))
+}
+CENTERS = ("labeldp", "labeldp_center", "labeldp_linear")
 
 
 @pytest.mark.usefixtures("jobs_in_process")
-def test_parquet(benchmark: Any, last_line: Any, tmp_path: Path) -> None:
-    benchmark("parquet").main([*SIZES, *DEFAULT_SIZES, "--files=2", f"--temp_location={tmp_path}"])
-
+@pytest.mark.parametrize(
+    ("name", "flags", "sizes", "shown"),
+    [
+        ("throughput", f"{DEFAULT_SIZES} --per_element_sizes 50 100 --files=2",
+         {"labeldp": MOST, "labeldp_one_order": MOST, "labeldp_default": DEFAULT, "codec_loop": FEW,
+          "codec_loop_parallel": FEW, "per_element_beam": [50, 100]}, "| labeldp privatize |"),
+        ("parquet", f"{DEFAULT_SIZES} --files=2", {"labeldp": MOST, "arrow_loop": MOST, "labeldp_default": DEFAULT},
+         "| labeldp privatize |"),
+        ("wide", f"{DEFAULT_SIZES} --files=2 --layouts parquet",
+         {"parquet labeldp": [100, 200], "parquet bare_loop": [25, 50]}, "\n| "),
+        ("wide", f"{DEFAULT_SIZES} --files=2 --layouts any_order one_order sequence", WIDE, "\n| "),
+        ("encoding", "--files=2", dict.fromkeys(("csv", "parquet", "codec_loop"), MOST),
+         "From CSV and Parquet to TFRecord"),
+        ("memory", "--formats=parquet", {"parquet": MOST}, "\n| "),
+        *(("center_cost", f"--files=2 --formats {formats}",
+           {f"{format} {program}": MOST for format in formats.split() for program in CENTERS}, "--center_column, ")
+          for formats in ("parquet csv", "tfrecord")),
+        *(("unit_cost", f"--files=2 --formats {format}",
+           {f"{format} labeldp": MOST, f"{format} labeldp_units": MOST}, "") for format in ("parquet", "tfrecord")),
+        ("cores", "--format=parquet --settings 1_worker 2_worker --layouts 1_file 8_wide_files",
+         {f"{layout} {workers}_worker": MOST for layout in ("1_file", "8_wide_files") for workers in (1, 2)}, "\n| "),
+    ],
+)  # fmt: skip
+def test_a_benchmark_compares_programs(
+    benchmark: Any, last_line: Any, tmp_path: Path, name: str, flags: str, sizes: dict[str, list[int]], shown: str
+) -> None:
+    benchmark(name).main([*SIZES.split(), *flags.split(), f"--temp_location={tmp_path}"])
     facts = last_line()
-    check(
-        facts, "parquet", "default_cost_per_record_over_arrow_loop", "default_cpu_per_record_over_arrow_loop",
-        "default_cpu_per_record_over_no_center", "cost_per_record_over_arrow_loop", "cpu_per_record_over_arrow_loop",
-        "fixed_seconds", "r_squared", "peak_bytes",
-    )  # fmt: skip
-    assert set(facts["programs"]) == {"labeldp_default", "labeldp", "arrow_loop"}
-    for name, program in facts["programs"].items():
-        check_measurement(program, [500, 900] if name == "labeldp_default" else [400, 800])
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.usefixtures("jobs_in_process")
-@pytest.mark.parametrize("layouts", [["parquet"], ["any_order", "one_order", "sequence"]], ids=" ".join)
-def test_wide(benchmark: Any, last_line: Any, tmp_path: Path, layouts: list[str]) -> None:
-    benchmark("wide").main([*SIZES, *DEFAULT_SIZES, "--files=2", "--layouts", *layouts, f"--temp_location={tmp_path}"])
-
-    facts = last_line()
-    check(facts, "wide")
-    assert list(facts["layouts"]) == layouts
-    for name, layout in facts["layouts"].items():
-        for figure in ("cost_per_record_over_bare_loop", "cpu_per_record_over_bare_loop"):
-            default = layout[f"default_{figure}"]
-            assert default is None or math.isfinite(default)
-            assert layout[figure] is None or math.isfinite(layout[figure])
-        least = {"any_order": 400, "one_order": 400, "sequence": 200, "parquet": 100}[name]
-        check_measurement(layout["programs"]["labeldp"], [least, 2 * least])
-        check_measurement(layout["programs"]["bare_loop"], [least // 4, 2 * least // 4])
-    page = benchmark("performance_tables").tables({"wide": facts})
-    assert page.count("\n| ") == 2 + len(layouts)
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.usefixtures("jobs_in_process")
-def test_encoding(benchmark: Any, last_line: Any, tmp_path: Path) -> None:
-    benchmark("encoding").main([*SIZES, "--files=2", f"--temp_location={tmp_path}"])
-
-    facts = last_line()
-    check(facts, "encoding")
-    assert set(facts["ratios"]) == {"csv", "parquet"}
-    assert set(facts["programs"]) == {"csv", "parquet", "codec_loop"}
-    for program in facts["programs"].values():
-        check_measurement(program, [400, 800])
-    page = benchmark("performance_tables").tables({"encoding": facts})
-    assert "From CSV and Parquet to TFRecord" in page
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.usefixtures("jobs_in_process")
-def test_memory(benchmark: Any, last_line: Any, tmp_path: Path) -> None:
-    benchmark("memory").main([*SIZES, "--formats=parquet", f"--temp_location={tmp_path}"])
-
-    facts = last_line()
-    check(facts, "memory", "peak_bytes")
-    check_measurement(facts["formats"]["parquet"], [400, 800])
-    assert facts["flat"] is (facts["formats"]["parquet"]["largest_over_smallest_peak"] <= 1.2)
-    assert facts["linear"] is (facts["formats"]["parquet"]["r_squared"] >= 0.99)
+    check(facts, name)
+    found = sizes_of(facts)
+    assert {program: found.get(program) for program in sizes} == sizes
+    assert shown in benchmark("performance_tables").tables({name: facts})
     assert list(tmp_path.iterdir()) == []
 
 
@@ -142,7 +100,7 @@ def test_stores(benchmark: Any, last_line: Any, tmp_path: Path) -> None:
     check(facts, "stores")
     layout = facts["layouts"]["small_files"]
     for program in ("disk", "s3", "gs"):
-        check_measurement(layout["programs"][program], [2, 3])
+        assert sizes_of(layout)[program] == [2, 3]
     # A segment is written. On S3 it is read and sent again, as the only part of an upload; Google's store copies it.
     # One of the three shards is described and read for the schema. The verdict reads each of them, and
     # two thirds of one again, for the schema.
@@ -161,60 +119,11 @@ def test_stores(benchmark: Any, last_line: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("jobs_in_process")
-@pytest.mark.parametrize("formats", [["parquet", "csv"], ["tfrecord"]], ids=" ".join)
-def test_center_cost(benchmark: Any, last_line: Any, tmp_path: Path, formats: list[str]) -> None:
-    benchmark("center_cost").main([*SIZES, "--files=2", "--formats", *formats, f"--temp_location={tmp_path}"])
-
-    facts = last_line()
-    check(facts, "center_cost")
-    assert set(facts["formats"]) == set(formats)
-    for one in facts["formats"].values():
-        assert set(one["programs"]) == {"labeldp", "labeldp_center", "labeldp_linear"}
-        assert one["largest_over_smallest_peak"] == 1, "jobs in this process state no memory"
-        for program in one["programs"].values():
-            check_measurement(program, [400, 800])
-    assert benchmark("performance_tables").tables({"center_cost": facts}).count("--center_column, ") == len(formats)
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.usefixtures("jobs_in_process")
-@pytest.mark.parametrize("formats", [["parquet"], ["tfrecord"]], ids=" ".join)
-def test_unit_cost(benchmark: Any, last_line: Any, tmp_path: Path, formats: list[str]) -> None:
-    benchmark("unit_cost").main([*SIZES, "--files=2", "--formats", *formats, f"--temp_location={tmp_path}"])
-
-    facts = last_line()
-    check(facts, "unit_cost")
-    (one,) = facts["formats"].values()
-    assert set(one["programs"]) == {"labeldp", "labeldp_units"}
-    for program in one["programs"].values():
-        check_measurement(program, [400, 800])
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.usefixtures("jobs_in_process")
-def test_cores(benchmark: Any, last_line: Any, tmp_path: Path) -> None:
-    benchmark("cores").main(
-        [*SIZES, "--format=parquet", "--settings", "1_worker", "2_worker", "--layouts", "1_file", "8_wide_files",
-         f"--temp_location={tmp_path}"]
-    )  # fmt: skip
-
-    facts = last_line()
-    check(facts, "cores")
-    assert set(facts["layouts"]) == {"1_file", "8_wide_files"}
-    for layout in facts["layouts"].values():
-        assert layout["speedup_by_second_worker"] is None or layout["speedup_by_second_worker"] > 0
-        assert set(layout["programs"]) == {"1_worker", "2_worker"}
-        for program in layout["programs"].values():
-            check_measurement(program, [400, 800])
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.usefixtures("jobs_in_process")
 def test_stages(benchmark: Any, last_line: Any) -> None:
     benchmark("stages").main(["--records=2000", "--seconds=0.001"])
 
     facts = last_line()
-    check(facts, "stages", "records")
+    check(facts, "stages")
     assert len(facts["stages"]) > 8
     for one in facts["stages"].values():
         assert one["records_per_cpu_second"] > 0

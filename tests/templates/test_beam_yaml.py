@@ -3,7 +3,6 @@
 import json
 from collections import Counter
 from collections.abc import Callable
-from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from apache_beam.typehints.row_type import RowTypeConstraint
+
+from tests.release_cases import over, table_of
 
 DOMAIN = {"label_min": 0, "label_max": 4, "label_step": 1}
 ROWS: dict[str, Any] = {"label": "y", "id_column": "id"}
@@ -138,112 +140,57 @@ def digest_of_another_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(privatize, "label_sums", lambda *arguments: RawSums(as_ever(*arguments).lanes + 1))
 
 
-class CenteredRow(NamedTuple):
-    """An id, a prediction of the label and the label."""
-
-    id: int
-    guess: float
-    y: float
-
-
-beam.coders.registry.register_coder(CenteredRow, beam.coders.RowCoder)
+DRIVEN = (
+    "center column", "fine grid", "parquet to parquet, linear", "units", "missing labels", "classes",
+    "center of classes",
+)  # fmt: skip
+OF_FILES = ("input", "input_format", "output_format", "num_shards", "ledger", "for")
+KINDS: dict[str, Any] = {"int64": int, "double": float, "string": str, "bool": bool}
 
 
-def test_rows_are_privatized_around_a_field(key_file: Path, tmp_path: Path) -> None:
+def rows_of(pipeline: beam.Pipeline, table: pa.Table) -> Any:
+    """The records of a table, as rows with its schema."""
+    fields = [
+        (field.name, KINDS[str(field.type)] | None if table[field.name].null_count else KINDS[str(field.type)])
+        for field in table.schema
+    ]
+    kind = RowTypeConstraint.from_fields(fields)
+    return pipeline | beam.Create(table.to_pylist()) | beam.Map(lambda row: beam.Row(**row)).with_output_types(kind)
+
+
+@over(DRIVEN)
+def test_rows_are_those_of_the_command(name: str, base: Any, tmp_path: Path) -> None:
+    """Labels, centers and probabilities are those of a release of files: all drivers run one plan."""
     from labeldp.templates.beam_yaml import LabelDP
 
-    guesses = [float(i % 17 + 2) for i in range(RECORDS)]
-    rows = [CenteredRow(i, guess, guess + i % 3 - 1) for i, guess in enumerate(guesses)]
+    made = base(name)
+    flags = {key: value for key, value in made.flags.items() if value is not None and key not in OF_FILES}
+    document = json.loads((made.folder / "mechanism.json").read_text())
+    # Rows have no flag for what labels are for, which chooses these.
+    flags |= {"center": "cells"} if "class_center" in document else {"mechanism": document["mechanism"]}
     with beam.Pipeline(runner="FnApiRunner") as pipeline:
-        records: Any = pipeline | beam.Create(rows).with_output_types(CenteredRow)
-        found = records | LabelDP(
-            **ROWS, epsilon=4.0, noise_key_file=key_file, label_min=0, label_max=20, label_step=1, center_column="guess"
-        )
-        for name, collection in found.items():
-            text = collection | f"Text {name}" >> beam.Map(lambda row: json.dumps(row._asdict()))
-            _ = text | f"Write {name}" >> beam.io.WriteToText(str(tmp_path / name))
+        found = rows_of(pipeline, table_of(made.case)) | LabelDP(**flags, leave_out="z")
+        for output, collection in found.items():
+            text = collection | f"Text {output}" >> beam.Map(lambda row: json.dumps(row._asdict(), default=list))
+            _ = text | f"Write {output}" >> beam.io.WriteToText(str(tmp_path / output))
+    rows = sorted(json_lines(tmp_path, "rows"), key=lambda row: row["id"])
+    records = pq.read_table(made.folder / "data").drop_columns(["z"]).sort_by("id").to_pylist()
+    assert rows == records
     (release,) = json_lines(tmp_path, "release")
-    (tmp_path / "mechanism.json").write_text(release["mechanism"])
-    mechanism, manifest = json.loads(release["mechanism"]), json.loads(release["manifest"])
-    assert mechanism["mechanism"] in ("unbiased", "bias_limited"), "chosen for models"
-    assert mechanism["center"]["column"] == "guess"
-    assert manifest["center"]["missing"] == 0
-    outputs = {round(output, 9) for output in mechanism["outputs"]}
-    released = json_lines(tmp_path, "rows")
-    assert len(released) == RECORDS
-    assert all(row["guess"] == guesses[row["id"]] and round(row["y"] - row["guess"], 9) in outputs for row in released)
-
-
-def test_a_fine_grid_becomes_that_of_the_command(key_file: Path, tmp_path: Path) -> None:
-    from labeldp.templates.beam_yaml import LabelDP
-
-    rows = [CenteredRow(i, float(i % 17 + 2), i % 21 - 0.25) for i in range(RECORDS)]
-    with beam.Pipeline(runner="FnApiRunner") as pipeline:
-        records: Any = pipeline | beam.Create(rows).with_output_types(CenteredRow)
-        found = records | LabelDP(
-            **ROWS,
-            epsilon=4.0,
-            noise_key_file=key_file,
-            label_min=0,
-            label_max=20,
-            label_step=0.001,
-            mechanism="rr_on_bins",
-            leave_out=["guess"],
-        )
-        for name, collection in found.items():
-            text = collection | f"Text {name}" >> beam.Map(lambda row: json.dumps(row._asdict()))
-            _ = text | f"Write {name}" >> beam.io.WriteToText(str(tmp_path / name))
-    assert all(row.keys() == {"id", "y"} for row in json_lines(tmp_path, "rows"))
-    (release,) = json_lines(tmp_path, "release")
-    (tmp_path / "mechanism.json").write_text(release["mechanism"])
-    manifest, mechanism = json.loads(release["manifest"]), json.loads(release["mechanism"])
-    assert manifest["domain"] == {"min": 0.0, "max": 20.0, "labels": 501}
-    assert manifest["declared_grid"] == mechanism["declared_grid"] == {"labels": 20_001, "epsilon": 4.0}
-    assert manifest["rounding"] == "randomized"
-    assert manifest["left_out"] == ["guess"]
-
-
-# Solved in milliseconds in the second case; auto solves for hundreds of mechanisms.
-@pytest.mark.parametrize(("prior_epsilon", "mechanism_name"), [(None, "auto"), (0.5, "debiased_rr")])
-def test_rows_around_a_linear_center(
-    key_file: Path, tmp_path: Path, prior_epsilon: float | None, mechanism_name: str
-) -> None:
-    """The center is a new field; labels are centers plus outputs; the epsilons of all parts add up."""
-    from labeldp.pipelines.cli.commands import main
-    from labeldp.templates.beam_yaml import LabelDP
-
-    guesses = {i: float(i % 17) for i in range(RECORDS)}
-    rows = [CenteredRow(i, guess, min(guess + i % 3, 20.0)) for i, guess in guesses.items()]
-    linear: dict[str, Any] = {"center": "linear", "center_features": ["guess"], "prior_epsilon": prior_epsilon}
-    with beam.Pipeline(runner="FnApiRunner") as pipeline:
-        records: Any = pipeline | beam.Create(rows).with_output_types(CenteredRow)
-        found = records | LabelDP(
-            **ROWS,
-            epsilon=4.0,
-            noise_key_file=key_file,
-            label_min=0,
-            label_max=20,
-            label_step=1,
-            mechanism=mechanism_name,
-            **linear,
-        )
-        for name, collection in found.items():
-            text = collection | f"Text {name}" >> beam.Map(lambda row: json.dumps(row._asdict()))
-            _ = text | f"Write {name}" >> beam.io.WriteToText(str(tmp_path / name))
-    (release,) = json_lines(tmp_path, "release")
-    (tmp_path / "mechanism.json").write_text(release["mechanism"])
-    assert main(["audit", str(tmp_path / "mechanism.json")]) == 0
-    mechanism, manifest = json.loads(release["mechanism"]), json.loads(release["manifest"])
-    assert [each["name"] for each in mechanism["center"]["linear"]["encoders"]] == ["guess"]
-    parts = [manifest[f"{part}_epsilon"] for part in ("center", "prior", "randomizer")]
-    assert parts[0] > 0
-    assert sum(map(Fraction, parts)) <= 4
-    outputs = {round(output, 9) for output in mechanism["outputs"]}
-    released = json_lines(tmp_path, "rows")
-    assert len(released) == RECORDS
-    assert all(row["guess"] == guesses[row["id"]] for row in released)
-    assert all(round(row["y"] - row["y_center"], 9) in outputs for row in released)
-    assert len({row["y_center"] for row in released}) > 10
+    manifest = json.loads((made.folder / "release.json").read_text())
+    stated = json.loads(release["manifest"])
+    for member in (
+        "epsilon",
+        "certified_epsilon",
+        "records",
+        "adjacency",
+        "unit",
+        "center",
+        "class_center",
+        "rounding",
+    ):
+        assert stated.get(member) == manifest.get(member), member
+    assert json.loads(release["mechanism"]) == document
 
 
 @pytest.mark.usefixtures("digest_of_another_input")
@@ -285,64 +232,6 @@ def test_rows_are_not_released_with_another_mechanism(
     with pytest.raises(Exception, match="labels were drawn by another mechanism"):
         note(build, {"rows", "release", "dead_letters"}, tmp_path)
     assert list(tmp_path.iterdir()) == []
-
-
-class Graded(NamedTuple):
-    """A row with a class."""
-
-    id: str
-    y: str
-    x: float
-
-
-def test_rows_of_classes_keep_their_type(key_file: Path, tmp_path: Path) -> None:
-    from labeldp.templates import beam_yaml
-
-    logged = [Graded(f"u{i}", ("low", "high", "other")[i % 3], i / 2) for i in range(300)]
-    with beam.Pipeline(runner="FnApiRunner") as pipeline:
-        rows: Any = pipeline | beam.Create(logged).with_output_types(Graded)
-        found = rows | beam_yaml.LabelDP(**ROWS, epsilon=5.0, noise_key_file=key_file, label_classes=["low", "high"])
-        _ = found["rows"] | beam.Map(lambda row: f"{row.id} {row.y} {row.x}") | beam.io.WriteToText(str(tmp_path / "y"))
-    lines = [line.split() for path in tmp_path.iterdir() for line in path.read_text().splitlines()]
-    assert {(name, x) for name, _, x in lines} == {(row.id, str(row.x)) for row in logged}
-    assert {label for _, label, _ in lines} == {"low", "high"}
-    # Of epsilon 5, 0.993 of the labels are kept.
-    kept = sum(dict.fromkeys((row.id, row.y) for row in logged).keys() >= {(name, label)} for name, label, _ in lines)
-    assert kept > 180
-
-
-def test_rows_of_classes_are_drawn_from_a_center_as_those_of_a_frame(key_file: Path, tmp_path: Path) -> None:
-    """The labels and their probabilities are those of `labeldp.privatize`: both drivers run one plan."""
-    import labeldp
-    import pandas as pd
-    from labeldp.templates import beam_yaml
-
-    logged = [Graded(f"u{i}", "high" if i % 100 < 3 * (i % 7) else "low", float(i % 7)) for i in range(3000)]
-    asked: dict[str, Any] = {"label_classes": ["low", "high"], "center": "cells", "center_features": ["x"]}
-    asked |= {**ROWS, "epsilon": 2.0, "noise_key_file": str(key_file)}
-    with beam.Pipeline(runner="FnApiRunner") as pipeline:
-        rows: Any = pipeline | beam.Create(logged).with_output_types(Graded)
-        found = rows | beam_yaml.LabelDP(**asked)
-        _ = found["rows"] | beam.Map(_line) | "Rows" >> beam.io.WriteToText(str(tmp_path / "rows"))
-        _ = found["release"] | beam.Map(_manifest) | "Release" >> beam.io.WriteToText(str(tmp_path / "release"))
-    released = labeldp.privatize(pd.DataFrame(logged), **asked, ledger=tmp_path / "ledger.jsonl")
-
-    frame = released.frame.set_index("id")
-    expected = {name: [row.y, *row.y_probabilities] for name, row in frame.iterrows()}
-    lines = [json.loads(line) for path in tmp_path.glob("rows*") for line in path.read_text().splitlines()]
-    assert {name: drawn for name, *drawn in lines} == expected
-    assert len({tuple(drawn[1:]) for drawn in expected.values()}) > 1
-    (manifest,) = [json.loads(path.read_text()) for path in tmp_path.glob("release*")]
-    assert manifest["class_center"]["features"] == ["x"]
-    assert manifest["certified_epsilon"] == released.certified_epsilon
-
-
-def _line(row: Any) -> str:
-    return json.dumps([row.id, row.y, *map(float, row.y_probabilities)])
-
-
-def _manifest(release: Any) -> str:
-    return release.manifest
 
 
 def note(build: Callable[[beam.Pipeline], Any], names: set[str], folder: Path) -> None:
@@ -402,36 +291,3 @@ def test_rows_that_do_not_fit_are_refused_before_the_job_runs(fields: dict[str, 
     elements = beam.Create([beam.Row(**fields)] if fields else ["text"])
     with pytest.raises(InputError, match=said):
         _ = beam.Pipeline() | elements | transform
-
-
-class UnitRow(NamedTuple):
-    """An id, the unit of the row and the label."""
-
-    id: int
-    user: str
-    y: float
-
-
-beam.coders.registry.register_coder(UnitRow, beam.coders.RowCoder)
-
-
-def test_rows_of_privacy_units(key_file: Path, tmp_path: Path) -> None:
-    """At most two rows of each unit come out, and epsilon is for all labels of a unit."""
-    from labeldp.templates.beam_yaml import LabelDP
-
-    rows = [UnitRow(i, f"u{i % 70 if i % 3 else 0}", float(i % 5)) for i in range(400)]
-    unit: dict[str, Any] = {"mechanism": "rr", "unit_column": "user", "max_records_per_unit": 2}
-    with beam.Pipeline(runner="FnApiRunner") as pipeline:
-        records: Any = pipeline | beam.Create(rows).with_output_types(UnitRow)
-        found = records | LabelDP(
-            **ROWS, epsilon=3.0, noise_key_file=key_file, label_min=0, label_max=4, label_step=1, **unit
-        )
-        for name, collection in found.items():
-            text = collection | f"Text {name}" >> beam.Map(lambda row: json.dumps(row._asdict()))
-            _ = text | f"Write {name}" >> beam.io.WriteToText(str(tmp_path / name))
-    released, (release,) = json_lines(tmp_path, "rows"), json_lines(tmp_path, "release")
-    users = Counter(row.user for row in rows)
-    assert Counter(row["user"] for row in released) == {user: min(count, 2) for user, count in users.items()}
-    manifest, mechanism = json.loads(release["manifest"]), json.loads(release["mechanism"])
-    assert manifest["unit"]["records_left_out"] == 400 - len(released)
-    assert 2 * Fraction(mechanism["certificate"]["epsilon"]) < manifest["certified_epsilon"] <= manifest["epsilon"] == 3

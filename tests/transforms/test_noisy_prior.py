@@ -304,52 +304,6 @@ def test_a_prior_budget_out_of_range_is_refused_at_once(key, prior_epsilon):
 # Refused input.
 
 
-@pytest.fixture
-def complaint(failure, key):
-    """Batches -> the texts of the errors that NoisyPrior and BindNoise raise."""
-
-    def compute(batches, column=COLUMN, threshold=Threshold()):  # noqa: B008
-        def noisy(pipeline):
-            return {"out": pipeline | beam.Create(batches) | NoisyPrior(column, 1.0, key, threshold=threshold)}
-
-        def bound(pipeline):
-            return {"out": pipeline | beam.Create(batches) | BindNoise(column, BudgetSplit(0.5, 0.5), key, threshold)}
-
-        texts = [failure(noisy), failure(bound)]
-        assert all("InputError" in text for text in texts)
-        return "".join(texts), texts
-
-    return compute
-
-
-def expect(complaint, words, *args, **kwargs):
-    _, texts = complaint(*args, **kwargs)
-    for text in texts:
-        assert words in text
-
-
-def test_empty_input(complaint, labelled):
-    words = "the input is empty: the files that match `input` contain no records, or `where` excludes all of them"
-    expect(complaint, words, [])
-    expect(complaint, words, [labelled({"y": []})])
-
-
-def test_input_without_a_label(complaint, labelled):
-    words = "no record has a usable label in 'y': "
-    expect(complaint, words, [labelled({"x": [1, 2]})], threshold=Threshold(1.0))
-    expect(complaint, words, [labelled({"y": [None, math.nan]})], threshold=Threshold(1.0))
-
-
-def test_too_many_unusable_labels(complaint, labelled):
-    expect(
-        complaint,
-        "3 of 10 records have no usable label in 'y' (missing, several, NaN or infinite), more than "
-        "`max_unusable_fraction` 0.2",
-        [labelled({"y": [1.0] * 7 + [None, math.nan, math.inf]})],
-        threshold=Threshold(0.2),
-    )
-
-
 @pytest.mark.parametrize(
     ("column", "given"),
     [
@@ -367,25 +321,6 @@ def test_missing_labels_are_not_published_on_advice(column, given, usable):
     assert "raise the threshold" not in str(raised.value)
     words = f"no conversion yet, give `missing_label` {given} in privatize"
     assert words in str(raised.value) if given else "`missing_label`" not in str(raised.value)
-
-
-def test_ids_that_occur_twice(complaint, labelled):
-    column = LabelColumn("y", DOMAIN, "id")
-    batches = [labelled({"id": [1, 2], "y": [0.0, 1.0]}), labelled({"id": [2], "y": [4.0]}, "/logs/b")]
-    expect(complaint, "have the same id in `id_column` id: ids must be unique", batches, column)
-
-
-def test_ids_that_occur_twice_among_unusable_labels(complaint, labelled):
-    column = LabelColumn("y", DOMAIN, "id")
-    batches = [labelled({"id": [1, 2, 2], "y": [0.0, 1.0, None]})]
-    expect(complaint, "have the same id", batches, column, threshold=Threshold(1.0))
-
-
-def test_text_labels(complaint, labelled):
-    text, _ = complaint([labelled({"y": ["SENTINEL123"]})])
-    assert "label column 'y' holds string" in text
-    assert "raise" in text
-    assert "SENTINEL" not in text
 
 
 def test_without_a_key_nothing_is_counted(failure, labelled, tmp_path):

@@ -5,13 +5,11 @@ import math
 import random
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from apache_beam.pvalue import AsSingleton
 from labeldp.mechanisms import Prior, Randomizer, solve
@@ -36,8 +34,6 @@ from labeldp.transforms.batches import LabelledBatchCoder, label_values
 from labeldp.transforms.privatize_labels import privatize_batch
 from labeldp.transforms.usable_records import usable_records
 
-from tests.commands import write_key
-from tests.docs.pages import blocks
 from tests.false_alarms import count_bounds
 from tests.label_counts import summarize
 
@@ -449,53 +445,6 @@ def test_no_shard_is_released_when_the_input_changed_in_between(changed_between,
     assert not (tmp_path / "out").exists()
 
 
-# Pipeline of the guide to Python.
-
-
-@pytest.fixture
-def readme_pipeline(tmp_path, monkeypatch, secret) -> Callable[[], None]:
-    """Runs the pipeline of the guide to Python in tmp_path, which holds a log of 600 records and a key."""
-    pipelines = [block.text for block in blocks("docs/guides/python.md", kind="python")]
-    (found,) = [text for text in pipelines if "ReleaseShards" in text]
-    monkeypatch.chdir(tmp_path)
-    write_key(tmp_path / "noise.key", secret)
-    write_log(tmp_path, 7.0)
-    code = compile(found, "python.md", "exec")
-    return lambda: exec(code, {"__name__": "__main__"})
-
-
-def write_log(folder: Path, first_label: float) -> None:
-    weeks = [first_label, *(float(i % 53) for i in range(1, 600))]
-    pq.write_table(pa.table({"x": list(range(600)), "weeks": weeks}), folder / "log-0.parquet")
-
-
-def test_the_pipeline_of_the_guide(readme_pipeline, tmp_path):
-    readme_pipeline()
-
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["log-0.parquet", "noise.key", "out"]
-    assert len(list((tmp_path / "out").iterdir())) == 4
-    released = pq.read_table(tmp_path / "out").to_pydict()
-    assert sorted(released["x"]) == list(range(600))
-    assert len(set(released["weeks"])) < 53
-
-
-def test_the_pipeline_of_the_guide_releases_nothing_when_a_label_changes_in_between(
-    readme_pipeline, tmp_path, monkeypatch
-):
-    from labeldp.mechanisms.response.rr_on_bins import RROnBins
-
-    solve_as_ever = RROnBins.solve
-
-    def solve_and_change(*arguments):
-        write_log(tmp_path, 8.0)
-        return solve_as_ever(*arguments)
-
-    monkeypatch.setattr(RROnBins, "solve", solve_and_change)
-    with pytest.raises(Exception, match="the input changed while the job ran"):
-        readme_pipeline()
-    assert not (tmp_path / "out").exists()
-
-
 # Refused arguments and input.
 
 
@@ -509,16 +458,3 @@ def test_a_randomizer_for_another_domain(labelled, failure, key, secret):
         return {"out": (pipeline | beam.Create([batch]) | PrivatizeLabels(RR, bound, column, key)).batches}
 
     assert "InputError: the label domain of the mechanism differs from the declared one" in failure(build)
-
-
-def test_text_labels_are_refused_without_their_values(labelled, failure, key):
-    binding = NoiseBinding(0, "y", DOMAIN, BudgetSplit(0.5, 0.5), 1, 0)
-    batch = LabelledBatch.whole("/logs/a", 0, pa.RecordBatch.from_pydict({"y": ["SENTINEL123"]}))
-
-    def build(pipeline):
-        bound = pipeline | "Binding" >> beam.Create([binding])
-        return {"out": (pipeline | beam.Create([batch]) | PrivatizeLabels(RR, bound, COLUMN, key)).batches}
-
-    text = failure(build)
-    assert "label column 'y' holds string" in text
-    assert "SENTINEL" not in text

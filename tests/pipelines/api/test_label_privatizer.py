@@ -188,6 +188,9 @@ def test_a_cap_refuses_before_anything_is_released_or_written(privatizer: Any, t
     before = (tmp_path / "ledger.jsonl").read_text()
     with pytest.raises(labeldp.InputError, match=r"^epsilon_cap 3 would be exceeded"):
         capped.fit_transform(LABELS + 1)
+    frame = pa.table({"f": np.arange(ROWS) % 7, "y": LABELS + 2})
+    with pytest.raises(labeldp.InputError, match=r"^epsilon_cap 3 would be exceeded"):
+        labeldp.privatize(frame, **capped.get_params())
     assert (tmp_path / "ledger.jsonl").read_text() == before
     capped.fit_transform(LABELS)
 
@@ -472,6 +475,11 @@ def test_neither_key_nor_labels_are_in_what_is_shown_or_pickled(privatizer: Any,
         restored.transform(labels)
     restored.set_params(noise_key=secret)
     assert np.array_equal(restored.transform(labels), fitted.transform(labels))
+    features = {"a": np.append(2 * LABELS, [1.0] * 5)}
+    made = privatizer(center="linear").fit(labels, features=features)
+    restored = pickle.loads(pickle.dumps(made)).set_params(noise_key=secret)
+    assert np.array_equal(restored.transform(labels, features=features), made.transform(labels, features=features))
+    assert np.array_equal(restored.predict_center(features), made.center_)
 
 
 def test_conventions_of_scikit_learn(privatizer: Any) -> None:
@@ -581,6 +589,15 @@ made = LabelPrivatizer(label_min=0, label_max=4, label_step=1, epsilon=1, center
 released = made.fit_transform([0, 1, 2, None, 3] * 50, center=[1.0] * 250)
 LabelPrivatizer(**made.get_params()).fit([2.0] * 90, center=[1.0] * 90).transform([1] * 9, center=[1.0] * 9)
 made.debias(released, center=[1.0] * 250), made.verdict_, made.write_mechanism("m.json")
+import numpy, pyarrow, labeldp
+numbers = numpy.arange(3000.0) % 53
+table = {"a": numbers + numpy.arange(3000) % 5, "w": ["x", "y", None] * 1000}
+grid = dict(label_min=0, label_max=52, label_step=1, epsilon=1, noise_key_file="noise.key")
+made = LabelPrivatizer(**grid)
+released = made.fit_transform(numbers, table)
+made.transform(numbers, features=table), made.predict_center(table), made.debias(released, features=table)
+facts = labeldp.privatize(pyarrow.table({**table, "y": numbers}), label="y", **grid)
+assert facts.center is not None and made.center_ is not None
 heavy = {"apache_beam", "tensorflow", "sklearn", "jinja2", "polars"}
 print(sorted(heavy & {name.split(".")[0] for name in sys.modules}))
 """

@@ -5,13 +5,18 @@ has the wrong values of flags.
 """
 
 import gc
+import gzip
+import io
 import os
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from labeldp.transforms.tfrecord.example_encoder import encode_examples
 from labeldp.transforms.tfrecord.framing import frame
 
 from tests.written_logs import write_log
@@ -98,52 +103,98 @@ def test_a_corrupt_ledger(job: Any, refused: Any, tmp_path: Path, text: str, cod
 # The data.
 
 
-@pytest.mark.parametrize("rows", [["1,two", "2,1"], ["1,1"] * 50 + ["2,two"], [f"{i},no" for i in range(9)]])
-def test_a_label_that_is_text(job: Any, refused: Any, tmp_path: Path, write_csv: Any, rows: list[str]) -> None:
-    path = write_csv(tmp_path / "in.csv", rows)
-    line = 2 + next(i for i, row in enumerate(rows) if not row.endswith(",1"))
-    refused(job(input=path), 1, str(path), "'y'", f"line {line}", "--label")
+def csv(*rows: str, header: str = "f,y") -> bytes:
+    return "".join(f"{line}\n" for line in [header, *rows]).encode()
 
 
-def test_a_label_that_is_text_in_parquet(job: Any, refused: Any, tmp_path: Path) -> None:
-    path = write_log(tmp_path / "in.parquet", {"f": [1, 2], "y": ["1", "2"]})
-    refused(job(input=path, input_format="parquet"), 1, str(path), "'y'", "--label")
+def records(columns: dict[str, Any]) -> bytes:
+    """The columns as TFRecords."""
+    return bytes(frame(encode_examples(pa.RecordBatch.from_pydict(columns))))
 
 
-@pytest.fixture
-def holed(tmp_path: Path, write_csv: Any) -> Callable[..., Path]:
-    """Function (text in place of a label, number of such rows among 2,000) -> a CSV file."""
-
-    def write(hole: str, holes: int) -> Path:
-        return write_csv(tmp_path / "in.csv", [f"{i},{hole if i < holes else i % 5}" for i in range(2000)])
-
-    return write
+def parquet(columns: dict[str, Any]) -> bytes:
+    file = io.BytesIO()
+    pq.write_table(pa.table(columns), file)
+    return file.getvalue()
 
 
-@pytest.mark.parametrize("hole", ["", "nan", "inf", "-inf", "NA"])
-def test_too_many_unusable_labels(job: Any, refused: Any, holed: Any, hole: str) -> None:
-    refused(job(input=holed(hole, 1001)), 1, "1,001 of 2,000", "'y'", "--max_unusable_fraction 0.5")
+def flipped(content: bytes, place: int) -> bytes:
+    return content[:place] + bytes([content[place] ^ 0x10]) + content[place + 1 :]
 
 
-def test_no_usable_label_at_all(job: Any, refused: Any, holed: Any) -> None:
-    refused(job(input=holed("", 2000), max_unusable_fraction=1), 1, "no record has a usable label", "--label")
+FIFTHS = [f"{row},{row % 5}" for row in range(200)]
+EXAMPLES = [records({"f": [row], "y": [float(row % 5)]}) for row in range(500)]
+FRAMES, START = b"".join(EXAMPLES), sum(map(len, EXAMPLES[:123]))
+NUMBERS = parquet({"f": range(1000), "y": [1.0] * 1000})
+UNNAMED = "is compressed with gzip, but its name does not end in .gz"
+# Format, contents of the files, flags, and what the error says.
+REFUSED: list[tuple[str, dict[str, Any], dict[str, Any], tuple[str, ...]]] = [
+    # Labels.
+    *(("csv", {"in.csv": csv(*rows)}, {}, ("in/in.csv", "'y'", f"line {line}", "--label"))
+      for rows, line in ((["1,two", "2,1"], 2), (["1,1"] * 50 + ["2,two"], 52), ([f"{i},no" for i in range(9)], 2))),
+    ("parquet", {"in": {"f": [1, 2], "y": ["1", "2"]}}, {}, ("in/in", "'y'", "--label")),
+    *(("csv", {"in.csv": csv(*(f"{i},{hole if i < 1001 else i % 5}" for i in range(2000)))}, {},
+       ("1,001 of 2,000", "'y'", "--max_unusable_fraction 0.5")) for hole in ("", "nan", "inf", "-inf", "NA")),
+    ("csv", {"in.csv": csv(*(f"{i}," for i in range(2000)))}, {"max_unusable_fraction": 1},
+     ("no record has a usable label", "--label")),
+    ("parquet", {"in": {"y": [[1.0, 2.0]] * 500}}, {},
+     ("all 500 records hold several values, but a label is one number",)),
+    ("parquet", {"in": {"y": [[1.0, 2.0]] * 7 + [[1.0]] * 500}}, {"max_unusable_fraction": 0.001},
+     ("7 of 507 records have no usable label in 'y' (7 of them have several values; ",)),
+    ("tfrecord", {"in": records({"y": [[1.0, 2.0]] * 500})}, {},
+     ("all 500 records have no value or several, NaN or infinity, but a label is one number",)),
+    # Records.
+    *((format, {"in": {"f": pa.array([], pa.int64()), "y": pa.array([], pa.float64())}}, {},
+       ("the input is empty", "--input")) for format in ("csv", "parquet", "tfrecord")),
+    ("csv", {"in.csv": b""}, {}, ("in/in.csv", "empty")),
+    ("csv", {"in.csv": csv("1,2", "1,2,3", "1,2")}, {}, ("in/in.csv", "line 3", "3 fields")),
+    *(("parquet", {"in": NUMBERS[:kept]}, {}, ("in/in: not a Parquet file, or damaged",)) for kept in (3, 40, -3)),
+    # The length of a record, its checksum, the data, and their checksum.
+    *(("tfrecord", {"in": flipped(FRAMES, place)}, {}, ("in/in", "corrupt TFRecord at row 123"))
+      for place in (START, START + 8, START + 14, START + len(EXAMPLES[123]) - 1)),
+    *(("tfrecord", {"in": FRAMES[:-lost]}, {}, ("in/in", "truncated TFRecord at row 499")) for lost in (1, 4, 20)),
+    ("tfrecord", {"in": bytes(frame([b"\xff\xff not a protocol buffer"]))}, {}, ("in/in", "tf.Example")),
+    ("parquet", {"in": csv(*FIFTHS)}, {}, ("in/in", "Parquet")),
+    ("tfrecord", {"in": csv(*FIFTHS)}, {}, ("in/in", "TFRecord at row 0")),
+    ("csv", {"a.csv": gzip.compress(csv(*FIFTHS))}, {}, (f"a.csv: {UNNAMED}, or it is compressed twice",)),
+    ("csv", {"a.csv.gz": gzip.compress(gzip.compress(csv(*FIFTHS)))}, {}, (f"a.csv.gz: {UNNAMED}",)),
+    ("tfrecord", {"a.tfrecord": gzip.compress(FRAMES)}, {}, (f"a.tfrecord: {UNNAMED}",)),
+    *(("tfrecord", {"a.tfrecord": zlib.compress(FRAMES * 10, level)}, {},
+       ("a.tfrecord: is compressed with zlib, which is not read: write it with GZIP",)) for level in (1, 6, 9)),
+    # Columns. The first line may be a record, so its names are not quoted.
+    *(("csv", {"one.csv": csv("1,2"), "two.csv": csv(",".join("1" * len(header.split(","))), header=header)}, {},
+       ("one.csv", "two.csv")) for header in ("f,z", "f,y,z", "y")),
+    *(("csv", {"in.csv": csv(*["1,2,3"] * 5, header=header)}, {}, ("in.csv", "occurs twice"))
+      for header in ("y,f,y", "f,f,y")),
+    *(("parquet", {"in": pa.Table.from_arrays([pa.array([1.0, 2.0])] * 3, names)}, {}, ("in/in", repr(names[0])))
+      for names in (["y", "f", "y"], ["f", "f", "y"])),
+    *(("parquet", {"one": {"f": [1], "y": [1.0]}, "two": columns}, {}, ("in/two", *named))
+      for columns, named in (
+          ({"f": ["1"], "y": [1.0]}, ("'f'", "schema")), ({"f": [1], "y": [1.0], "g": [1]}, ("'g'", "schema")),
+          ({"y": [1.0]}, ("in/one", "all files need the same columns")),
+      )),
+    ("tfrecord", {"in": records({"odd": [1.5] * 500, "y": [1] * 500}) + records({"odd": ["x"] * 500, "y": [1] * 500})},
+     {"center": "linear", "center_features": "odd"}, ("in/in: feature 'odd' changes its type between records",)),
+    ("csv", {"in.csv": csv(*FIFTHS)}, {"where": "f=text"}, ("--where f=text", "int64")),
+    ("csv", {"in.csv": csv(*FIFTHS)}, {"csv_types": "g=string"}, ("--csv_types", "'g'", "in/in.csv")),
+    # Ids.
+    ("csv", {"one.csv": csv(*FIFTHS[:100]), "two.csv": csv(*FIFTHS[:100:-1], "42,1")}, {"id_column": "f"},
+     ("one.csv row 42", "two.csv row 99", "--id_column f", "unique")),
+    *(("csv", {"in.csv": csv(*rows)}, {"id_column": "f"}, ("in.csv", "'f'", "--id_column", named))
+      for rows, named in ((["1,1", ",1", "3,1"], "row 1"), (["1.5,1", "2.5,1"], "row 0"), (["true,1"], "bool"))),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("format", ["csv", "parquet", "tfrecord"])
-def test_input_without_records(job: Any, refused: Any, tmp_path: Path, format: str) -> None:
-    path = write_log(tmp_path / f"in.{format}", {"f": pa.array([], pa.int64()), "y": pa.array([], pa.float64())})
-    refused(job(input=path, input_format=format), 1, "the input is empty", "--input")
-
-
-def test_a_csv_file_of_no_bytes(job: Any, refused: Any, tmp_path: Path) -> None:
-    path = tmp_path / "in.csv"
-    path.write_bytes(b"")
-    refused(job(input=path), 1, str(path), "empty")
-
-
-def test_a_line_with_too_many_fields(job: Any, refused: Any, tmp_path: Path, write_csv: Any) -> None:
-    path = write_csv(tmp_path / "in.csv", ["1,2", "1,2,3", "1,2"])
-    refused(job(input=path), 1, str(path), "line 3", "3 fields")
+@pytest.mark.parametrize(("format", "files", "flags", "texts"), REFUSED, ids=range(len(REFUSED)))
+def test_data_that_are_refused(
+    job: Any, refused: Any, tmp_path: Path, format: str, files: dict[str, Any], flags: dict[str, Any],
+    texts: tuple[str, ...],
+) -> None:  # fmt: skip
+    for name, content in files.items():
+        path = tmp_path / "in" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(content) if isinstance(content, bytes) else write_log(path, content, format)
+    refused(job(input=tmp_path / "in" / "*", input_format=format, **flags), 1, *texts)
 
 
 def test_a_column_whose_type_changes(job: Any, refused: Any, tmp_path: Path, write_csv: Any) -> None:
@@ -152,112 +203,6 @@ def test_a_column_whose_type_changes(job: Any, refused: Any, tmp_path: Path, wri
     message = refused(job(input=tmp_path / "*.csv"), 1, str(two), "'f'", "line 3", "--csv_types f=string")
     assert str(one) not in message
     gc.collect()  # a file that is left open would make a warning here
-
-
-@pytest.mark.parametrize("header", ["f,z", "f,y,z", "y"])
-def test_another_header_than_its_siblings(job: Any, refused: Any, tmp_path: Path, write_csv: Any, header: str) -> None:
-    one = write_csv(tmp_path / "one.csv", ["1,2"])
-    two = write_csv(tmp_path / "two.csv", [",".join("1" for _ in header.split(","))], header)
-    refused(job(input=tmp_path / "*.csv"), 1, str(one), str(two))
-
-
-@pytest.mark.parametrize("header", ["y,f,y", "f,f,y"])
-def test_two_columns_of_one_name(job: Any, refused: Any, tmp_path: Path, write_csv: Any, header: str) -> None:
-    """One column would be lost. The message omits the name, because the first line may be a record."""
-    path = write_csv(tmp_path / "in.csv", ["1,2,3"] * 5, header)
-    refused(job(input=path), 1, str(path), "occurs twice")
-
-
-@pytest.mark.parametrize("names", [["y", "f", "y"], ["f", "f", "y"]])
-def test_two_columns_of_one_name_in_parquet(job: Any, refused: Any, tmp_path: Path, names: list[str]) -> None:
-    path = write_log(tmp_path / "in.parquet", pa.Table.from_arrays([pa.array([1.0, 2.0])] * 3, names))
-    refused(job(input=path, input_format="parquet"), 1, str(path), repr(max(names, key=names.count)))
-
-
-@pytest.mark.parametrize(
-    ("columns", "named"),
-    [
-        ({"f": ["1"], "y": [1.0]}, "'f'"),
-        ({"f": [1], "y": [1.0], "g": [1]}, "'g'"),
-        ({"y": [1.0]}, "one.parquet"),
-    ],
-)
-def test_another_schema_than_its_siblings(
-    job: Any, refused: Any, tmp_path: Path, columns: dict[str, list[Any]], named: str
-) -> None:
-    write_log(tmp_path / "one.parquet", {"f": [1], "y": [1.0]})
-    two = write_log(tmp_path / "two.parquet", columns)
-    refused(job(input=tmp_path / "*.parquet", input_format="parquet"), 1, str(two), named, "schema")
-
-
-@pytest.mark.parametrize("kept", [3, 40, -3])
-def test_a_truncated_parquet_file(job: Any, refused: Any, tmp_path: Path, kept: int) -> None:
-    path = write_log(tmp_path / "in.parquet", {"f": range(1000), "y": [1.0] * 1000})
-    path.write_bytes(path.read_bytes()[:kept])
-    refused(job(input=path, input_format="parquet"), 1, str(path), "truncated")
-
-
-@pytest.fixture
-def tfrecord(tmp_path: Path) -> tuple[Path, list[int]]:
-    """A TFRecord file of 500 Examples, and the offset at which each begins."""
-    path = write_log(tmp_path / "in.tfrecord", {"f": range(500), "y": [float(i % 5) for i in range(500)]})
-    content, offsets, at = path.read_bytes(), [], 0
-    while at < len(content):
-        offsets.append(at)
-        at += int.from_bytes(content[at : at + 8], "little") + 16  # the length, its checksum and that of the data
-    return path, offsets
-
-
-@pytest.mark.parametrize("place", [0, 8, 14, -1], ids=["length", "length checksum", "data", "data checksum"])
-def test_a_corrupt_tfrecord(job: Any, refused: Any, tfrecord: tuple[Path, list[int]], place: int) -> None:
-    path, offsets = tfrecord
-    number = 123
-    content = bytearray(path.read_bytes())
-    content[offsets[number] + place if place >= 0 else offsets[number + 1] + place] ^= 0x10
-    path.write_bytes(bytes(content))
-    refused(job(input=path, input_format="tfrecord"), 1, str(path), f"corrupt TFRecord at row {number}")
-
-
-@pytest.mark.parametrize("lost", [1, 4, 20])
-def test_a_truncated_tfrecord(job: Any, refused: Any, tfrecord: tuple[Path, list[int]], lost: int) -> None:
-    path, offsets = tfrecord
-    path.write_bytes(path.read_bytes()[:-lost])
-    refused(job(input=path, input_format="tfrecord"), 1, str(path), f"truncated TFRecord at row {len(offsets) - 1}")
-
-
-def test_a_file_of_another_format(job: Any, refused: Any, small_log: Path) -> None:
-    refused(job(input_format="parquet"), 1, str(small_log), "Parquet")
-    refused(job(input_format="tfrecord"), 1, str(small_log), "TFRecord at row 0")
-
-
-def test_records_that_are_no_examples(job: Any, refused: Any, tmp_path: Path) -> None:
-    path = tmp_path / "in.tfrecord"
-    path.write_bytes(frame([b"\xff\xff not a protocol buffer"]))
-    refused(job(input=path, input_format="tfrecord"), 1, str(path), "tf.Example")
-
-
-def test_an_id_that_occurs_twice(job: Any, refused: Any, tmp_path: Path, write_csv: Any) -> None:
-    one = write_csv(tmp_path / "one.csv", [f"{i},{i % 5}" for i in range(100)])
-    two = write_csv(tmp_path / "two.csv", [f"{i},{i % 5}" for i in range(200, 100, -1)] + ["42,1"])
-    refused(
-        job(input=tmp_path / "*.csv", id_column="f"), 1, f"{one} row 42", f"{two} row 100", "--id_column f", "unique"
-    )
-
-
-@pytest.mark.parametrize(
-    ("rows", "named"), [(["1,1", ",1", "3,1"], "row 1"), (["1.5,1", "2.5,1"], "row 0"), (["true,1"], "bool")]
-)
-def test_ids_that_are_none(job: Any, refused: Any, tmp_path: Path, write_csv: Any, rows: list[str], named: str) -> None:
-    path = write_csv(tmp_path / "in.csv", rows)
-    refused(job(input=path, id_column="f"), 1, str(path), "'f'", "--id_column", named)
-
-
-def test_where_of_another_type(job: Any, refused: Any) -> None:
-    refused(job(where="f=text"), 1, "--where f=text", "int64")
-
-
-def test_csv_types_of_a_column_that_is_missing(job: Any, refused: Any, small_log: Path) -> None:
-    refused(job(csv_types="g=string"), 1, "--csv_types", "'g'", str(small_log))
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""`--partition_output`: shards in folders of the input's partition columns, which every reader finds again."""
+"""Hive partition columns: features of a center, filters, and with `--partition_output` folders of the shards."""
 
 import json
 from pathlib import Path
@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset
 import pyarrow.parquet as pq
 import pytest
@@ -61,6 +62,7 @@ def test_the_release_is_audited_and_can_be_the_input_of_another_one(format, part
     invoke(partitioned(format, **own)).ok()
     audited = invoke(["audit", str(outputs / "released"), "--data"]).ok()
     assert "every center is the one that the published map predicts" in audited.out
+    assert json.loads((outputs / "released" / "release.json").read_text())["features"] == 3
     folders = {str(path.relative_to(outputs / "released" / "data")) for path in outputs.rglob("month=*")}
     assert folders == {f"country={name}/month={month}" for name in ("a%2Fb é", "de") for month in MONTHS}
 
@@ -69,6 +71,27 @@ def test_the_release_is_audited_and_can_be_the_input_of_another_one(format, part
     invoke(partitioned(kind, **again, **center | {"center_column": "second"})).ok()
     assert {name.partition("/")[0] for name in shards_of(outputs / "again")} == {f"month={month}" for month in MONTHS}
     assert invoke(["audit", str(outputs / "again"), "--data"]).ok()
+
+
+def test_a_center_learns_from_the_names_of_folders_alone(partitioned, invoke, outputs):
+    own = {"center": "linear", "center_features": "month", "mechanism": "unbiased", "id_column": "n"}
+    invoke(partitioned(**own)).ok()
+    table = pyarrow.dataset.dataset(str(outputs / "released" / "data"), partitioning="hive").to_table()
+    assert table.schema.field("month").type == pa.int32()
+    # Labels of month 2 are larger by 3.
+    means = [table.filter(pc.field("month") == month)["y_center"].to_numpy().mean() for month in (1, 2)]
+    assert means[1] - means[0] > 2
+
+
+def test_none_ignores_them(job, invoke, outputs, logs):
+    invoke(job(input=logs["parquet"], input_format="parquet", label_max=9, partitions="none")).ok()
+    assert pq.read_schema(next((outputs / "released" / "data").iterdir())).names == ["n", "y"]
+
+
+def test_a_clash_names_both(job, invoke, tmp_path, write_csv):
+    outcome = invoke(job(input=write_csv(tmp_path / "f=1" / "a.csv", ["1,2"] * 100)))
+    assert outcome.code == 1
+    assert "the folder f=... and the column 'f' in the file give two columns of one name" in outcome.error
 
 
 def test_values_are_kept_and_escaped(job, invoke, outputs, tmp_path, write_csv):

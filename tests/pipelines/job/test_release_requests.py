@@ -9,9 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from labeldp.mechanisms.center.linear_center import MOST_SAMPLE
 from labeldp.mechanisms.release.unit_bound import UnitCounts
 from labeldp.pipelines.cli.announcement import unusable_share
 
+from tests.audit.written_files import plant
 from tests.false_alarms import standard_errors
 from tests.release_cases import TABLES, TWO, UNITS, UNLISTED
 from tests.written_logs import write_log
@@ -124,6 +126,17 @@ def test_a_finer_grid_that_is_not_used_is_the_same_release(run: Any, base: Any, 
     assert tables[0].equals(tables[1])
 
 
+def test_another_key_gives_other_labels(run: Any, base: Any, outputs: Path, other_key_file: Path) -> None:
+    run("parquet to parquet, labels", noise_key_file=other_key_file).ok()
+    folders = (base("parquet to parquet, labels").folder, outputs / "released")
+    first, second = (pq.read_table(folder / "data")["y"].to_pylist() for folder in folders)
+    assert first != second
+    for name in ("mechanism.json", "release.json"):
+        assert (folders[0] / name).read_bytes() != (folders[1] / name).read_bytes()
+    digests = [json.loads((folder / "release.json").read_text())["input_digest"] for folder in folders]
+    assert digests[0] != digests[1]
+
+
 def test_a_fine_grid_has_the_error_of_a_coarse_one(run: Any, outputs: Path) -> None:
     losses = []
     for step in ("0.001", "0.1"):
@@ -212,3 +225,27 @@ def test_the_share_without_a_label_is_of_all_records() -> None:
     result: Any = type("Result", (), {})()
     result.binding, result.units = type("Binding", (), {"records": 10, "unusable": 5}), UnitCounts(4, 80, 5)
     assert unusable_share(result) == " (5 % of 100)"
+
+
+def test_features_of_few_values_leave_no_epsilon_unspent(run: Any, outputs: Path, tmp_path: Path, invoke: Any) -> None:
+    """Their sample is that of centers of classes, larger than of others: here, all records."""
+    table = pa.concat_tables([TABLES["grades"]().select(["k", "grade"])] * 7)
+    log = write_log(tmp_path / "log.parquet", table.append_column("id", pa.array(range(len(table)))))
+    run("center of classes", epsilon=1, input=log, center_features="k").ok()
+    manifest = json.loads((outputs / "released" / "release.json").read_text())
+    assert manifest["class_center"]["cells"] == 3
+    assert Fraction(99, 100) < Fraction(manifest["certified_epsilon"]) <= 1
+    center = json.loads((outputs / "released" / "center.json").read_text())["center"]
+    assert len(center["cells"]["codes"][0]) == len(table) > MOST_SAMPLE
+    invoke(["audit", str(outputs / "released")]).ok()
+
+
+def test_frequent_classes_at_a_large_epsilon_are_warned_of(run: Any, outputs: Path, invoke: Any) -> None:
+    for epsilon, expected in ((2, ["frequent_classes"]), (0.5, [])):
+        folder = outputs / f"{epsilon}"
+        own = {"label": "bought", "label_classes": "false,true", "center_features": "f,k", "output": folder}
+        err = run("center of classes, far", **own, epsilon=epsilon, output_format="parquet").ok().err
+        assert ("say more than the center: --center none" in err) == bool(expected)
+        assert json.loads((folder / "release.json").read_text())["warnings"] == expected
+        plant(folder, "release", {"warnings": [] if expected else ["frequent_classes"]})
+        assert "frequent_classes" in invoke(["audit", str(folder)]).out

@@ -8,7 +8,6 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from labeldp.mechanisms.core.budget import BudgetSplit
@@ -20,44 +19,6 @@ def manifest_of(output: Path) -> dict[str, Any]:
 
 
 # The output folder and its manifest.
-
-
-def test_the_manifest_adds_up(job: Any, invoke: Any, outputs: Path) -> None:
-    invoke(job(epsilon=0.7, prior_epsilon=0.2, where="f=7", num_shards=2)).ok()
-    manifest = manifest_of(outputs / "released")
-    mechanism = json.loads((outputs / "released" / "mechanism.json").read_text())
-
-    assert manifest["epsilon"] == 0.7
-    assert manifest["prior_epsilon"] == 0.2 == mechanism["prior"]["epsilon"]
-    assert manifest["randomizer_epsilon"] == mechanism["epsilon"]
-    assert Fraction(0.2) + Fraction(mechanism["epsilon"]) <= Fraction(0.7)
-    spent = Fraction(0.2) + Fraction(mechanism["certificate"]["epsilon"])
-    assert spent <= Fraction(manifest["certified_epsilon"]) <= Fraction(0.7)
-    assert manifest["mechanism_fingerprint"] == mechanism["fingerprint"]
-    assert manifest["mechanism"] == mechanism["mechanism"] == "rr_on_bins"
-    assert "differ in the label of one record" in manifest["adjacency"]
-    assert manifest["domain"] == {"min": 0.0, "max": 4.0, "labels": 5}
-    assert (manifest["records"], manifest["records_without_label"]) == (1, 0)
-    assert manifest["where"] == "f=7"
-    assert sum(manifest["shards"].values()) == 1
-    assert sorted(manifest["shards"]) == sorted(path.name for path in (outputs / "released" / "data").iterdir())
-    assert len(bytes.fromhex(manifest["input_digest"])) == 32
-    assert manifest["delta"] == manifest["certified_delta"] == 0
-    assert manifest["max_bias"] == mechanism["certificate"]["max_bias"]
-
-
-@pytest.mark.parametrize("loss", ["squared", "absolute", "poisson"])
-def test_the_expected_loss_is_that_of_the_mechanism(job: Any, invoke: Any, outputs: Path, loss: str) -> None:
-    """Recomputed from the integers and the noised histogram in mechanism.json."""
-    invoke(job(loss=loss, mechanism="rr_on_bins")).ok()
-    mechanism = json.loads((outputs / "released" / "mechanism.json").read_text())
-    columns = [[int(w) for w, n in runs for _ in range(n)] for runs in mechanism["columns"]]
-    y, c = np.array(mechanism["labels"])[:, None], np.array(mechanism["outputs"])[None, :]
-    losses = {"squared": (c - y) ** 2, "absolute": abs(c - y), "poisson": c - y * np.log(c)}[loss]
-    weights = np.array(mechanism["prior"]["weights"])
-    expected = weights @ (np.array(columns, float).T / 2.0 ** mechanism["bits"] * losses).sum(axis=1)
-
-    assert manifest_of(outputs / "released")["expected_loss"][loss] == pytest.approx(expected / weights.sum(), rel=1e-9)
 
 
 # Fit and apply.
@@ -96,19 +57,6 @@ def test_apply_to_another_log_costs_the_randomizer_only(
     certified = json.loads(fitted.read_text())["certificate"]["epsilon"]
     assert spent(outputs) == Fraction(fit[0]["epsilon"]) + Fraction(certified)
     assert manifest_of(outputs / "released")["records"] == 500
-
-
-def test_apply_twice_is_charged_once(
-    job: Any, invoke: Any, fitted: Path, outputs: Path, spent: Any, entries: Any
-) -> None:
-    """And with `fit` for no more than epsilon."""
-    for name in ("released", "again"):
-        invoke(job("apply", output=outputs / name)).ok()
-        assert spent(outputs) == pytest.approx(1, rel=1e-9)
-        assert spent(outputs) <= 1
-        assert manifest_of(outputs / name)["epsilon"] == pytest.approx(1, rel=1e-12)
-        assert (outputs / name / "mechanism.json").read_bytes() == fitted.read_bytes()
-    assert len(entries(outputs)) == 3
 
 
 # The job result.
