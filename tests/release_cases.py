@@ -22,6 +22,7 @@ RECORDS = 600
 GRID = {"label": "y", "label_min": 0, "label_max": 10, "label_step": 0.5, "epsilon": 2, "id_column": "id"}
 LABELS = {"for": "labels"}
 CELLS = {"center": "cells", "mechanism": "auto", "center_features": "f,k"}
+MARGINALS = {"center": "marginals", "mechanism": "auto", "center_features": "f,k"}
 LINEAR = {"center": "linear", "mechanism": "unbiased", "center_features": "f,k"}
 UNITS = {"unit_column": "user", "max_records_per_unit": 2}
 SHUFFLED = {"shuffle": True, "num_shards": 2}
@@ -389,6 +390,8 @@ def _cases() -> dict[str, Case]:
         "classes and a number": Case("parquet", {**LABELS, "label": "y,k", "label_classes": "k=blue,red,green"}),
         "cells": Case("many", {**CELLS, "output_format": "tfrecord"}),
         "units, cells": Case("many", {**CELLS, **UNITS}, laws=False),
+        "marginals": Case("many", {**MARGINALS, "output_format": "tfrecord"}),
+        "units, marginals": Case("many", {**MARGINALS, **UNITS}, laws=False),
         "center of classes": Case("grades", CLASS_CENTER, True, nothing, (
             "center     grade_probabilities: probabilities of the classes, from ", "Use       The center is the model",
         )),

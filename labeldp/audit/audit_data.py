@@ -158,6 +158,9 @@ class _Records:
         if cells is not None and not self._unknown_prior:
             # Records without a usable label may be in the sample of features, but are in no shard.
             yield from cells.problems(self._release["records_without_label"], removed_records(self._release))
+        marginals = self._predictions.marginals if isinstance(self._predictions, CenterPredictions) else None
+        if marginals is not None and not self._unknown_prior:
+            yield from marginals.problems(removed_records(self._release))
 
     def _shard_problems(self, path: str, name: str, expected: int) -> Iterator[str]:
         records, labels, centers = 0, _Misses(), _Misses()

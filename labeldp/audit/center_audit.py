@@ -13,6 +13,7 @@ from typing import Any
 
 from .center_document import ROW_UNIT, Cells, LinearCenter, read_linear_center
 from .documents import printable
+from .marginal_sums import marginal_line, marginal_problems
 
 REPLAYED = "replayed     with the program's own code: "
 """Start of the line of a report about what `center_replay` has checked."""
@@ -39,6 +40,8 @@ def center_sum_problems(mechanism: Mapping[str, Any]) -> Iterator[str]:
             yield "center.linear.sums are larger than those of any labels with their noise"
     if linear.cells is not None:
         yield from _cell_problems(linear.cells, linear.records)
+    if linear.marginals is not None:
+        yield from marginal_problems(linear.marginals, linear.records)
 
 
 def _cell_problems(cells: Cells, most: int) -> Iterator[str]:
@@ -69,6 +72,8 @@ def center_line(mechanism: Mapping[str, Any]) -> str:
     linear, column = read_linear_center(mechanism), printable(mechanism["center"]["column"])
     if linear is None:
         return f"center       column '{column}' of the input; it must not have seen these labels, which is not checked"
+    if linear.marginals is not None:
+        return marginal_line(column, linear.marginals)
     if not linear.sums:
         return f"center       column '{column}': one label for all records, without any sum of labels"
     labels, norm = linear.labels, linear.norm
@@ -82,6 +87,8 @@ def center_line(mechanism: Mapping[str, Any]) -> str:
 def linear_replay_line(linear: LinearCenter) -> str:
     """Line of a report about what was replayed of a linear center; empty without sums."""
     cells = linear.cells
+    if linear.marginals is not None:
+        return f"{REPLAYED}range and effects from the histogram and {len(linear.marginals.sums)} marginal sums"
     if not linear.sums:
         return ""
     parts = f"coefficients from {len(linear.sums)} sums"

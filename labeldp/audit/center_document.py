@@ -23,6 +23,7 @@ from fractions import Fraction
 from typing import Any
 
 from .documents import RefusedDocument, ascending, read_center, residual_cells, shaped, sized
+from .marginal_sums import Marginals, read_marginals
 
 ROW_UNIT, FEATURE_UNIT, WEIGHT_UNIT = 1 << 8, 1 << 10, 1 << 14
 COEFFICIENT_UNIT = 1 << 16
@@ -106,6 +107,7 @@ class LinearCenter:
       sums: Noised sums, m + 1 of them; empty without components.
       coefficients: Shape (m + 1,).
       cells: None if there are none.
+      marginals: Marginal sums, of a center without components; None if there are none.
     """
 
     encoders: list[dict[str, Any]]
@@ -118,6 +120,12 @@ class LinearCenter:
     sums: list[int]
     coefficients: list[int]
     cells: Cells | None
+    marginals: Marginals | None
+
+    @property
+    def further(self) -> Cells | Marginals | None:
+        """Noised numbers of the center besides its own sums."""
+        return self.cells or self.marginals
 
 
 def read_linear_center(mechanism: Mapping[str, Any]) -> LinearCenter | None:
@@ -136,9 +144,12 @@ def read_linear_center(mechanism: Mapping[str, Any]) -> LinearCenter | None:
     if "cells" in linear and not sums:
         raise RefusedDocument("center.linear has cells, but no sums that they were made from")
     sized(linear["coefficients"], "center.linear.coefficients", size + 1)
+    if features and not size and "marginals" not in linear:
+        raise RefusedDocument("center.linear has features without a component")
     cells = _read_cells(linear) if "cells" in linear else None
+    marginals = read_marginals(linear) if "marginals" in linear else None
     keys = ("encoders", "weights", "norm", "epsilon", "records", "labels", "sums", "coefficients")
-    return LinearCenter(**{key: linear[key] for key in keys}, features=features, cells=cells)
+    return LinearCenter(**{key: linear[key] for key in keys}, features=features, cells=cells, marginals=marginals)
 
 
 def read_row_map(owner: Mapping[str, Any], name: str) -> tuple[int, list[str]]:

@@ -17,6 +17,7 @@ from .center_document import COEFFICIENT_UNIT, ROW_UNIT, read_linear_center
 from .center_rows import CenterRows, Ends
 from .documents import read_center
 from .interval_products import dot_bounds
+from .marginal_predictions import MarginalRecords
 from .shard_columns import Column
 
 _UNIT = COEFFICIENT_UNIT * ROW_UNIT
@@ -43,6 +44,7 @@ class CenterPredictions:
       categories: Names of the features that are categories.
       rounded: Number of records so far whose center is not predicted, but possible before features were rounded.
       cells: Cells of the center and their trees; None without cells.
+      marginals: Marginal sums of the center; None without them.
     """
 
     def __init__(self, mechanism: dict[str, Any], float32: bool):
@@ -61,6 +63,7 @@ class CenterPredictions:
         self.cells = None
         if cells is not None:
             self.cells = CellRecords(cells, cells.columns, cells.codes, cells.records, self._rows)
+        self.marginals = None if linear.marginals is None else MarginalRecords(linear.marginals, self._rows)
         self._float32 = float32
         self._domain = domain.astype(np.float32).astype(np.float64) if float32 else domain
 
@@ -75,6 +78,8 @@ class CenterPredictions:
         wrong = self._domain[predicted].view(np.uint64) != centers.view(np.uint64)
         if self.cells is not None:
             self._count(self.cells, columns, exact.codes[0])
+        if self.marginals is not None:
+            self.marginals.count(columns, len(centers), self._float32)
         if not self._float32 or not wrong.any():
             return wrong
         rows = np.flatnonzero(wrong)
@@ -89,6 +94,9 @@ class CenterPredictions:
 
     def _bounds(self, columns: Mapping[str, Column], records: int, rows: np.ndarray | None) -> _Bounds:
         """What all records have, if no feature was rounded; of some rows, what they may have had before."""
+        if self.marginals is not None:
+            low, high = self.marginals.sums(columns, records, rows)
+            return _Bounds((low * ROW_UNIT, high * ROW_UNIT))
         if rows is None:
             exact = self._rows.exact(columns, records) @ self._coefficients
             sums = exact, exact

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 from .audit_mechanism import Audit
-from .center_document import LinearCenter, read_linear_center
+from .center_document import read_linear_center
 from .class_audit import class_statement_problems, class_warning_degrees, stated_center_problems
 from .class_center_document import read_class_center
 from .documents import (
@@ -97,9 +97,10 @@ def budget_problems(release: Mapping[str, Any], mechanism: Mapping[str, Any], au
             if Fraction(release[key])
         )
         return
-    if _has_cells(read_linear_center(mechanism)):
+    linear = read_linear_center(mechanism)
+    if linear is not None and linear.further is not None:
         if not center <= stated <= center * _ROUNDED_TWICE:
-            yield "release.center_epsilon is not the sum of those of the linear center and its cells"
+            yield "release.center_epsilon is not the sum of those of the parts of the center"
     elif stated != center:
         yield "release.center_epsilon is not center.linear.epsilon of mechanism.json"
     prior, randomizer = Fraction(release["prior_epsilon"]), Fraction(release["randomizer_epsilon"])
@@ -160,11 +161,7 @@ def center_epsilon(mechanism: Mapping[str, Any]) -> Fraction:
         return Fraction(rounded_up(drawn.epsilon))
     if linear is None:
         return Fraction(0)
-    return Fraction(linear.epsilon) + (0 if linear.cells is None else linear.cells.epsilon)
-
-
-def _has_cells(linear: LinearCenter | None) -> bool:
-    return linear is not None and linear.cells is not None
+    return Fraction(linear.epsilon) + (0 if linear.further is None else linear.further.epsilon)
 
 
 def read_prior(mechanism: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -309,14 +306,19 @@ def _center_problems(release: Mapping[str, Any], mechanism: Mapping[str, Any]) -
             yield "the label column is a feature of the linear center"
         if summary.get("epsilon") != release.get("center_epsilon", 0.0):
             yield "release.center.linear.epsilon is not release.center_epsilon"
-    if ("cells" in summary) != _has_cells(linear):
-        yield "release.center.linear.cells and those of mechanism.json: one is missing"
-    elif linear is not None:
+    for name in ("cells", "marginals"):
+        if (name in summary) != (linear is not None and getattr(linear, name) is not None):
+            yield f"release.center.linear.{name} and those of mechanism.json: one is missing"
+            return
+    if linear is not None:
         expected: dict[str, Any] = {"features": linear.features, "components": len(linear.coefficients) - 1}
         found = dict(summary)
         if linear.cells is not None:
             found |= {f"cells.{key}": value for key, value in summary.get("cells", {}).items()}
             expected |= {"cells.cells": len(linear.cells.sums), "cells.trees": len(linear.cells.leaves)}
+        if linear.marginals is not None:
+            found |= {"marginals.sums": summary["marginals"].get("sums")}
+            expected |= {"marginals.sums": len(linear.marginals.sums)}
         for key in (key for key, value in expected.items() if found.get(key) != value):
             yield f"release.center.linear.{key} is not that of mechanism.json"
     if stated["missing"] > release["records"]:

@@ -20,6 +20,7 @@ from markupsafe import Markup
 from ..audit.audit_release import audit_report
 from ..mechanisms.analysis.class_utility import ClassUtility
 from ..mechanisms.analysis.privacy_attacks import label_inferences, largest_advantage, largest_advantage_of_all
+from ..mechanisms.center.marginal_center import MarginalCenter
 from ..mechanisms.core.budget import round_up
 from ..mechanisms.core.integer_weights import BITS, TOTAL
 from ..pipelines.publish.release_blocks import certainty, privacy_lines, use_lines
@@ -74,6 +75,7 @@ def report_page(subject: ReportInput, party: str | None = None) -> str:
             randomizer=mechanism.drawing.solved,
             center=mechanism.drawing if mechanism.drawing.whole else None,
             has_cells=facts.center.cells,
+            has_marginals=isinstance(mechanism.drawing.made, MarginalCenter),
             bits=BITS,
             total=TOTAL,
             total_epsilon=manifest.certified_epsilon if manifest else None,
@@ -186,6 +188,9 @@ def _parts(released: Released) -> list[Part]:
     if drawing.whole and mechanism.center_epsilon:
         cells = " and of residuals in cells of the features," if released.facts.center.cells else ""
         sums = f"noisy sums of features times labels,{cells} from which the center is computed"
+        if isinstance(drawing.made, MarginalCenter):
+            of = "noisy histogram of the labels, and noisy sums of them by parts of each feature"
+            sums = f"{of}, from which the center is computed"
         parts.append(("center", "to-center", mechanism.center_epsilon, [sums]))
     purpose = "none: the prior is public"
     if mechanism.prior_epsilon:

@@ -402,6 +402,10 @@ class CellCenter(LinearCenter):
         return tuple(parts)
 
     @property
+    def is_model(self) -> bool:
+        return bool(self.cells.sums)
+
+    @property
     def summary(self) -> dict[str, object]:
         """As of the linear center, with a summary of the cells."""
         cells = self.cells

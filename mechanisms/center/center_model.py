@@ -30,6 +30,7 @@ from .feature_rows import (
     category_spread,
 )
 from .linear_center import CenterDesign, LinearCenter
+from .marginal_center import MarginalCenter, marginals_document, read_marginals
 from .residuals import check_even
 
 CENTER_FORMAT = "labeldp-center-1"
@@ -170,6 +171,8 @@ def center_document(center: LinearCenter) -> dict[str, Any]:
         "sums": list(center.sums),
         "coefficients": list(center.coefficients),
     }
+    if isinstance(center, MarginalCenter):
+        return {**document, "marginals": marginals_document(center.marginals)}
     return {**document, "cells": cells_document(center.cells)} if isinstance(center, CellCenter) else document
 
 
@@ -197,6 +200,8 @@ def read_center(document: Any) -> LinearCenter:
     with np.errstate(all="ignore"):
         center = LinearCenter.fit(design, labels, sums)
     check_same(document["coefficients"], list(center.coefficients), "coefficients", "its sums")
+    if "marginals" in document:
+        return MarginalCenter.of(labels, read_marginals(document["marginals"], center))
     return CellCenter.of(center, read_cells(document["cells"], center)) if "cells" in document else center
 
 

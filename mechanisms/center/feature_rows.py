@@ -326,13 +326,13 @@ def encoders_of(sample: Columns, places: int) -> tuple[Encoder, ...]:
     """
     found: list[Encoder] = []
     for name, column in sample.items():
-        encoder = _category(name, column, places) if isinstance(column, Categories) else _number(name, column)
+        encoder = _category(name, column, places) if isinstance(column, Categories) else number_of(name, column)
         if encoder is not None:
             found.append(encoder)
     return tuple(found)
 
 
-def _number(name: str, column: np.ndarray) -> Number | None:
+def number_of(name: str, column: np.ndarray) -> Number | None:
     known = column[np.isfinite(column)]
     if not len(known):
         return None

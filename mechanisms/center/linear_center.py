@@ -339,6 +339,11 @@ class LinearCenter:
         return self.design.map
 
     @property
+    def is_model(self) -> bool:
+        """Tells whether most of epsilon went to the center, and labels say little besides."""
+        return False
+
+    @property
     def summary(self) -> dict[str, object]:
         """Member `linear` of a manifest; mechanism.json and center.json have all of the center."""
         rows = self.design.map

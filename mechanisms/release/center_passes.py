@@ -32,6 +32,14 @@ from ..center.class_center import (
 from ..center.class_logit import LinearClasses, LogitDesign, class_sums, noised_class_sums
 from ..center.feature_rows import MappedColumns, RowMap
 from ..center.linear_center import CenterDesign, LinearCenter, design_center, moment_sums, noised_sums
+from ..center.marginal_center import (
+    MarginalCenter,
+    MarginalDesign,
+    common_records,
+    design_marginals,
+    noised_marginals,
+    part_tables,
+)
 from ..noise.input_digest import RawSums, digest_sums
 from ..noise.keyed_words import Identities, integer_identities, keyed_hash, words
 from .bound_noise import NoiseBinding
@@ -216,6 +224,48 @@ class ResidualCells(CenterPass[CellDesign, LinearCenter, CellCenter]):
     ) -> CellCenter:
         keys = (keyed_hash(noise_key, b"labeldp use", use) for use in (b"histogram", b"sums"))
         return CellCenter.of(released, noised_cells(design, released, CellTables(*sums.sums), *keys))
+
+
+@dataclass(frozen=True)
+class Marginals(CenterPass[MarginalDesign, None, MarginalCenter]):
+    """Histogram and sums of the labels by parts of each feature, from which an additive model follows.
+
+    `epsilon` is the budget of center, residuals and labels of a record.
+    """
+
+    name, purpose = "marginals", b"labeldp margins"
+    epsilon: float
+
+    def design(self, sample: FeatureSample, released: None) -> MarginalDesign:
+        design = design_marginals(sample.columns, max(sample.records, 1), self.epsilon)
+        if design is None:
+            raise RefusedRelease(
+                "no feature tells records apart, or epsilon is too small: leave out the center (center none)"
+            )
+        return design
+
+    def row_map(self, design: MarginalDesign, released: None) -> RowMap:
+        return design.map
+
+    def sums_of(
+        self, records: LabelRecords, features: MappedColumns, design: MarginalDesign, released: None, secret: bytes
+    ) -> tuple[np.ndarray, RawSums]:
+        column, parts, labels = records.column, design.parts_of(features), len(records.column.domain)
+        tables = part_tables(parts, design.sizes, records.indices(secret).astype(np.int64) - labels // 2, labels)
+        sums = np.concatenate([tables.counts, tables.sums, common_records(parts, design.sizes)], axis=1)
+        return sums, row_sums(secret, column.name, records.identities, parts)
+
+    def bound_to(self, design: MarginalDesign, released: None) -> list[Any]:
+        return [self.epsilon.hex(), design.histogram.hex(), design.epsilon.hex(), design.sizes]
+
+    def noised(
+        self, sums: PassSums, column: LabelColumn, design: MarginalDesign, released: None, noise_key: bytes
+    ) -> MarginalCenter:
+        counts, totals, common = np.split(sums.sums, np.array([1, 2]) * column.residuals.cells, axis=1)
+        keys = [keyed_hash(noise_key, b"labeldp use", use) for use in (b"histogram", b"sums")]
+        labels = len(column.domain)
+        made = noised_marginals(design, labels, CellTables(counts, totals), common, (keys[0], keys[1]))
+        return MarginalCenter.of(labels, made)
 
 
 @dataclass(frozen=True)

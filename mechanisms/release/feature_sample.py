@@ -19,8 +19,9 @@ class CenterFeatures:
     """Features of a center; text columns are categories.
 
     Without `id_column`, the column of unique ids, records are identified by file and row. `cells` tells whether the
-    linear center may get cells; of classes, whether their center was asked for, whatever the histogram says. The sample
-    has at most `most` records. With `all_columns`, nobody named the features: `identifying` ones are left out.
+    linear center may get cells; of classes, whether their center was asked for, whatever the histogram says. With
+    `marginals`, the center is one of marginal sums. The sample has at most `most` records. With `all_columns`, nobody
+    named the features: `identifying` ones are left out.
     """
 
     names: tuple[str, ...]
@@ -28,6 +29,7 @@ class CenterFeatures:
     cells: bool = False
     most: int = MOST_SAMPLE
     all_columns: bool = False
+    marginals: bool = False
 
     @property
     def columns(self) -> list[str]:

@@ -129,8 +129,8 @@ class NoisedResiduals:
 
     @property
     def has_cells(self) -> bool:
-        """Tells whether sums of residuals in cells were released."""
-        return isinstance(self.linear, CellCenter) and bool(self.linear.cells.sums)
+        """Tells whether sums of labels, or of residuals in cells, were released, which make the center a model."""
+        return self.linear is not None and self.linear.is_model
 
     @cached_property
     def residuals(self) -> ResidualDomain:
@@ -148,7 +148,7 @@ class NoisedResiduals:
 
         None for a column of the input, and for a linear center without sums.
         """
-        if self.linear is None or not self.linear.sums:
+        if self.linear is None:
             return None
         left = self.residuals.mean_square(np.array(self.counts), self.prior_epsilon)
         if isinstance(self.linear, CellCenter):

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from ..analysis.automatic import least_records
-from ..center.cell_center import CellCenter
 from ..center.class_center import ClassCenter
 from ..center.linear_center import LinearCenter
 from ..center.residuals import MOST_RESIDUALS
@@ -90,7 +89,7 @@ def release_prior(
 
 
 def _has_cells(linear: LinearCenter | None) -> bool:
-    return isinstance(linear, CellCenter) and bool(linear.cells.sums)
+    return linear is not None and linear.is_model
 
 
 def histogram_shares(

@@ -51,6 +51,8 @@ def describe_features(label: Label) -> str:
     names = label.features.names
     unused = [f"{name} ({reason})" for name, reason in label.unused.items()]
     kind = "linear, with cells where they pay" if label.features.cells else "linear"
+    if label.features.marginals:
+        kind = "an effect of each feature"
     if label.column.classes is not None:
         kind = "probabilities of the classes"
     # Of columns that nobody named, a pass over the records leaves out those that identify them.

@@ -12,6 +12,7 @@ import pyarrow as pa
 from ...mechanisms.analysis.automatic import CANDIDATES, LABELS
 from ...mechanisms.center.cell_center import CELL_SHARE, MOST_EPSILON
 from ...mechanisms.center.linear_center import CENTER_SHARES
+from ...mechanisms.center.marginal_center import marginal_share
 from ...mechanisms.core.budget import BudgetSplit, split_budget
 from ...mechanisms.core.losses import loss_named
 from ...mechanisms.core.prior import Prior
@@ -234,7 +235,11 @@ def _budget(label: Label, records: int | None) -> str:
     if unit is not None:
         delta += f" for all labels of a unit, {budget.epsilon:.6g} for each of at most {unit.max_records} records"
     first = ""
-    if label.features is not None and label.column.classes is None:
+    if label.features is not None and label.features.marginals:
+        numbers = _EXAMPLE_RECORDS if records is None else (max(records, 1),)
+        spent = ", ".join(f"{float(marginal_share(number, budget.epsilon)) * budget.epsilon:.4g}" for number in numbers)
+        first = f"{spent} for the center; without that part, "
+    elif label.features is not None and label.column.classes is None:
         least, most = CENTER_SHARES[0], CENTER_SHARES[-1]
         if label.features.cells and budget.epsilon <= MOST_EPSILON:
             most += (1 - most) * CELL_SHARE

@@ -24,7 +24,7 @@ from ...transforms.center.feature_columns import is_feature
 from ...transforms.errors import listed
 from ...transforms.progress_log import LOGGER
 from ..errors import FieldError, did_you_mean, field_errors
-from .fields import CELL_CENTER, LINEAR_CENTER, MODELS_OF_LOG, NO_CENTER, Fields, names_of
+from .fields import CELL_CENTER, LINEAR_CENTER, MARGINAL_CENTER, MODELS_OF_LOG, NO_CENTER, Fields, names_of
 from .label import Label
 
 # Largest epsilons at which a center of classes is better than randomized response in most of docs/results: of more than
@@ -57,7 +57,7 @@ class CenterChoice:
     """Center that the fields of a label ask for, and what decides whether one is made by default.
 
     Attributes:
-      given: linear, cells or none; None for the default.
+      given: linear, cells, marginals or none; None for the default.
       column: Column of the center, which is new if one of features is made.
       features: Names of the features; None for all of them.
       left_out: Columns that are not released.
@@ -136,8 +136,10 @@ class CenterChoice:
         """
         if self.given == NO_CENTER:
             return False
-        if self.given == LINEAR_CENTER:
-            raise FieldError("{center} linear is for labels that are numbers; that of classes is {center} cells")
+        if self.given in (LINEAR_CENTER, MARGINAL_CENTER):
+            raise FieldError(
+                "{center} {kind} is for labels that are numbers; that of classes is {center} cells", kind=self.given
+            )
         refusals = {
             "{center} draws classes by itself: leave out {mechanism} and {for}": (
                 self.mechanism not in (None, AUTO) or self.purpose == "labels"
@@ -179,7 +181,8 @@ class CenterChoice:
         cells, most = self.kind == CELL_CENTER, MOST_SAMPLE
         if column.classes is not None:
             cells, most = self.asked_of_classes, MOST_CLASS_SAMPLE
-        features = CenterFeatures(names, column.id_column, cells, most, self.features is None)
+        marginals = self.kind == MARGINAL_CENTER
+        features = CenterFeatures(names, column.id_column, cells, most, self.features is None, marginals)
         return dataclasses.replace(label, column=column, features=features)
 
     def _names_of(self, column: LabelColumn, table: FeatureTable) -> tuple[str, ...]:

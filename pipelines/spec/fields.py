@@ -49,8 +49,8 @@ KEY_MODES = ("owner", "group")
 LOSSES = ("squared", "absolute", "poisson")
 DEFAULT_LOSS = "squared"
 AUTO = "auto"
-CENTERS = ("cells", "linear", "none")
-LINEAR_CENTER, CELL_CENTER = "linear", "cells"
+CENTERS = ("cells", "linear", "marginals", "none")
+LINEAR_CENTER, CELL_CENTER, MARGINAL_CENTER = "linear", "cells", "marginals"
 NO_CENTER = "none"
 """Value of `--center` for labels without a center."""
 MODELS_OF_LOG = "log_features"
@@ -251,17 +251,19 @@ class LabelFields:
     center: str | None = option(
         None, "CENTER",
         "linear: predict labels from the features first, by a linear model with a part of {epsilon}; cells: and where "
-        "it pays, by trees over cells of the features with more of it; predictions are released as a column; none: no "
-        "center; default: linear for {mechanism} auto over an even label domain, with {for} log_features cells",
+        "it pays, by trees over cells of the features with more of it; marginals: by the sum of an effect of each "
+        "feature, for logs of categories, with most of it; predictions are released as a column; none: no center; "
+        "default: linear for {mechanism} auto over an even label domain, with {for} log_features cells",
         choices=CENTERS,
-        memory='"cells" or "linear" for a center of the features also where none is made by default, "none" for none; '
+        memory='"cells", "linear" or "marginals" for a center of the features also where none is made by default, '
+        '"none" for none; '
         'default: one if features are given, with {mechanism} "auto", only for an even grid of at least five labels',
-        line="linear, cells or none; default: by label and {for}",
+        line="linear, cells, marginals or none; default: by label and {for}",
     )  # fmt: skip
     center_column: str | None = option(
         None, "NAME",
         "public column with a prediction of the label, from a model that has not seen these labels; needs an even "
-        "label domain. With {center} cells or linear, name of the new column; default LABEL_center",
+        "label domain. With another {center}, name of the new column; default LABEL_center",
         line="public column with a prediction of the label",
     )  # fmt: skip
     center_features: Names | None = option(

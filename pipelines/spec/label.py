@@ -307,7 +307,10 @@ def asked_of(label: Label) -> list[Any]:
         column.name, column.domain, column.id_column, column.rounding, budget.epsilon, budget.prior_epsilon,
         label.mechanism.name, dict(label.mechanism.parameters), column.center,
         # Of all columns, a center is made without those that identify records.
-        features and [features.names, PLACES, features.cells, *(["chosen"] if features.all_columns else [])],
+        features and [
+            features.names, PLACES, features.cells, *(["chosen"] if features.all_columns else []),
+            *(["marginals"] if features.marginals else []),
+        ],
         unit and unit.request, column.others, column.classes and column.classes.request,
         column.meaning.missing, column.meaning.reading,
     ]  # fmt: skip

@@ -13,9 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 from labeldp.audit.audit_release import audit_path, audit_report
+from labeldp.mechanisms.center.center_model import read_center
 from labeldp.mechanisms.center.class_center import ClassCellDesign, ReleasedClassCells, cells_epsilon
 from labeldp.mechanisms.center.class_document import class_document, read_class_center
 from labeldp.mechanisms.center.class_logit import LinearClasses
+from labeldp.mechanisms.center.marginal_center import MarginalCenter, ReleasedMarginals, marginals_document
 
 from tests.audit.written_files import Row, law, plant, planted
 
@@ -191,6 +193,50 @@ OF_CELLS: list[tuple[str, Any, str]] = [
     ("", after_that({"records": move(0, -1)}), ""),
     ("center", NOTHING, "= center.linear has cells, but no sums that they were made from"),
 ]
+
+
+# Marginal sums.
+
+EFFECTS = f"{REPLAYED}the marginals of the center do not follow from their sums"
+
+
+def of_marginals(changes: dict[str, Any]) -> dict[str, Any]:
+    return {f"marginals.{path}": value for path, value in changes.items()}
+
+
+def moved(folder: Path) -> None:
+    """One record moved between parts, and another back: all parts have as many as before, and all follows from that."""
+    center = read_center(center_of(folder))
+    assert isinstance(center, MarginalCenter)
+    given, common = center.marginals, center.marginals.common.copy()
+    last, other = len(common) - 2, len(common) - 3
+    for row, column, amount in ((last, 0, 1), (last, 1, -1), (other, 0, -1), (other, 1, 1)):
+        common[row, column] += amount
+        common[column, row] += amount
+    fitted = ReleasedMarginals.fit(given.design, center.labels, common, given.counts, given.sums)
+    plant(folder, "center", {"marginals": lambda _: marginals_document(fitted)})
+
+
+MARGINALS: list[tuple[str, Any, str]] = [
+    *(("center", of_marginals(changes), words) for changes, words in [
+        ({"effects.2": plus(1)}, EFFECTS),
+        ({"constant": plus(-1)}, EFFECTS),
+        ({"sums.1": plus(1 << 40)}, "sums are larger than those of any labels"),
+        ({"sums.1": plus(1000)}, EFFECTS),
+        ({"counts.0": 1 << 50}, "counts are not those of any labels"),
+        ({"range.0": plus(1)}, EFFECTS),
+        ({"range.1": 50}, "range is not one of labels"),
+        ({"common.3.0": plus(1)}, "common is not of records that are in one part of each feature"),
+        ({"common.1.0": plus(1), "common.0.0": plus(-1), "common.1.1": plus(-1)}, "common"),
+        ({"cuts.0": []}, "cuts of a category, or none of a number"),
+        ({"cuts.0.1": -4096}, "cuts is not strictly ascending"),
+        ({"effects.-1": ...}, "effects do not have"),
+        ({"common.-1": ...}, "common do not have"),
+        ({"more": 1}, "marginals has members that labeldp does not write: more"),
+        ({"sums_epsilon": lambda spent: spent / 2}, "release.center_epsilon is not the sum of those of the parts"),
+    ]),
+    ("center", {"marginals": ...}, "features without a component"),
+]  # fmt: skip
 
 
 # Centers of classes.
@@ -372,6 +418,7 @@ REFITTED: list[tuple[Callable[[Any], None], str]] = [
 ROWS: list[Row] = [
     *(("parquet to parquet, linear", *row) for row in LINEAR),
     *(("cells", *row) for row in OF_CELLS),
+    *(("marginals", *row) for row in MARGINALS),
     *(("center of classes", "center", *row) for row in CLASSES),
     *(("center of classes", "center", refitted(edit), words) for edit, words in REFITTED),
     ("center of classes without sums", "center", {"linear.coefficients.1": move(0, 1)}, CLASS_COEFFICIENTS),
@@ -386,6 +433,7 @@ def test_the_audit_names_what_was_planted(name: str, file: str, change: Any, wor
 
 
 @planted([
+    ("marginals", "", moved, "center.linear.marginals.common is not the number of records that two parts have in"),
     ("cells", "", without_sums, "centers that the linear center does not predict"),
     ("cells", "", after_that({"records": move(0, -1)}),
      "center.linear.cells.records are not the numbers of records in each cell"),

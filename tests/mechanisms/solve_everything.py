@@ -18,6 +18,13 @@ from labeldp.mechanisms.center.center_model import center_document
 from labeldp.mechanisms.center.class_document import class_document
 from labeldp.mechanisms.center.feature_rows import Categories
 from labeldp.mechanisms.center.linear_center import LinearCenter, design_center, moment_sums, noised_sums
+from labeldp.mechanisms.center.marginal_center import (
+    MarginalCenter,
+    common_records,
+    design_marginals,
+    noised_marginals,
+    part_tables,
+)
 from labeldp.mechanisms.center.residuals import ResidualDomain
 
 # Families whose time grows fast with the number of labels, or that search over many programs.
@@ -104,6 +111,21 @@ def cell_center() -> tuple[str, str]:
     return "cells", json.dumps([center_document(center), center.indices(features).tolist()])
 
 
+def marginal_center() -> tuple[str, str]:
+    """Name and text of a marginal center: its document, and the predictions for the records."""
+    random = np.random.Generator(np.random.PCG64(5))
+    columns: dict[str, np.ndarray | Categories] = {f"x{i}": random.random(6000) for i in range(4)}
+    columns |= {f"k{i}": Categories(random.integers(-1, 30, 6000), tuple(map(str, range(30)))) for i in range(4)}
+    indices = (random.random(6000) * 30 + 20 * np.asarray(columns["x0"])).astype(np.int64)
+    design = design_marginals(columns, 6000, 1.0)
+    assert design is not None
+    parts = design.parts_of(columns)
+    tables = part_tables(parts, design.sizes, indices - 26, 53)
+    keys = bytes(32), bytes(range(32))
+    center = MarginalCenter.of(53, noised_marginals(design, 53, tables, common_records(parts, design.sizes), keys))
+    return "marginals", json.dumps([center_document(center), center.indices(columns).tolist()])
+
+
 def class_center() -> tuple[str, str]:
     """Name and text of a center of classes: its document, and the probabilities of the records."""
     random = np.random.Generator(np.random.PCG64(4))
@@ -129,7 +151,7 @@ def main(many: bool) -> None:
         except ValueError as error:
             text = str(error)
         found[f"{name} {parameters.get('loss', '')} {title} {epsilon}"] = hashlib.sha256(text.encode()).hexdigest()
-    for title, text in (*linear_centers(), cell_center(), class_center()):
+    for title, text in (*linear_centers(), cell_center(), marginal_center(), class_center()):
         found[f"linear_center {title}"] = hashlib.sha256(text.encode()).hexdigest()
     json.dump(found, sys.stdout)
 

@@ -38,6 +38,7 @@ BASES: dict[str, dict[str, Any]] = {
     "numbers": {**GRID, "mechanism": "rr", "center": "none"},
     "column": {**GRID, "mechanism": "rr", "center_column": "p"},
     "cells": {**GRID, "mechanism": AUTO, "center": "cells", "center_features": "f,g"},
+    "marginals": {**GRID, "mechanism": AUTO, "center": "marginals", "center_features": "f,g"},
     "classes": {
         "label": "grade", "label_classes": "low,mid,high", "epsilon": 2.0, "id_column": "id", "for_": "models",
         "center_features": "f,g",
@@ -45,7 +46,7 @@ BASES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 BASES["response"] = {**BASES["classes"], "center": "none", "center_features": None}
 CLASSES = ("classes", "response")
-NUMBERS, ALL = ("numbers", "column", "cells"), tuple(BASES)
+NUMBERS, ALL = ("numbers", "column", "cells", "marginals"), tuple(BASES)
 PUBLIC = "what it selects is public, and so is which records have a usable label"
 OUTPUT = "it says where and how results are written, not what noise is of"
 LABELS = "the same labels are released, beside fewer public columns: the same outputs say nothing new of them"
@@ -148,9 +149,10 @@ CHANGES: dict[str, list[Change]] = {
     "center_column": [
         Change({"center_column": "q"}, bases=("column",)),
         Change({"center_column": "c"}, {"moments": AFTER, "cells": AFTER}, ("cells",)),
+        Change({"center_column": "c"}, {"marginals": AFTER}, ("marginals",)),
     ],
     "center_features": [
-        Change({"center_features": "f"}, dict.fromkeys(OF_CENTERS, AROUND), ("cells",)),
+        Change({"center_features": "f"}, dict.fromkeys(OF_CENTERS, AROUND), ("cells", "marginals")),
         Change({"center_features": "f"}, dict.fromkeys(("digest", "histogram"), AROUND), ("classes",)),
     ],
     "output": [Change({"output": "elsewhere"}, OUTPUT)],

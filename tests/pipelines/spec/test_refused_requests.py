@@ -254,12 +254,13 @@ REFUSED: dict[str, list[tuple[Any, ...]]] = {
         (4, " 4 is not that of --mechanism_file, 3: leave it out, or fit again", applied("units", unit_column="user")),
     ],
     "center": [
-        ("linaer", ": unknown value 'linaer'; known: cells, linear, none; did you mean linear?"),
+        ("linaer", ": unknown value 'linaer'; known: cells, linear, marginals, none; did you mean linear?"),
         ("linear", ": a center needs evenly spaced labels", UNEVEN),
         ("linear", " linear: alone.csv has no column of numbers or texts besides the label", {"input": "alone.csv"}),
         ("linear", "--input has a column 'y_center': name the new column of centers with --center_column and --center "
          "linear, or leave that column out", {"input": "released.csv"}),
         ("linear", " linear is for labels that are numbers; that of classes is --center cells", CLASSES),
+        ("marginals", " marginals is for labels that are numbers; that of classes is --center cells", CLASSES),
         ("cells", " draws classes by itself: leave out --mechanism and --for", {**CLASSES, "mechanism": "rr"}),
         ("cells", ": at most 128 classes can have one, not 200",
          {**CLASSES, "label_classes": (*map(str, range(200)),)}),
