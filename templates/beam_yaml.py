@@ -224,7 +224,7 @@ def _center_features(fields: Fields) -> tuple[str, ...]:
     if not names and center in (None, NO_CENTER):
         return ()
     if not names or center not in CENTERS or center == NO_CENTER:
-        raise ValueError("a center that the job makes needs center: cells or linear, and center_features")
+        raise ValueError("a center that the job makes needs center: cells, linear or marginals, and center_features")
     if {fields.label, id_column} & {*names}:
         raise ValueError("center_features must name neither the label nor the id_column")
     if {*names} & {*names_of(fields.leave_out)}:

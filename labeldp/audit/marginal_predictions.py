@@ -26,7 +26,7 @@ class MarginalRecords:
         self._features = list(zip(rows.features.items(), coded, strict=True))
         self._constant, effects = marginals.constant, np.array(marginals.effects, np.int64)
         self._effects = [effects[part] for part in marginals.slices]
-        self._missing, self._uncertain = marginals.common.copy(), 0
+        self._missing, self._uncertain = np.array(marginals.common, np.int64), 0
         self._slices = marginals.slices
 
     def _codes(self, columns: Mapping[str, Column], rows: np.ndarray | None) -> Iterator[Ends]:

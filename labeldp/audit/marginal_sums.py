@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-import numpy as np
-
 from .documents import RefusedDocument, ascending, residual_cells, sized
 
 _NAME, _MOST_PARTS = "center.linear.marginals", 800
@@ -48,7 +46,7 @@ class Marginals:
     Attributes:
       parts: Parts of each feature.
       histogram_epsilon, sums_epsilon: Budgets of the histogram and of the sums.
-      common: Number of records that any two parts have in common, shape (L, L), int64.
+      common: Number of records that any two parts have in common, L rows of L.
       counts: Noised counts of the histogram of the labels.
       ends: Least and largest label in the sums, in steps from the middle of the domain.
       sums: Noised sum of the clipped labels of each part.
@@ -58,7 +56,7 @@ class Marginals:
     parts: list[CodedParts]
     histogram_epsilon: Fraction
     sums_epsilon: Fraction
-    common: np.ndarray
+    common: list[list[int]]
     counts: list[int]
     ends: list[int]
     sums: list[int]
@@ -73,7 +71,7 @@ class Marginals:
     @property
     def slices(self) -> list[slice]:
         """Places of the parts of each feature among those of all."""
-        bounds = np.cumsum([0, *(part.size for part in self.parts)]).tolist()
+        bounds = itertools.accumulate((part.size for part in self.parts), initial=0)
         return [slice(*pair) for pair in itertools.pairwise(bounds)]
 
     @property
@@ -102,9 +100,9 @@ def read_marginals(linear: Mapping[str, Any]) -> Marginals:
     size = sum(part.size for part in parts)
     if size > _MOST_PARTS:
         raise RefusedDocument(f"{_NAME} has more than {_MOST_PARTS} parts")
-    common = np.zeros((size, size), np.int64)
-    for place, row in enumerate(sized(marginals["common"], f"{_NAME}.common", size)):
-        common[place, : place + 1] = common[: place + 1, place] = sized(row, f"{_NAME}.common", place + 1)
+    rows = sized(marginals["common"], f"{_NAME}.common", size)
+    below = [sized(row, f"{_NAME}.common", place + 1) for place, row in enumerate(rows)]
+    common = [[*row, *(later[place] for later in below[place + 1 :])] for place, row in enumerate(below)]
     low, high = marginals["range"]
     if not -(labels // 2) <= low < high <= labels - 1 - labels // 2:
         raise RefusedDocument(f"{_NAME}.range is not one of labels")
@@ -119,20 +117,15 @@ def read_marginals(linear: Mapping[str, Any]) -> Marginals:
         constant=marginals["constant"],
         effects=sized(marginals["effects"], f"{_NAME}.effects", size),
     )
-    own, empty = common.diagonal(), np.ones((size, size), bool)
     for part in found.slices:
-        inside = common[part, part]
-        empty[part, part] = np.eye(len(inside), dtype=bool)
-        if (common[:, part].sum(axis=1) != own).any():
+        if any(sum(row[part]) != row[place] for place, row in enumerate(common)):
             raise RefusedDocument(f"{_NAME}.common is not of records that are in one part of each feature")
-    if common[~empty].any():
-        raise RefusedDocument(f"{_NAME}.common has records in two parts of a feature")
     return found
 
 
 def marginal_problems(marginals: Marginals, most: int) -> Iterator[str]:
     """Checks the noised numbers of marginal sums of at most so many records."""
-    own = marginals.common.diagonal().tolist()
+    own = [row[place] for place, row in enumerate(marginals.common)]
     records = sum(own[marginals.slices[0]])
     if records > most:
         yield f"{_NAME}.common has more records than center.linear.records"

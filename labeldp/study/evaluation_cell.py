@@ -25,7 +25,7 @@ from ..mechanisms.release.label_records import LabelRecords
 from ..mechanisms.release.plan import run_passes
 from ..pipelines.errors import field_errors
 from ..pipelines.spec.feature_choice import CenterChoice
-from ..pipelines.spec.fields import CELL_CENTER, LINEAR_CENTER, NO_CENTER, Fields
+from ..pipelines.spec.fields import CELL_CENTER, LINEAR_CENTER, MARGINAL_CENTER, NO_CENTER, Fields
 from ..pipelines.spec.label import Label, make_label
 from ..pipelines.spec.machine import one_thread_for_fits
 from ..pipelines.spec.mechanism_spec import takes_delta
@@ -36,7 +36,7 @@ CLEAN = "clean"
 """In place of a mechanism: true labels, without privacy."""
 MEAN_PREDICTOR = "mean_predictor"
 """In place of a mechanism and of its model: the mean of the true training labels, or their most frequent class."""
-MADE_CENTERS = (LINEAR_CENTER, CELL_CENTER)
+MADE_CENTERS = (LINEAR_CENTER, CELL_CENTER, MARGINAL_CENTER)
 """Centers that a release makes of features; any other one is the name of a column."""
 
 
