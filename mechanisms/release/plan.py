@@ -100,6 +100,26 @@ def passes_of(column: LabelColumn, histogram: Histogram, features: CenterFeature
 Blocks: TypeAlias = Callable[[Pass, Any, Released], Iterator[tuple[LabelRecords, MappedColumns]]]
 
 
+def run_plan(
+    passes: Iterable[Pass],
+    sample: FeatureSample,
+    column: LabelColumn,
+    secret: bytes,
+    add: Callable[[Pass, Any, Released], PassSums],
+    released: Released = None,
+) -> Any:
+    """Runs passes one after the other; returns what they have released.
+
+    `add` gives the sums of all records of a pass, for its design and what was released before. `released` is what was
+    released before the first one. Raises RefusedRelease as `Pass.design`.
+    """
+    for step in passes:
+        design = step.design(sample, released)
+        if design is not None:
+            released = step.release(add(step, design, released), column, design, released, secret)
+    return released
+
+
 def run_passes(
     passes: Iterable[Pass],
     sample: FeatureSample,
@@ -108,17 +128,16 @@ def run_passes(
     blocks: Blocks,
     released: Released = None,
 ) -> Any:
-    """Runs passes over records in memory, one after the other; returns what they have released.
+    """Runs passes over records in memory, as `run_plan`.
 
     `blocks` gives the records in parts, with the features that a pass of a design reads, and with their centers for a
-    pass that binds. `released` is what was released before. Raises RefusedRelease as `Pass.design`.
+    pass that binds.
     """
-    for step in passes:
-        design = step.design(sample, released)
-        if design is None:
-            continue
-        parts = blocks(step, design, released)
-        sums = add_passes(step.summarize(*part, design, released, secret) for part in parts)
+
+    def add(step: Pass, design: Any, before: Released) -> PassSums:
+        parts = blocks(step, design, before)
+        sums = add_passes(step.summarize(*part, design, before, secret) for part in parts)
         assert sums is not None
-        released = step.release(sums, column, design, released, secret)
-    return released
+        return sums
+
+    return run_plan(passes, sample, column, secret, add, released)

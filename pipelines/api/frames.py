@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ import pyarrow as pa
 from ...mechanisms.analysis.automatic import default_mechanism
 from ...mechanisms.analysis.findings import Verdict, Warn
 from ...mechanisms.registry import AUTO
+from ...transforms.errors import InputError
 from ..errors import did_you_mean
 from ..spec.fields import DEFAULT_LOSS, NO_CENTER
 from .callers import warn
@@ -29,9 +31,10 @@ from .feature_frames import (
     without_columns,
 )
 from .label_privatizer import LabelPrivatizer
-from .memory_release import Outcome
-from .memory_request import Given
+from .memory_release import Outcome, release_fitted
+from .memory_request import Given, ledger_place, python_errors
 from .record_streams import STREAMS, FeatureStream, read_stream
+from .spark_frames import SparkRelease, executors_key, read_spark, release_spark
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +54,7 @@ class ReleasedFrame:
       verdict: Verdict on what the labels can be used for.
       warnings: Warnings about the release.
       privatizer: The fitted privatizer, with `randomizer_`, `certificate_`, `budget_` and all other facts.
+      spark: What draws the labels of a Spark DataFrame; None for any other frame.
     """
 
     frame: Any = field(repr=False)
@@ -63,6 +67,7 @@ class ReleasedFrame:
     verdict: Verdict = field(repr=False)
     warnings: list[Warn] = field(repr=False)
     privatizer: LabelPrivatizer = field(repr=False)
+    spark: SparkRelease | None = field(default=None, repr=False)
 
     def __str__(self) -> str:
         """The release in four blocks: what was released, its privacy, its use, and what to do next."""
@@ -105,6 +110,24 @@ class ReleasedFrame:
         """
         self.privatizer.write_mechanism(path)
 
+    def write(self, path: str | os.PathLike[str]) -> None:
+        """Writes the release of a Spark DataFrame as the command does: shards of Parquet and its documents.
+
+        They are for `labeldp audit`, `report` and all that reads a release. Nothing is charged: the release was.
+
+        Args:
+          path: Folder that this process and the executors share, new or empty.
+
+        Raises:
+          InputError: If the frame is another one than when the release was made, or the folder cannot be written.
+          TypeError: If the frame is not of Spark.
+        """
+        if self.spark is None:
+            raise TypeError("write is for Spark DataFrames: any other frame has a writer of its own")
+        with python_errors(InputError):
+            privatizer = self.privatizer
+            self.spark.write(os.fspath(path), ledger_place(privatizer.ledger), privatizer._facts(self.spark.release))
+
 
 def privatize(frame: Any, *, label: str, epsilon: float, **parameters: Any) -> ReleasedFrame:
     """Releases a data frame with randomized labels, as `labeldp privatize` releases a file of the same rows.
@@ -140,12 +163,14 @@ def privatize(frame: Any, *, label: str, epsilon: float, **parameters: Any) -> R
       TypeError: If the frame is of an unknown kind.
       InputError: If key or ledger cannot be used, or a cap would be exceeded.
     """
-    stream = read_stream(frame)
-    if stream is None and not is_data_frame(frame):
-        raise TypeError(f"frame must be {DATA_FRAMES}, or {STREAMS}, not {type(frame).__name__}")
+    spark = read_spark(frame)
+    stream = None if spark is not None else read_stream(frame)
+    if spark is None and stream is None and not is_data_frame(frame):
+        raise TypeError(f"frame must be {DATA_FRAMES}, a Spark DataFrame, or {STREAMS}, not {type(frame).__name__}")
     privatizer = LabelPrivatizer(epsilon=epsilon).set_params(label=label, **parameters)
     named = [label, privatizer.id_column, privatizer.unit_column, privatizer.center_column]
-    shown = frame if stream is None else stream.schema.empty_table()
+    read = stream if spark is None else spark
+    shown = frame if read is None else read.schema.empty_table()
     shown, left_out = public_frame(shown, label, [*named, *named_features(privatizer.center_features)])
     columns, linear = read_frame(shown, "frame"), _offers_features(privatizer)
     place = _place(columns, "label", label)
@@ -165,7 +190,10 @@ def privatize(frame: Any, *, label: str, epsilon: float, **parameters: Any) -> R
         privatizer.set_params(features=len({*columns.names} - no_features))
     if left_out is not None:
         warn(left_out)
-    if stream is None:
+    if spark is not None:
+        others: dict[str, Any] = {}
+        labels: Any = None
+    elif stream is None:
         labels, others = frame_column(shown, place), {key: frame_column(shown, at) for key, at in companions.items()}
     else:
         labels = stream.sealed(label)
@@ -173,6 +201,8 @@ def privatize(frame: Any, *, label: str, epsilon: float, **parameters: Any) -> R
         columns = FeatureStream(stream, columns.names, len(labels), "frame")
 
     def output(outcome: Outcome) -> tuple[Any, Any]:
+        if spark is not None:
+            return outcome.labels, None
         centers, name, kept = outcome.centers, outcome.release.mechanism.drawing.column, outcome.kept
         named = None if centers is None or name is None else (name, centers)
         of_kept = centers if centers is None or kept.all() else centers[kept]
@@ -183,11 +213,16 @@ def privatize(frame: Any, *, label: str, epsilon: float, **parameters: Any) -> R
     hidden = {label, *left, *(getattr(privatizer, name) for name in ("id_column", "unit_column", "center_column"))}
     seen = columns.select([name for name in columns.names if name not in hidden])
     given = Given(labels, features=columns if linear else None, seen=seen, **others)
-    released, center = privatizer._fit("privatize", given, output)
+    release = release_fitted
+    if spark is not None:
+        release = functools.partial(
+            release_spark, spark, executors_key(privatizer.noise_key, privatizer.noise_key_file), left
+        )
+    released, center = privatizer._fit("privatize", given, output, release)
     return ReleasedFrame(
-        released,
+        released if spark is None else released.frame,
         label,
-        privatizer.center_column if center is None else privatizer.center_name_,
+        privatizer.center_column if center is None and spark is None else privatizer.center_name_,
         center,
         privatizer.records_,
         float(epsilon),
@@ -195,6 +230,7 @@ def privatize(frame: Any, *, label: str, epsilon: float, **parameters: Any) -> R
         privatizer.verdict_,
         privatizer.warnings_,
         privatizer,
+        None if spark is None else released,
     )
 
 

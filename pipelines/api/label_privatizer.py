@@ -375,7 +375,13 @@ class LabelPrivatizer(LabelFields, _Fitted):
         """
         write_file(os.fspath(path), self._latest().mechanism.to_text())
 
-    def _fit(self, command: str, given: Given, output: Callable[[Outcome], Any] | None = None) -> Any:
+    def _fit(
+        self,
+        command: str,
+        given: Given,
+        output: Callable[[Outcome], Any] | None = None,
+        release: Callable[[str, MemoryRequest, Given, bytes], Outcome] = release_fitted,
+    ) -> Any:
         """Releases center, histogram and mechanism, for `privatize` the labels as well, or an output made of them.
 
         It is made before the ledger is charged: one that cannot be made costs nothing.
@@ -387,7 +393,7 @@ class LabelPrivatizer(LabelFields, _Fitted):
                 warn(left_out)
         request, secret = read_request(self.get_params(), given, fits=True)
         with progress_bar():
-            outcome = release_fitted(command, request, given, secret)
+            outcome = release(command, request, given, secret)
         made = outcome.labels if output is None else output(outcome)
         self._publish(request, outcome)
         return made

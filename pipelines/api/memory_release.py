@@ -202,8 +202,8 @@ def release_fitted(command: str, request: MemoryRequest, given: Given, secret: b
     records = read_records(request, column, secret, given, label.features is not None)
     run = MemoryRun(records, features, secret)
     binding = run.run(label.passes, chosen)
-    mechanism = MechanismFile.of_release(_concluded(label.mechanism, binding), binding)
-    number = _number_of_features(features, column)
+    mechanism = MechanismFile.of_release(concluded(label.mechanism, binding), binding)
+    number = number_of_features(features, column)
     release = MemoryRelease(command, request.source, binding, mechanism, label.budget.epsilon, records.counts, number)
     return _drawn(release, run, given.seen)
 
@@ -220,7 +220,7 @@ def release_applied(mechanism: MechanismFile, request: MemoryRequest, given: Giv
         linear = made if isinstance(made, LinearCenter) else None
     run = MemoryRun(records, features, secret)
     binding = run.run((Binding(mechanism.drawing.budget),), None, linear)
-    epsilon, number = mechanism.total_epsilon(mechanism.labels_budget[0]), _number_of_features(features, column)
+    epsilon, number = mechanism.total_epsilon(mechanism.labels_budget[0]), number_of_features(features, column)
     release = MemoryRelease("apply", request.source, binding, mechanism, epsilon, records.counts, number)
     return _drawn(release, run, given.seen)
 
@@ -286,7 +286,7 @@ def _needed(features: FeatureFrame | None, row_map: RowMap, column: LabelColumn)
     return features
 
 
-def _number_of_features(features: FeatureFrame | None, column: LabelColumn) -> int | None:
+def number_of_features(features: FeatureFrame | None, column: LabelColumn) -> int | None:
     """Number of columns that are neither label, nor id, nor center; None if it is not known."""
     return None if features is None else len({*features.names} - {*column.columns})
 
@@ -401,7 +401,7 @@ def predicted(center: LinearCenter, features: FeatureFrame) -> np.ndarray:
     return centers
 
 
-def _concluded(choice: MechanismChoice, release: PriorRelease) -> Drawing:
+def concluded(choice: MechanismChoice, release: PriorRelease) -> Drawing:
     """Concludes how the labels are drawn. Raises ValueError if there is no randomizer."""
     try:
         return conclude(release, choice.name, choice.parameters)
