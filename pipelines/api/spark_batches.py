@@ -202,6 +202,7 @@ class Sum(Part):
     released: Released
 
     def result(self, batches: Batches, secret: bytes) -> PassSums | None:
+        """Sums the records of a partition."""
         row_map, found = self.step.row_map(self.design, self.released), None
         linear = self.released if row_map is None and isinstance(self.released, LinearCenter) else None
         for batch in batches:
@@ -283,6 +284,7 @@ class SampleFeatures(Part):
     names: Sequence[str]
 
     def result(self, batches: Batches, secret: bytes) -> tuple[np.ndarray, list[Columns], list[int], int]:
+        """Samples the records of a partition."""
         drawn, parts, records = [np.zeros(0, np.uint64)], [], 0
         for batch in batches:
             mask, own = _sampled_words(self.reader, batch, secret)
@@ -390,6 +392,7 @@ class Compare(Part):
     seen: Sequence[str]
 
     def result(self, batches: Batches, secret: bytes) -> Compared:
+        """Looks at the labels of a partition."""
         total = Compared(add_sums([]), np.zeros((0, 2), np.uint64), [], [], [])
         for batch in batches:
             read = self.drawn.read(batch, secret)
@@ -427,6 +430,7 @@ class WriteShard(Part):
     folder: str
 
     def result(self, batches: Batches, secret: bytes) -> Shard | None:
+        """Writes the file of a partition."""
         # Loads Beam.
         from ...transforms.shards.shard_formats import GroupWriter
 

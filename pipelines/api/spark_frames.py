@@ -32,6 +32,7 @@ from ...transforms.errors import CHANGED_INPUT, InputError
 from ...transforms.io.filesystems import is_remote
 from ...transforms.noise_key_file import NoiseKeyFile
 from ..spec.label import request_in_memory
+from ..spec.label_folders import DATA_NAME
 from ..spec.measured_labels import measured
 from ..spec.mechanism_file import MECHANISM_NAME, MechanismFile
 from ..spec.target_checks import noise_key_file, path_of
@@ -295,7 +296,7 @@ class SparkRelease:
         """Writes shards of Parquet, and the documents of a release. It was charged before."""
         from ...transforms.io.filesystems import write_text
         from ..publish.job_result import JobResult
-        from ..publish.output_folder import DATA_NAME, check_files, publish_folder, publishing, staging_folder
+        from ..publish.output_folder import check_files, publish_folder, publishing, staging_folder
         from ..publish.release_steps import ReleasedLabel, release_files, write_manifests
         from ..publish.request import Request, RequestedLabel
 
