@@ -1,6 +1,5 @@
 """Logs that tests release: one table in any input format."""
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -29,15 +28,3 @@ def write_log(path: Path, table: pa.Table | dict[str, Any], format: str | None =
         write = {"csv": pa_csv.write_csv, "parquet": pq.write_table, "orc": pa_orc.write_table}[format]
         write(table, path)
     return path
-
-
-def write_parts(folder: Path, table: pa.Table, rows: int, formats: Iterable[str], name: str = "log") -> Path:
-    """Writes NAME-0.FORMAT, NAME-1.FORMAT, ... of that many records each, the last one of fewer.
-
-    Returns:
-      The folder.
-    """
-    for number, start in enumerate(range(0, len(table), rows)):
-        for format in formats:
-            write_log(folder / f"{name}-{number}.{format}", table.slice(start, rows))
-    return folder

@@ -13,8 +13,10 @@ from labeldp.audit import documents
 from labeldp.audit.audit_release import audit_path
 from labeldp.pipelines.cli.commands import main
 
+from tests.audit.mechanism_files import changed, random_row, valid_mechanism, write
 
-def test_run_reports_and_exits(changed, write, folder, capsys):
+
+def test_run_reports_and_exits(folder, capsys):
     assert main(["audit", str(folder / "mechanism.json")]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "mechanism    rr: 3 labels, 3 outputs, probabilities in units of 2^-8"
@@ -109,7 +111,7 @@ def test_an_argument_cannot_forge_a_line(capsys):
 
 
 @pytest.mark.parametrize(("labels", "outputs"), [(5000, 20), (401, 401)])
-def test_speed(valid_mechanism, random_row, write, tmp_path, labels, outputs):
+def test_speed(tmp_path, labels, outputs):
     rng = random.Random(1)
     rows = [random_row(rng, outputs, 62) for _ in range(labels)]
     values = [0.1 * i for i in range(max(labels, outputs))]

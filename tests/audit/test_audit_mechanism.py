@@ -17,6 +17,7 @@ from labeldp.audit.audit_mechanism import Audit, audit_mechanism
 from labeldp.audit.audit_release import audit_report
 from labeldp.audit.weight_runs import ln_at_most
 
+from tests.audit.mechanism_files import at, changed, resigned, run_lengths, valid_mechanism
 from tests.audit.written_files import PRIOR
 
 RESPONSE: dict[str, Any] = json.loads(Path(__file__).with_name("response.json").read_text())
@@ -74,7 +75,7 @@ FREE = {("mechanism",), ("parameters",), ("epsilon",), ("gap",)}
 
 
 @pytest.mark.parametrize("path", [path for path in leaves(RESPONSE) if path not in FREE], ids=name_of)
-def test_a_small_change_of_any_value_is_found(at, changed, path):
+def test_a_small_change_of_any_value_is_found(path):
     value = at(RESPONSE, path)
     if isinstance(value, float):
         others = [math.nextafter(value, -math.inf), value + 1]
@@ -114,12 +115,12 @@ def test_a_small_change_of_any_value_is_found(at, changed, path):
         (("columns", 0), [[128, 1], ["64", 2]], "a weight of column 0 is not a string of 1 to 20"),
     ],
 )
-def test_each_check_stands_alone(changed, resigned, path, value, problem):
+def test_each_check_stands_alone(path, value, problem):
     found = audit_mechanism(resigned(changed(RESPONSE, path, value))).problems
     assert any(line.startswith(problem) for line in found), found
 
 
-def test_a_sound_change_leaves_only_the_fingerprint_wrong(changed, resigned):
+def test_a_sound_change_leaves_only_the_fingerprint_wrong():
     document = changed(RESPONSE, ("columns", 0), [["128", 1], ["64", 1], ["64", 1]])
     assert audit_mechanism(document).problems == ("fingerprint is not that of the bits, columns, labels and outputs",)
     assert not audit_mechanism(resigned(document)).problems
@@ -132,25 +133,25 @@ def test_a_sound_change_leaves_only_the_fingerprint_wrong(changed, resigned):
 @pytest.mark.parametrize(
     "path", [("columns", 0, 1, 0), ("certificate", "ratio", 1), ("certificate", "row_sum")], ids=name_of
 )
-def test_only_plain_decimals_are_read(changed, resigned, path, text):
+def test_only_plain_decimals_are_read(path, text):
     problems = audit_mechanism(resigned(changed(RESPONSE, path, text))).problems
     assert len(problems) == 1
     assert "is not a string of 1 to 20 decimal digits" in problems[0] or "is not a text of the form" in problems[0]
     assert problems[0].isprintable()
 
 
-def test_an_unreduced_ratio_is_the_same_fraction(changed):
+def test_an_unreduced_ratio_is_the_same_fraction():
     assert not audit_mechanism(changed(RESPONSE, ("certificate", "ratio"), ["128", "64"])).problems
 
 
-def test_no_ratio_is_claimed_for_rows_that_are_not_distributions(changed):
+def test_no_ratio_is_claimed_for_rows_that_are_not_distributions():
     audit = audit_mechanism(changed(RESPONSE, ("columns", 0, 0, 0), "100"))
     assert audit.ratio is None
     assert audit.epsilon == math.inf
     assert "unbounded" in audit_report(audit)
 
 
-def test_epsilon_zero(valid_mechanism):
+def test_epsilon_zero():
     document = valid_mechanism([[3, 5], [3, 5]], [-1.5, 2.0], [-2.0, 7.25], 3)
     assert document["certificate"]["epsilon"] == 0.0
     audit = audit_mechanism(document)
@@ -159,11 +160,11 @@ def test_epsilon_zero(valid_mechanism):
     assert audit.ratio == 1
 
 
-def test_one_label_and_one_output(valid_mechanism):
+def test_one_label_and_one_output():
     assert not audit_mechanism(valid_mechanism([[2]], [0.1], [0.1], 1)).problems
 
 
-def test_extreme_floats(changed, resigned, valid_mechanism):
+def test_extreme_floats():
     rows = [[2**62 + 1, 2**62 - 1], [2**62 - 1, 2**62 + 1]]
     tiny, huge = 5e-324, sys.float_info.max
     assert not audit_mechanism(valid_mechanism(rows, [tiny, 2 * tiny], [tiny, huge], 63)).problems
@@ -193,7 +194,7 @@ def mechanisms(draw):
 
 @settings(max_examples=100, deadline=None)
 @given(mechanisms())
-def test_random_mechanisms(valid_mechanism, parts):
+def test_random_mechanisms(parts):
     rows, *_ = parts
     document = valid_mechanism(*parts)
     audit = audit_mechanism(json.loads(json.dumps(document)))
@@ -214,7 +215,7 @@ def test_random_mechanisms(valid_mechanism, parts):
 
 @settings(max_examples=60, deadline=None)
 @given(mechanisms(), st.data())
-def test_moving_weight_is_found(resigned, run_lengths, valid_mechanism, parts, data):
+def test_moving_weight_is_found(parts, data):
     rows, _, outputs, _ = parts
     document = valid_mechanism(*parts)
     row, output = data.draw(st.integers(0, len(rows) - 1)), data.draw(st.integers(0, len(outputs) - 1))
@@ -239,7 +240,7 @@ def test_a_delta_done_by_hand_holds():
     assert "delta" not in audit_report(audit_mechanism(RESPONSE))
 
 
-def test_a_delta_falls_with_epsilon(changed):
+def test_a_delta_falls_with_epsilon():
     document = changed(APPROXIMATE, ("epsilon",), 0.1)
     document = changed(document, ("certificate", "epsilon"), 0.1)
     true = (5 + 6 - 5 * math.exp(0.1)) / 16
@@ -265,14 +266,14 @@ def test_a_delta_falls_with_epsilon(changed):
         (("columns", 0), [["6", 1], ["0", 1]], "do not sum to 2^bits"),
     ],
 )
-def test_a_false_delta_is_found(changed, resigned, path, value, problem):
+def test_a_false_delta_is_found(path, value, problem):
     document = resigned(changed(APPROXIMATE, path, value))
     if path == ("delta",) and value in (..., 0.0):
         document["certificate"]["ratio"] = ["2", "1"]
     assert problem in "; ".join(audit_mechanism(document).problems)
 
 
-def test_an_epsilon_too_large_to_recompute_delta_is_refused(changed):
+def test_an_epsilon_too_large_to_recompute_delta_is_refused():
     document = changed(changed(APPROXIMATE, ("epsilon",), 1e9), ("certificate", "epsilon"), 1e9)
     assert "an audit of delta takes at most" in audit_mechanism(document).problems[0]
 

@@ -5,6 +5,8 @@ import json
 import pytest
 from labeldp.audit.audit_release import audit_path, audit_report
 
+from tests.audit.mechanism_files import changed, write
+
 
 def test_a_release_is_audited_by_folder_or_by_manifest(folder):
     by_folder = audit_path(str(folder))
@@ -15,7 +17,7 @@ def test_a_release_is_audited_by_folder_or_by_manifest(folder):
     assert audit_path(str(folder / "mechanism.json")).total_epsilon is None
 
 
-def test_a_release_with_a_broken_mechanism_fails(changed, write, folder):
+def test_a_release_with_a_broken_mechanism_fails(folder):
     write(
         folder / "mechanism.json",
         changed(json.loads((folder / "mechanism.json").read_text()), ("columns", 0, 0, 0), "100"),

@@ -20,6 +20,7 @@ from labeldp.mechanisms.analysis.utility import ClassCounts, ReleasedFacts
 from labeldp.mechanisms.core.label_classes import LabelClasses
 from labeldp.mechanisms.core.losses import ZERO_ONE
 
+from tests.audit.mechanism_files import resigned
 from tests.audit.written_files import law, plant
 
 
@@ -104,9 +105,7 @@ def document_of(name: str, weights: list[float], epsilon: float = 1.0, **more: A
         (None, [0.0, 1.0, 2.5], "outputs are not places of the classes"),
     ],
 )
-def test_labels_and_outputs_are_places(
-    labels: list[float] | None, outputs: list[float] | None, problem: str, resigned: Any
-) -> None:
+def test_labels_and_outputs_are_places(labels: list[float] | None, outputs: list[float] | None, problem: str) -> None:
     document = document_of("rr", [1, 1, 1])
     document["labels"], document["outputs"] = labels or document["labels"], outputs or document["outputs"]
     assert audit_mechanism(resigned(document)).problems == (problem,)

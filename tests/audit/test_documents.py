@@ -12,6 +12,8 @@ from labeldp.audit import documents
 from labeldp.audit.audit_release import audit_path, audit_report
 from labeldp.pipelines.cli.commands import main
 
+from tests.audit.mechanism_files import changed, write
+
 RESPONSE: dict[str, Any] = json.loads(Path(__file__).with_name("response.json").read_text())
 
 
@@ -62,14 +64,14 @@ def test_a_pipe_is_not_read(tmp_path):
     assert audit_path(str(tmp_path / "pipe")).problems == ("'pipe' is not a regular file",)
 
 
-def test_a_file_that_is_too_large_is_not_parsed(write, tmp_path, monkeypatch):
+def test_a_file_that_is_too_large_is_not_parsed(tmp_path, monkeypatch):
     monkeypatch.setattr(documents, "_MAX_FILE_BYTES", 10)
     assert audit_path(write(tmp_path / "m.json", RESPONSE)).problems == ("'m.json' has more than 10 bytes",)
 
 
 @settings(max_examples=150, deadline=None)
 @given(st.integers(0, len(TEXT) - 1), st.integers(0, 255))
-def test_a_changed_byte_never_crashes_and_rarely_passes(changed, tmp_path_factory, place, byte):
+def test_a_changed_byte_never_crashes_and_rarely_passes(tmp_path_factory, place, byte):
     path = tmp_path_factory.getbasetemp() / "mutated.json"
     content = bytearray(TEXT.encode())
     content[place] = byte

@@ -11,6 +11,7 @@ from labeldp.audit import manifest_audit
 from labeldp.audit.audit_release import audit_path, audit_report
 from labeldp.pipelines.publish import manifest
 
+from tests.audit.mechanism_files import changed, write
 from tests.audit.written_files import PRIOR
 
 APPROXIMATE: dict[str, Any] = json.loads(Path(__file__).with_name("approximate.json").read_text())
@@ -64,14 +65,14 @@ def test_the_adjacency_is_that_of_a_release():
         ("records", 0, "release.shards is empty, or release.records is 0"),
     ],
 )
-def test_each_check_of_a_release(write, folder, key, value, problem):
+def test_each_check_of_a_release(folder, key, value, problem):
     write(folder / "release.json", {**RELEASE, key: value})
     problems = audit_path(str(folder)).problems
     assert any(line.startswith(problem) for line in problems), problems
     assert all(line.isascii() and line.isprintable() for line in problems)
 
 
-def test_missing_labels_are_those_of_the_histogram(write, folder):
+def test_missing_labels_are_those_of_the_histogram(folder):
     """A histogram of the labels that are there tells how many are missing; a public prior tells nothing of them."""
     mechanism = json.loads((folder / "mechanism.json").read_text())
     private = RELEASE | {
@@ -97,7 +98,7 @@ def test_missing_labels_are_those_of_the_histogram(write, folder):
         assert audit_path(str(folder)).problems == problems
 
 
-def test_a_named_prior_has_cost_something(write, folder):
+def test_a_named_prior_has_cost_something(folder):
     document = json.loads((folder / "mechanism.json").read_text())
     document["prior"] = {"weights": PRIOR["weights"], "epsilon": 0.0, "release": "0f" * 16}
     write(folder / "mechanism.json", document)
@@ -120,7 +121,7 @@ def test_the_shards_are_those_of_the_manifest(folder):
     )
 
 
-def test_shards_in_folders_of_partitions(write, folder):
+def test_shards_in_folders_of_partitions(folder):
     names = [f"k={value}/{name}" for value in ("%2F\n", "__HIVE_DEFAULT_PARTITION__") for name in (FIRST, SECOND)]
     write(folder / "release.json", RELEASE | {"shards": dict(zip(names, (2, 1, 2, 0), strict=True))})
     for name in names:
@@ -189,14 +190,14 @@ def test_shards_are_files(folder):
         ({f"k=1/../{ONLY}": 5}, "release.shards has a name that is not part-NNNNN-of-NNNNN.FORMAT: k=1/../"),
     ],
 )
-def test_the_manifest_lists_one_whole_set_of_shards(write, changed, folder, shards, problem):
+def test_the_manifest_lists_one_whole_set_of_shards(folder, shards, problem):
     write(folder / "release.json", changed(RELEASE, ("shards",), shards))
     audit = audit_path(str(folder))
     assert any(line.startswith(problem) for line in audit.problems), audit.problems
     assert "PASS" not in audit_report(audit).splitlines()
 
 
-def test_a_release_that_spent_nothing_on_a_prior(write, folder):
+def test_a_release_that_spent_nothing_on_a_prior(folder):
     document = json.loads((folder / "mechanism.json").read_text())
     document["prior"] = {"weights": PRIOR["weights"], "epsilon": 0.0}
     write(folder / "mechanism.json", document)
@@ -204,7 +205,7 @@ def test_a_release_that_spent_nothing_on_a_prior(write, folder):
     assert audit_path(str(folder)).problems == ()
 
 
-def test_sums_are_exact(write, folder):
+def test_sums_are_exact(folder):
     parts = {"prior_epsilon": 1e-17, "randomizer_epsilon": 1.0, "epsilon": 1.0}
     assert 1e-17 + 1.0 <= 1.0  # true in floating point, not exactly
     write(folder / "release.json", {**RELEASE, **parts})
@@ -212,7 +213,7 @@ def test_sums_are_exact(write, folder):
     assert problem in audit_path(str(folder)).problems
 
 
-def test_a_release_must_own_up_to_its_delta(write, folder):
+def test_a_release_must_own_up_to_its_delta(folder):
     prior = PRIOR | {"weights": [0.5, 0.5], "counts": [2, 3]}
     write(folder / "mechanism.json", APPROXIMATE | {"prior": prior, "rounding": "nearest"})
     release = {

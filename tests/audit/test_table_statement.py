@@ -7,6 +7,8 @@ import pytest
 from labeldp.audit.audit_release import audit_path, audit_report
 from labeldp.audit.manifest_statements import table_line, table_problems
 
+from tests.audit.mechanism_files import write
+
 ICEBERG = {
     "format": "iceberg", "name": "cat/n.t", "id": "a209b9ab-c0f5-4665-aa49-f9a725f2a970",
     "snapshot": "8824796348245669531", "schema": "1",
@@ -39,7 +41,7 @@ def test_a_statement_that_no_table_has_is_a_problem(table, problem):
     assert problem in found
 
 
-def test_the_audit_reports_the_table_in_one_line(write, folder):
+def test_the_audit_reports_the_table_in_one_line(folder):
     release = json.loads((folder / "release.json").read_text())
     write(folder / "release.json", release | {"table": DELTA | {"name": "a\nPASS"}})
     audit = audit_path(str(folder))

@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 from labeldp.audit.audit_mechanism import audit_mechanism
 from labeldp.audit.weight_runs import ln_at_most, ln_bounds
 
+from tests.audit.mechanism_files import random_row, valid_mechanism
+
 
 @pytest.mark.parametrize("seed", range(20))
-def test_delta_agrees_with_every_pair_of_labels(valid_mechanism, random_row, seed):
+def test_delta_agrees_with_every_pair_of_labels(seed):
     rng = random.Random(seed)
     k, m, bits = rng.randint(1, 6), rng.randint(2, 6), 62
     rows = [random_row(rng, m, bits) for _ in range(k)]

@@ -275,11 +275,6 @@ def no_words() -> np.ndarray:
     raise AssertionError("a word was asked for")
 
 
-def word_of(unit: float) -> int:
-    """Returns the least word whose 53 leading bits, read as a fraction, are at least `unit`."""
-    return math.ceil(unit * 2.0**53) << 11
-
-
 @settings(deadline=None, max_examples=200)
 @given(st.one_of(UNEVEN, grids()), st.data())
 def test_a_value_goes_up_for_its_share_of_the_words(labels, data):

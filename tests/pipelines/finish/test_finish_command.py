@@ -178,21 +178,9 @@ def test_a_cap_that_another_run_has_reached(
     finish().ok()
 
 
-def change_request(folder: Path, other: Path) -> None:
-    """Asks for another epsilon."""
-    path = folder / "request.json"
-    path.write_text(path.read_text().replace('"epsilon": 1.0', '"epsilon": 0.5'))
-
-
-def take_result(folder: Path, other: Path) -> None:
-    """Takes the result of another run of the same request."""
-    shutil.copy(other / "job_result_0.json", folder)
-
-
-def change_result(folder: Path, other: Path) -> None:
-    """Says that one record less was released."""
-    path = folder / "job_result_0.json"
-    path.write_text(path.read_text().replace("1000", "999"))
+def replaced(name: str, old: str, new: str) -> Any:
+    """A change of a text in a file of the staging folder."""
+    return lambda folder, other: (folder / name).write_text((folder / name).read_text().replace(old, new))
 
 
 def take_mechanism(folder: Path, other: Path) -> None:
@@ -203,20 +191,18 @@ def take_mechanism(folder: Path, other: Path) -> None:
     path.write_text(json.dumps(document))
 
 
-def change_key(folder: Path, other: Path) -> None:
-    """Names another key."""
-    path = folder / "request.json"
-    path.write_text(path.read_text().replace("noise.key", "other.key"))
+OTHER_RUN = "is the result of another run, or the request was changed"
 
 
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        (change_request, "is the result of another run, or the request was changed"),
-        (take_result, "is the result of another run, or the request was changed"),
-        (change_result, "was changed, or its job had another key than"),
+        (replaced("request.json", '"epsilon": 1.0', '"epsilon": 0.5'), OTHER_RUN),
+        (lambda folder, other: shutil.copy(other / "job_result_0.json", folder), OTHER_RUN),
+        # One record less.
+        (replaced("job_result_0.json", "1000", "999"), "was changed, or its job had another key than"),
         (take_mechanism, "belongs to another mechanism file than the one that is there"),
-        (change_key, "does not exist"),
+        (replaced("request.json", "noise.key", "other.key"), "does not exist"),
     ],
 )
 def test_what_was_changed_is_refused(
@@ -367,14 +353,6 @@ def test_a_state_deletes_no_complete_run(
     assert (outputs / "released" / "release.json").exists()
 
 
-def _stray(work: Path, _: Path) -> None:
-    (work / "release" / "notes.txt").write_text("")
-
-
-def _stray_folder(work: Path, _: Path) -> None:
-    (work / "release" / "data" / "empty").mkdir()
-
-
 def _linked(name: str) -> Any:
     def forge(work: Path, elsewhere: Path) -> None:
         elsewhere.mkdir()
@@ -388,8 +366,8 @@ def _linked(name: str) -> Any:
 @pytest.mark.parametrize(
     ("forge", "named"),
     [
-        (_stray, "notes.txt"),
-        (_stray_folder, "data/empty/"),
+        (lambda work, _: (work / "release" / "notes.txt").write_text(""), "notes.txt"),
+        (lambda work, _: (work / "release" / "data" / "empty").mkdir(), "data/empty/"),
         *((_linked(name), name) for name in ("request.json", "job_result_0.json", "release", "release/data")),
     ],
     ids=["stray", "folder", "request", "result", "release", "data"],

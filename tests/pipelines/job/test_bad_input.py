@@ -133,6 +133,9 @@ REFUSED: list[tuple[str, dict[str, Any], dict[str, Any], tuple[str, ...]]] = [
     *(("csv", {"in.csv": csv(*rows)}, {}, ("in/in.csv", "'y'", f"line {line}", "--label"))
       for rows, line in ((["1,two", "2,1"], 2), (["1,1"] * 50 + ["2,two"], 52), ([f"{i},no" for i in range(9)], 2))),
     ("parquet", {"in": {"f": [1, 2], "y": ["1", "2"]}}, {}, ("in/in", "'y'", "--label")),
+    # Beside truth values.
+    *(("csv", {"in.csv": csv(*["1,true", "1,false", "1,1"] * 20, f"1,{text}", *["1,true"] * 20)}, {"label_max": 1},
+       ("in.csv: label column 'y' holds text on line 62, not a number",)) for text in ("yes", "tru", "true false")),
     *(("csv", {"in.csv": csv(*(f"{i},{hole if i < 1001 else i % 5}" for i in range(2000)))}, {},
        ("1,001 of 2,000", "'y'", "--max_unusable_fraction 0.5")) for hole in ("", "nan", "inf", "-inf", "NA")),
     ("csv", {"in.csv": csv(*(f"{i}," for i in range(2000)))}, {"max_unusable_fraction": 1},

@@ -4,10 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from labeldp import LabelPrivatizer
+
+from tests.written_logs import write_log
 
 RNG = np.random.default_rng(1)
 SCORES = RNG.normal(size=50)
@@ -15,62 +16,37 @@ LABELS = np.clip(np.rint(10 + 5 * SCORES + 3 * RNG.normal(size=50)), 0, 20)
 
 
 @pytest.fixture
-def flags(tmp_path: Path, key_file: Path) -> dict[str, Any]:
-    pq.write_table(pa.table({"score": SCORES, "y": LABELS}), tmp_path / "log.parquet")
-    return {
-        "input": tmp_path / "log.parquet",
-        "input_format": "parquet",
-        "label": "y",
-        "label_min": 0,
-        "label_max": 20,
-        "label_step": 1,
-        "epsilon": 1,
-        "noise_key_file": key_file,
-    }
+def run(job: Any, invoke: Any, tmp_path: Path) -> Any:
+    """Function (command, switch, ..., flag=value, ...) -> outcome of a job of 50 records."""
+    log = write_log(tmp_path / "log.parquet", {"score": SCORES, "y": LABELS})
+    given = {"input": log, "input_format": "parquet", "label_max": 20}
+    return lambda command, *switches, **flags: invoke([*job(command, **{**given, **flags}), *switches])
 
 
 @pytest.mark.parametrize(
-    "more",
+    ("command", "switches", "flags", "code"),
     [
         # The center takes most of epsilon.
-        {"center": "linear"},
-        {"center": "none", "epsilon": 0.4},
-        {"center_column": "score", "epsilon": 0.4},
+        ("privatize", [], {"center": "linear", "epsilon": 1}, 1),
+        ("privatize", [], {"center": "none"}, 1),
+        ("privatize", [], {"center_column": "score"}, 1),
+        ("fit", [], {"center": "none"}, 1),
+        ("privatize", ["--dry_run"], {"for": "models"}, 2),
     ],
 )
 def test_an_automatic_release_of_few_records_costs_nothing(
-    flags: dict[str, Any], invoke: Any, command: Any, tmp_path: Path, more: dict[str, Any]
+    run: Any, outputs: Path, command: str, switches: list[str], flags: dict[str, Any], code: int
 ) -> None:
-    outcome = invoke(command("privatize", flags | {"output": tmp_path / "released"} | more))
-    assert outcome.code == 1
-    assert "50 records are too few for the epsilon of the labels" in outcome.error
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["log.parquet"]
-
-
-def test_fit_refuses_them_too(flags: dict[str, Any], invoke: Any, command: Any, tmp_path: Path) -> None:
-    outcome = invoke(command("fit", flags | {"mechanism_file": tmp_path / "m.json", "epsilon": 0.4, "center": "none"}))
-    assert outcome.code == 1
+    outcome = run(command, *switches, **{"epsilon": 0.4, **flags})
+    assert outcome.code == code
     assert "50 records are too few" in outcome.error
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["log.parquet"]
-
-
-def test_a_dry_run_says_so_where_the_number_is_known(
-    flags: dict[str, Any], invoke: Any, command: Any, tmp_path: Path
-) -> None:
-    outcome = invoke(
-        [*command("privatize", flags | {"output": tmp_path / "released", "epsilon": 0.4, "for": "models"}), "--dry_run"]
-    )
-    assert outcome.code == 2
-    assert "50 records are too few" in outcome.error
+    assert list(outputs.iterdir()) == []
 
 
 @pytest.mark.parametrize("more", [{"mechanism": "unbiased", "epsilon": 0.4}, {"center": "none"}])
-def test_a_named_mechanism_or_more_epsilon_is_released(
-    flags: dict[str, Any], invoke: Any, command: Any, tmp_path: Path, more: dict[str, Any]
-) -> None:
-    invoke(command("privatize", flags | {"output": tmp_path / "released"} | more)).ok()
-    labels = pq.read_table(tmp_path / "released" / "data").column("y").to_numpy()
-    assert np.ptp(labels) > 0
+def test_a_named_mechanism_or_more_epsilon_is_released(run: Any, outputs: Path, more: dict[str, Any]) -> None:
+    run("privatize", **more).ok()
+    assert np.ptp(pq.read_table(outputs / "released" / "data").column("y").to_numpy()) > 0
 
 
 def test_labels_in_memory_are_refused_before_the_ledger_is_written(tmp_path: Path, key_file: Path) -> None:
