@@ -32,6 +32,43 @@ ORDER = {
 """Folders and modules of each package, from the lowest to the highest. ARCHITECTURE.md says what they hold."""
 # What of the core imports the audit, which is a leaf: what publishes, and the command.
 CALLERS_OF_AUDIT = {f"pipelines.cli.{name}" for name in ("audit_command", "existing_release", "remove_command")}
+# What wings may import of the core, beside public names, which they take from `labeldp`, and `Released`.
+READS = "pipelines.publish.released"
+COMMANDS = """pipelines.errors pipelines.cli.exit_codes pipelines.flags.arguments pipelines.spec.machine
+    transforms.errors transforms.progress_log"""
+FILES = "pipelines.spec.written_files transforms.io.filesystems"
+FLAGS = "pipelines.flags.command_parser pipelines.flags.job_flags"
+RECORDS = """mechanisms.center.feature_rows transforms.arrow_values transforms.batches transforms.center.feature_columns
+    transforms.readers.file_reader"""
+REQUESTS = """pipelines.job.run_pipeline pipelines.spec.fields pipelines.spec.input_spec pipelines.spec.label_domain
+    mechanisms.release.drawing"""
+BESIDE = {
+    # Replays what follows from noised numbers.
+    "audit": """mechanisms.center.cell_partition mechanisms.center.center_model mechanisms.center.class_center
+        mechanisms.center.class_document mechanisms.center.class_logit mechanisms.center.class_partition
+        mechanisms.center.feature_rows mechanisms.center.linear_center mechanisms.center.residuals""",
+    "training": f"""{READS} mechanisms.analysis.channel mechanisms.analysis.explained mechanisms.core.reproducible
+        mechanisms.center.feature_rows mechanisms.release.feature_sample transforms.center.feature_columns
+        pipelines.api.feature_frames pipelines.spec.machine""",
+    # Figures of a page follow from the mechanism; sums of a ledger from its entries.
+    "report": f"""{READS} {COMMANDS} {FILES} mechanisms.analysis.class_utility mechanisms.analysis.privacy_attacks
+        mechanisms.analysis.utility mechanisms.analysis.verdict mechanisms.center.class_center
+        mechanisms.center.class_trees mechanisms.center.marginal_center mechanisms.center.residuals
+        mechanisms.core.budget mechanisms.core.integer_weights mechanisms.noise.sum_zero_laplace
+        pipelines.flags.release_flags pipelines.ledger.charged_runs pipelines.ledger.spent_budget
+        pipelines.publish.release_blocks pipelines.spec.label_folders pipelines.spec.yaml_file""",
+    # Solves, plans and privatizes what it never releases.
+    "study": f"""{COMMANDS} {FILES} {FLAGS} {RECORDS} {REQUESTS} mechanisms.analysis.planning
+        mechanisms.analysis.utility mechanisms.center.residuals mechanisms.core.budget mechanisms.core.randomizer
+        mechanisms.noise.noisy_histogram
+        mechanisms.registry mechanisms.release.records_per_unit pipelines.api.array_release
+        pipelines.cli.store_copies pipelines.cli.text_format pipelines.job.unit_counts pipelines.spec.label
+        pipelines.spec.mechanism_spec
+        pipelines.spec.prior_file pipelines.spec.target_checks transforms.io.input_format""",
+    # Reads logs with true labels as well.
+    "attack": f"""{READS} {COMMANDS} {FLAGS} {RECORDS} {REQUESTS} mechanisms.analysis.privacy_attacks
+        pipelines.spec.release""",
+}
 # What of the core names modules of wings, which are loaded when they are used.
 NAMES_WINGS = {"pipelines.cli.commands": WINGS, "pipelines.api.label_privatizer": ("report",)}
 MODULES = {
@@ -89,6 +126,14 @@ def test_the_audit_is_a_leaf_but_for_replays_of_centers() -> None:
     }
     assert {name for name, others in shared.items() if others} == {"labeldp.audit.center_replay"}
     assert {other.rpartition(".")[0] for other in shared["labeldp.audit.center_replay"]} == {"mechanisms.center"}
+
+
+@pytest.mark.parametrize("wing", WINGS)
+def test_wings_see_a_release_as_one_object(wing: str) -> None:
+    """A wing imports public names, and of the modules below no others than these; one that it left is left out here."""
+    taken = set[str]().union(*(imports(name) for name in MODULES if name.startswith(f"labeldp.{wing}.")))
+    assert {name for name in taken if not name.startswith("labeldp.")} - set(BESIDE[wing].split()) == set()
+    assert set(BESIDE[wing].split()) <= {*taken} | {*f"{COMMANDS} {FILES}".split()}
 
 
 def test_the_core_names_wings_where_they_are_offered() -> None:

@@ -13,10 +13,9 @@ from types import ModuleType
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute
-from labeldp import InputError, LabelledBatch, UsageError
+from labeldp import InputError, LabelClasses, LabelledBatch, UsageError
 
 from ..mechanisms.center.feature_rows import Columns
-from ..mechanisms.core.label_classes import LabelClasses
 from ..pipelines.errors import did_you_mean
 from ..pipelines.publish.released import Released
 from ..pipelines.spec.fields import Fields

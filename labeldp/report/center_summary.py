@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from labeldp import LabelClasses
 
 from ..mechanisms.center.class_center import PROBABILITY_UNIT, ClassCenter, ReleasedClassCells
 from ..mechanisms.center.class_trees import CellCounts
-from ..mechanisms.core.label_classes import LabelClasses
 from ..mechanisms.noise.sum_zero_laplace import sum_zero_variance
 from .charts import MOST_NAMES, Bars, Line, bars_chart, lines_chart
 from .number_text import number, percent

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from labeldp import LabelClasses
 
 from ..mechanisms.analysis.class_utility import ClassUtility
-from ..mechanisms.core.label_classes import LabelClasses
 from .charts import MOST_NAMES, Bars, bars_chart, heat_map, square_names
 from .number_text import clipped, number, percent
 from .release_summary import (

@@ -7,10 +7,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from labeldp import Prior
+from labeldp import Prior, Quality, loss_named, quality
 
-from ..mechanisms.core.losses import loss_named
-from ..mechanisms.core.randomizer import Quality, quality
 from ..pipelines.cli.text_format import Row, table_lines
 from ..pipelines.spec.mechanism_spec import MechanismSpec
 from ..pipelines.spec.prior_file import PriorFile

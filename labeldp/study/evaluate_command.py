@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from labeldp import InputError, UsageError
+from labeldp import InputError, UsageError, loss_named
 
-from ..mechanisms.core.losses import loss_named
 from ..mechanisms.registry import CLASS_MECHANISMS
 from ..mechanisms.release.drawing import DRAWN_BY_CENTER
 from ..pipelines.cli.exit_codes import run_command

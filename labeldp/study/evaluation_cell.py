@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import math
 from collections.abc import Sequence
@@ -10,23 +9,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from labeldp import LabelClasses, loss_named
 
 from ..mechanisms.analysis.utility import utility
-from ..mechanisms.center.linear_center import LinearCenter
-from ..mechanisms.core.label_classes import LabelClasses
-from ..mechanisms.core.losses import loss_named
-from ..mechanisms.noise.keyed_words import RowRange
 from ..mechanisms.noise.noisy_histogram import mean_variance
 from ..mechanisms.registry import AUTO
-from ..mechanisms.release.conclude import conclude
-from ..mechanisms.release.drawing import DRAWN_BY_CENTER, Drawing
-from ..mechanisms.release.feature_sample import NO_SAMPLE, sample_words, smallest
-from ..mechanisms.release.label_records import LabelRecords
-from ..mechanisms.release.plan import run_passes
-from ..pipelines.errors import field_errors
-from ..pipelines.spec.feature_choice import CenterChoice
+from ..mechanisms.release.drawing import DRAWN_BY_CENTER
+from ..pipelines.api.array_release import ArrayRelease, label_around, release_arrays
 from ..pipelines.spec.fields import CELL_CENTER, LINEAR_CENTER, MARGINAL_CENTER, NO_CENTER, Fields
-from ..pipelines.spec.label import Label, make_label
+from ..pipelines.spec.label import Label
 from ..pipelines.spec.machine import one_thread_for_fits
 from ..pipelines.spec.mechanism_spec import takes_delta
 from .dataset import Dataset
@@ -121,22 +112,6 @@ class Score:
     clipped: float | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class ReleasedLabels:
-    """Training labels as a release would give them, with its public facts.
-
-    Attributes:
-      outputs: Privatized labels, shape (n,), float64; of classes their places.
-      drawing: How they were drawn, for the noised prior; with a center of numbers, by a randomizer of residuals.
-      centers: Centers on the label grid, shape (n,), float64, to which the randomizer's outputs were added; None for
-        labels without a center.
-    """
-
-    outputs: np.ndarray
-    drawing: Drawing
-    centers: np.ndarray | None = None
-
-
 @one_thread_for_fits()
 def score_cell(cell: Cell, task: Task, dataset: Dataset) -> Score:
     """Computes one cell; the score has a reason instead of values where the mechanism could not be solved."""
@@ -154,7 +129,7 @@ def score_cell(cell: Cell, task: Task, dataset: Dataset) -> Score:
         except (ValueError, ArithmeticError, MemoryError) as error:
             # Solvers see released facts only, so their messages may be shown.
             return Score(reason=str(error) or type(error).__name__)
-        known, unseen = (center_offset(released.drawing, part) for part in (train, test))
+        known, unseen = (released.center_of(part.columns, part.center) for part in (train, test))
         labels = _training_labels(released, known, task)
         facts |= _errors(released, truth, task)
         if known is not None and unseen is not None:
@@ -190,18 +165,10 @@ def label_of(cell: Cell, task: Task, features: Sequence[str] = ()) -> Label:
         fields |= {"label_values": task.domain, "rounding": task.rounding, "loss": loss}
     else:
         fields |= {"label_classes": task.classes.values, "other_class": task.classes.values[task.classes.other]}
-    asked = Fields.of(fields)
-    label, choice = make_label(asked), CenterChoice.of(asked)
-    if choice.makes(label):
-        label = choice.around(label, tuple(features))
-    if cell.center is None:
-        return label
-    with field_errors("{center_column}: {problem}"):
-        column = dataclasses.replace(label.column, center=f"center of {task.label}")
-    return dataclasses.replace(label, column=column)
+    return label_around(Fields.of(fields), features, cell.center is not None)
 
 
-def privatize_labels(cell: Cell, task: Task, records: Dataset, source: str = "training records") -> ReleasedLabels:
+def privatize_labels(cell: Cell, task: Task, records: Dataset, source: str = "training records") -> ArrayRelease:
     """Privatizes labels exactly as `labeldp privatize` does those of a file, under a key derived from the seed.
 
     Anyone can derive that key: it must never protect a release.
@@ -210,46 +177,8 @@ def privatize_labels(cell: Cell, task: Task, records: Dataset, source: str = "tr
     Raises UsageError if the mechanism is unknown, and ValueError if it cannot be solved for the prior and the epsilon,
     or the budget is out of range.
     """
-    label, columns = label_of(cell, task, tuple(records.columns)), records.columns
-    column, chosen, secret = label.column, label.features, seed_secret(cell.seed)
-    labels = LabelRecords(column, records.labels, RowRange(source, range(len(records.labels))))
-    sample = NO_SAMPLE
-    if chosen is not None:
-        sample = smallest(sample_words(secret, labels.identities), columns, len(labels), chosen.most)
-
-    def centered(made: object) -> LabelRecords:
-        given = None if chosen is not None else records.center
-        if isinstance(made, LinearCenter):
-            given = column.labels[made.indices(columns)]
-        if given is None or not column.around_center:
-            return labels
-        centers, missing = column.center_indices(given)
-        return dataclasses.replace(labels, centers=centers, missing_centers=missing)
-
-    release = run_passes(
-        label.passes, sample, column, secret,
-        lambda step, _, released: iter([(centered(released) if step.binds else labels, columns)]),
-    )  # fmt: skip
-    drawing, drawn = conclude(release, label.mechanism.name, label.mechanism.parameters), centered(release.made)
-    probabilities = drawing.probabilities(lambda _: columns)
-    outputs = drawing.draw(drawn, release.noise_key(secret), secret, probabilities)
-    return ReleasedLabels(outputs, drawing, None if drawn.centers is None else column.labels[drawn.centers])
-
-
-def center_offset(drawing: Drawing, records: Dataset) -> np.ndarray | None:
-    """Centers as models take them: within the domain, never missing, and not rounded to the label grid.
-
-    Shape (n, 1), or the probabilities of K classes, shape (n, K); None without a center.
-    """
-    domain = np.array(drawing.domain)
-    if isinstance(drawing.made, LinearCenter):
-        return np.interp(drawing.made.positions(records.columns), np.arange(len(domain)), domain)[:, None]
-    if drawing.given_column is None:
-        return drawing.centers(lambda _: records.columns)
-    assert records.center is not None
-    # As in a release, where a missing center is the label in the middle.
-    middle = domain[(len(domain) - 1) // 2]
-    return np.where(np.isfinite(records.center), np.clip(records.center, domain[0], domain[-1]), middle)[:, None]
+    label, secret = label_of(cell, task, tuple(records.columns)), seed_secret(cell.seed)
+    return release_arrays(label, records.labels, records.columns, records.center, secret, source)
 
 
 def seed_secret(seed: int) -> bytes:
@@ -260,7 +189,7 @@ def seed_secret(seed: int) -> bytes:
     return hashlib.blake2b(f"labeldp evaluate, seed {seed}".encode(), digest_size=32).digest()
 
 
-def _training_labels(released: ReleasedLabels, offset: np.ndarray | None, task: Task) -> list[TrainingLabels]:
+def _training_labels(released: ArrayRelease, offset: np.ndarray | None, task: Task) -> list[TrainingLabels]:
     """Labels and facts that models may use: all of them are released. With a center, labels are residuals."""
     drawing, records = released.drawing, len(released.outputs)
     if task.classes is not None and offset is not None:
@@ -300,7 +229,7 @@ def _decided(scores: np.ndarray) -> np.ndarray:
     return scores[:, 0] if scores.shape[1] == 1 else scores.argmax(axis=1).astype(np.float64)
 
 
-def _errors(released: ReleasedLabels, truth: np.ndarray, task: Task) -> dict[str, float]:
+def _errors(released: ArrayRelease, truth: np.ndarray, task: Task) -> dict[str, float]:
     if task.classes is not None:
         return {"mechanism_error": float((released.outputs != truth).mean())}
     distances = released.outputs - truth
@@ -315,7 +244,7 @@ def _errors(released: ReleasedLabels, truth: np.ndarray, task: Task) -> dict[str
     }
 
 
-def _clipping(released: ReleasedLabels, truth: np.ndarray, task: Task) -> dict[str, float]:
+def _clipping(released: ArrayRelease, truth: np.ndarray, task: Task) -> dict[str, float]:
     """Range of the residuals, relative to that of the labels, and the share of the true ones outside; if any."""
     if released.centers is None:
         return {}

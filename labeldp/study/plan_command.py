@@ -6,10 +6,9 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from labeldp import Prior, UsageError
+from labeldp import Prior, UsageError, loss_named
 
 from ..mechanisms.analysis.planning import ModelPlan, SplitPlan, expected_loss, plan_model, plan_split
-from ..mechanisms.core.losses import loss_named
 from ..mechanisms.core.randomizer import label_variance
 from ..pipelines.cli.store_copies import run_with_copies
 from ..pipelines.cli.text_format import Row, table_lines

@@ -8,10 +8,9 @@ import math
 import os
 import time
 
-from labeldp import UsageError, mechanism_named
+from labeldp import UsageError, loss_named, mechanism_named
 
 from ..mechanisms.core.budget import check_epsilon
-from ..mechanisms.core.losses import loss_named
 from ..mechanisms.registry import default_rounding
 from ..pipelines.cli.exit_codes import run_command
 from ..pipelines.spec.machine import check_file

@@ -18,10 +18,9 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, TypeVar
 
-from labeldp import UsageError
+from labeldp import UsageError, loss_named
 
 from ..mechanisms.core.budget import check_epsilon
-from ..mechanisms.core.losses import loss_named
 from ..pipelines.cli.exit_codes import run_command
 from ..pipelines.cli.text_format import Row, csv_text, json_text
 from ..pipelines.errors import one_line

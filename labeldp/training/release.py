@@ -538,7 +538,7 @@ class ClassRelease(Release):
     @cached_property
     def place_of(self) -> dict[Any, int]:
         """Place of each class by its value, in each of the types that a column of it may have."""
-        from ..mechanisms.core.label_classes import LabelClasses
+        from labeldp import LabelClasses
 
         listed = LabelClasses(self.classes or ())
         kinds = (listed.values, [text.encode() for text in listed.values], listed.booleans or (), listed.integers or ())

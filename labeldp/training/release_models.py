@@ -17,11 +17,10 @@ from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
-from labeldp import UsageError
+from labeldp import LabelClasses, UsageError
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from ..mechanisms.core.label_classes import LabelClasses
 from ..pipelines.api.feature_frames import FeatureFrame
 from ..pipelines.spec.machine import one_thread_for_fits
 from .candidates import KINDS, LENGTHS, LIBRARIES_OF_TREES, Basis, Kind, Predictor, Ridges, Trees

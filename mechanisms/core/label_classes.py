@@ -49,9 +49,18 @@ class LabelClasses:
 
     @classmethod
     def of(cls, values: Sequence[str], other: str | None = None) -> LabelClasses:
-        """Makes them of their texts; values that are not listed count as `other`, by default as the first class.
+        """Makes them of their texts.
 
-        Raises ValueError as the constructor, or if `other` is none of them.
+        Args:
+          values: The classes.
+          other: Class that values count as that are not listed; by default the first one.
+
+        Returns:
+          The classes, in this order.
+
+        Raises:
+          ValueError: If there are fewer than two classes, too many, an empty one or two equal ones, or `other` is none
+            of them.
         """
         values = tuple(values)
         if other is not None and other not in values:

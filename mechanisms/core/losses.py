@@ -90,9 +90,16 @@ ZERO_ONE = Loss("zero_one", _zero_one, _zero_one, mean_optimal=False)
 
 
 def loss_named(name: str) -> Loss:
-    """Looks up a loss in `LOSSES`, or that of classes.
+    """Looks up a loss in `LOSSES`, or that of classes, `zero_one`.
 
-    Raises ValueError for an unknown name; the message lists the names of `LOSSES`.
+    Args:
+      name: Name of the loss.
+
+    Returns:
+      The loss.
+
+    Raises:
+      ValueError: If there is none of this name; the message lists the names of `LOSSES`.
     """
     if name == ZERO_ONE.name:
         return ZERO_ONE

@@ -357,9 +357,18 @@ class Quality:
 
 
 def quality(randomizer: Randomizer, prior: Prior, loss: Loss = SQUARED) -> Quality:
-    """Computes the quality measures of a randomizer under a prior; the given loss is that of the field `loss`.
+    """Computes the quality measures of a randomizer under a prior.
 
-    Raises ValueError if the prior is over another domain, or the loss is not defined on it.
+    Args:
+      randomizer: The randomizer.
+      prior: Distribution of the labels, over the same domain.
+      loss: Loss of the field `loss`.
+
+    Returns:
+      The measures.
+
+    Raises:
+      ValueError: If the prior is over another domain, or the loss is not defined on it.
     """
     certificate = randomizer.certificate()
     return Quality(

@@ -17,15 +17,14 @@ from labeldp.mechanisms.center.linear_center import LinearCenter, design_center,
 from labeldp.mechanisms.noise.keyed_words import row_identities
 from labeldp.mechanisms.release import center_passes
 from labeldp.mechanisms.release.drawing import Drawing
-from labeldp.study import evaluation_cell
+from labeldp.pipelines.api import array_release
+from labeldp.pipelines.api.array_release import ArrayRelease
 from labeldp.study.dataset import Dataset
 from labeldp.study.evaluation_cell import (
     LINEAR_CENTER,
     Cell,
-    ReleasedLabels,
     Score,
     Task,
-    center_offset,
     label_of,
     privatize_labels,
     score_cell,
@@ -57,7 +56,7 @@ def _training(dataset: Dataset, cell: Cell = AROUND) -> Dataset:
     return dataset.part(dataset.split(cell.seed)[0])
 
 
-def _released(dataset: Dataset, cell: Cell = AROUND) -> ReleasedLabels:
+def _released(dataset: Dataset, cell: Cell = AROUND) -> ArrayRelease:
     return privatize_labels(cell, TASK, _training(dataset, cell))
 
 
@@ -112,7 +111,7 @@ def test_the_center_is_that_of_the_functions_of_the_job(dataset: Dataset, monkey
     np.testing.assert_array_equal(released.centers, np.arange(21.0)[center.indices(training.columns)])
     assert released.drawing.center_epsilon == design.epsilon
     # The offset of models is the same center before it is rounded.
-    offset = center_offset(released.drawing, training)
+    offset = released.center_of(training.columns, training.center)
     assert offset is not None
     assert np.abs(offset[:, 0] - released.centers).max() <= 0.5
     assert len(np.unique(offset)) > 1000
@@ -152,12 +151,12 @@ def test_labels_around_a_column_are_those_that_the_command_releases(
 
 
 def test_a_missing_center_is_the_label_in_the_middle(dataset: Dataset) -> None:
-    drawing = privatize_labels(replace(AROUND, center="earlier"), TASK, dataset).drawing
-    offset = center_offset(drawing, dataset)
+    released = privatize_labels(replace(AROUND, center="earlier"), TASK, dataset)
+    offset = released.center_of(dataset.columns, dataset.center)
 
     assert offset is not None
     assert (offset[::50] == 10).all()
-    assert drawing.center_epsilon == 0
+    assert released.drawing.center_epsilon == 0
 
 
 def test_a_center_that_knows_the_labels_lowers_noise_and_loss(dataset: Dataset) -> None:
@@ -188,7 +187,7 @@ def test_a_mechanism_that_refuses_residuals_has_a_reason(dataset: Dataset, monke
     def refuse(*_: Any) -> Drawing:
         raise ValueError("not for these residuals")
 
-    monkeypatch.setattr(evaluation_cell, "conclude", refuse)
+    monkeypatch.setattr(array_release, "conclude", refuse)
 
     assert score_cell(AROUND, TASK, dataset) == Score(reason="not for these residuals")
 

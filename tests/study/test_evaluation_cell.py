@@ -19,7 +19,6 @@ from labeldp.study.evaluation_cell import (
     MEAN_PREDICTOR,
     Cell,
     Task,
-    center_offset,
     label_of,
     privatize_labels,
     score_cell,
@@ -101,7 +100,7 @@ def test_classes_are_those_that_the_command_releases(
         assert Randomizer.from_json(text).fingerprint == found.drawing.randomizer.fingerprint
     else:
         shares = np.array(released.column(how["center_column"]).to_pylist(), np.float32)
-        np.testing.assert_array_equal(np.array(center_offset(found.drawing, dataset), np.float32), shares)
+        np.testing.assert_array_equal(np.array(found.center_of(dataset.columns, dataset.center), np.float32), shares)
 
 
 def test_the_errors_are_those_of_the_privatized_labels(dataset: Dataset) -> None:
