@@ -17,7 +17,7 @@ from apache_beam.pvalue import AsSingleton, DoOutputsTuple, PCollection, TaggedO
 
 from ..mechanisms.release.bound_noise import NoiseBinding
 from ..mechanisms.release.drawing import Drawing
-from ..mechanisms.release.unit_bound import UnitBound, UnitCounts
+from ..mechanisms.release.unit_bound import SINGLE, PrivacyUnit, UnitCounts
 from ..pipelines.api.memory_request import ledger_place, python_errors
 from ..pipelines.api.privatize_files import check_ledger_place
 from ..pipelines.errors import FieldError, UsageError, as_parameter
@@ -154,8 +154,7 @@ class LabelDP(beam.PTransform):
         id_column, center, features = self._column.id_column, self._column.center, self._label.features
         assert id_column is not None
         needed = [name for name in self._column.columns if features is None or name != center]
-        unit = self._column.unit
-        needed += [] if unit is None else [unit.column]
+        needed += self._column.unit.columns
         needed += [] if features is None else features.columns
         fields = row_fields(rows, *needed, *self._left_out)
         check_used(fields, needed)
@@ -170,7 +169,7 @@ class LabelDP(beam.PTransform):
         batches: PCollection[LabelledBatch] = named[_WITH_ID] | "Batch" >> to_batches | "Checkpoint" >> beam.Reshuffle()
         without_id: PCollection[int] = named[_WITHOUT_ID] | "CountWithoutId" >> beam.combiners.Count.Globally()
         counts = None
-        if unit is not None:
+        if self._column.unit != SINGLE:
             batches, counts = batches | "BoundUnits" >> BoundUnitsById(self._column, self._key)
         given, sample = batches, None
         if features is not None:
@@ -317,7 +316,7 @@ class _Charge:
     budget: Budget
     label: str
 
-    def check(self, here: bool, unit: UnitBound | None) -> None:
+    def check(self, here: bool, unit: PrivacyUnit) -> None:
         """Checks the place of the ledger, and its caps, before the job runs. Raises FieldError."""
         check_ledger_place(self.ledger, here)
         check_caps(Ledger(self.ledger), self.request, self.budget, self.caps, unit)

@@ -26,7 +26,7 @@ from apache_beam.transforms.window import GlobalWindows
 from ..mechanisms.core.label_classes import LabelClasses
 from ..mechanisms.noise.keyed_words import Identities, integer_identities, row_identities
 from ..mechanisms.release.label_column import LabelColumn
-from ..mechanisms.release.unit_bound import UnitBound
+from ..mechanisms.release.unit_bound import SINGLE, PrivacyUnit
 from .arrow_values import (
     NotWholeError,
     check_label_type,
@@ -357,12 +357,12 @@ def _columns_to_stream(batch: pa.RecordBatch) -> pa.Buffer:
 beam.coders.registry.register_coder(LabelledBatch, LabelledBatchCoder)
 
 
-def check_bounded(batch: LabelledBatch, unit: UnitBound | None) -> None:
+def check_bounded(batch: LabelledBatch, unit: PrivacyUnit) -> None:
     """Checks that the records of each unit were bounded before their labels are used.
 
-    `unit` is None for single records. Raises InputError if they were not, or by another bound.
+    Raises InputError if they were not, or by another bound.
     """
-    if unit is not None and batch.unit != unit.request:
+    if unit != SINGLE and batch.unit != unit.request:
         raise InputError(
             f"the records of each unit of {unit.column!r} were not bounded to {unit.max_records}: apply BoundUnits and "
             "LeaveOut, or BoundUnitsById, before the labels are used"

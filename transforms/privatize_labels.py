@@ -22,6 +22,7 @@ from ..mechanisms.release.bound_noise import NoiseBinding, StreamBinding
 from ..mechanisms.release.drawing import Drawing, drawing_of
 from ..mechanisms.release.label_column import LabelColumn
 from ..mechanisms.release.label_records import label_sums
+from ..mechanisms.release.unit_bound import SINGLE
 from .batches import (
     Argument,
     Carried,
@@ -147,7 +148,7 @@ class PrivatizeLabels(ShownTransform):
     def expand(self, batches: PCollection[LabelledBatch]) -> PrivatizedLabels:
         """Raises InputError for an unbounded input or windows without a StreamBinding."""
         streaming = isinstance(self.binding, StreamBinding)
-        if streaming and self.column.unit is not None:
+        if streaming and self.column.unit != SINGLE:
             bounded: BoundedRecords = batches | "BoundUnits" >> BoundUnitsById(self.column, self.key)
             batches = bounded.batches
         if not (batches.is_bounded or streaming):

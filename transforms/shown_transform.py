@@ -8,7 +8,7 @@ import apache_beam as beam
 from apache_beam.transforms.display import DisplayDataItem
 
 from ..mechanisms.release.label_column import LabelColumn
-from ..mechanisms.release.unit_bound import UnitBound
+from ..mechanisms.release.unit_bound import PrivacyUnit
 
 _SHOWN = (
     "epsilon", "prior_epsilon", "mechanism", "id_column", "label_column", "other_labels", "private", "raw_labels",
@@ -32,7 +32,7 @@ class ShownTransform(beam.PTransform):
             unit = column.unit
         elif isinstance(column, str):
             facts["label"] = column
-        facts["unit"] = unit.column if isinstance(unit, UnitBound) else unit
+        facts["unit"] = unit.column if isinstance(unit, PrivacyUnit) else unit
         if budget is not None:
             facts |= {"prior_epsilon": budget.prior, "label_epsilon": budget.labels}
         facts["mechanism"] = facts["mechanism"] or getattr(randomizer, "mechanism", None)

@@ -158,7 +158,7 @@ def _budget(released: Released) -> tuple[Table, list[tuple[str, str, float]]]:
         caption = "all that depends on true classes. Noise adds up to 0 over the classes; its scale is what one "
         caption += "changed label moves, divided by \u03b5."
     else:
-        parts, heads, words = _parts(released), ["Purpose"], (0, 2 if mechanism.unit is None else 3)
+        parts, heads, words = _parts(released), ["Purpose"], (0, 3 if mechanism.unit.request else 2)
         caption = "Certified values are computed exactly from the integer weights that the sampler uses."
         whole, last = of_unit(sum(part[2] for part in parts)), [""]
         if manifest:
@@ -166,12 +166,12 @@ def _budget(released: Released) -> tuple[Table, list[tuple[str, str, float]]]:
             whole, last = manifest.certified_epsilon, [f"certified; requested: {number(manifest.epsilon)}{delta}"]
     of_record = round_up(sum((Fraction(part[2]) for part in parts), Fraction(0)))
     epsilons = ["\u03b5"]
-    if mechanism.unit is not None:
+    if mechanism.unit.request:
         times = f"\u03b5 of a unit, {count(mechanism.unit.max_records)} times that"
         epsilons = ["\u03b5 of one record", times]
 
     def row(name: str, epsilon: float, whole: float, more: list[str]) -> list[str]:
-        return [name, *([number(epsilon)] if mechanism.unit is not None else []), number(whole), *more]
+        return [name, *([number(epsilon)] if mechanism.unit.request else []), number(whole), *more]
 
     sizes = [(kind, name, of_unit(epsilon)) for name, kind, epsilon, _ in parts]
     rows = [row(name, epsilon, of_unit(epsilon), more) for name, _, epsilon, more in parts]

@@ -16,7 +16,7 @@ from ..noise.input_digest import input_digest
 from ..noise.keyed_words import derive_noise_key, keyed_hash
 from .label_column import HasMeaning, LabelColumn
 from .label_records import PassSums
-from .unit_bound import UnitBound
+from .unit_bound import SINGLE, PrivacyUnit
 
 _OF_COLUMN = ("rounding", "center", "unit", "meaning")
 """Attributes of a label column that a binding has under the same names."""
@@ -38,7 +38,7 @@ class NoiseBinding(HasMeaning):
       rounding: Rounding of labels to the domain, "nearest" or "randomized".
       center: Name of the center column; None for labels without a center.
       missing_centers: Number of records with a usable label, but with a missing or infinite center.
-      unit: Privacy unit; None for single records. The budget is that of one record.
+      unit: Privacy unit. The budget is that of one record.
       meaning: Relation of values to the labels of the domain. Its declared grid does not enter the noise key.
     """
 
@@ -51,7 +51,7 @@ class NoiseBinding(HasMeaning):
     rounding: str = NEAREST
     center: str | None = None
     missing_centers: int = 0
-    unit: UnitBound | None = None
+    unit: PrivacyUnit = SINGLE
 
     @property
     def around_center(self) -> bool:
@@ -78,7 +78,7 @@ class NoiseBinding(HasMeaning):
         spent = [self.budget.prior, self.budget.labels]
         noise: list[object] = [f"{self.digest:064x}", self.column, list(self.domain), spent, self.rounding]
         noise += [] if self.center is None else [self.center]
-        noise += [] if self.unit is None else [{"unit": self.unit.request}]
+        noise += [{"unit": self.unit.request}] if self.unit.request else []
         noise += [] if self.classes is None else [{"classes": self.classes.request}]
         return hashlib.blake2b(json.dumps(noise).encode(), digest_size=16, person=b"labeldp ledger").hexdigest()
 

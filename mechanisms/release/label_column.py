@@ -11,7 +11,7 @@ from ..center.residuals import ResidualDomain, check_even
 from ..core.label_classes import LabelClasses, stated_label
 from ..core.label_grid import NEAREST, OUTWARD, ROUNDINGS, DeclaredGrid, LabelRounder, check_domain
 from ..noise.keyed_words import Identities, NoiseRequest, Reading, words
-from .unit_bound import UnitBound
+from .unit_bound import SINGLE, PrivacyUnit
 
 
 @dataclass(frozen=True)
@@ -72,8 +72,8 @@ class LabelColumn(HasMeaning):
       center: Column of public predictions of the label, around which labels are privatized: the randomizer gets the
         label minus its center. Of classes, the column of their probabilities, from which they are drawn. None for
         labels without a center.
-      unit: Privacy unit, all of whose labels may change; None for single records. A stage that gets this column takes
-        records of which no unit has too many (`BoundUnits`), and budgets of one record.
+      unit: Privacy unit, all of whose labels may change. A stage that gets this column takes records of which no unit
+        has too many (`BoundUnits`), and budgets of one record.
       others: Further private columns of the same records, which are released together with this one. Only records with
         a usable label in all of them are released.
       meaning: Relation of the values of the column to the labels of the domain.
@@ -84,7 +84,7 @@ class LabelColumn(HasMeaning):
     id_column: str | None = None
     rounding: str = NEAREST
     center: str | None = None
-    unit: UnitBound | None = None
+    unit: PrivacyUnit = SINGLE
     others: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -110,9 +110,9 @@ class LabelColumn(HasMeaning):
             raise ValueError("the center must not be the label column: it is released as it is")
         if self.center is not None and self.classes is None:
             check_even(self.labels)
-        if self.unit is not None and self.unit.column == self.name:
+        if self.unit.column == self.name:
             raise ValueError("the column of the units must not be the label column")
-        public = {self.id_column, self.center, self.unit and self.unit.column}
+        public = {self.id_column, self.center, *self.unit.columns}
         if {self.name, *public} & {*self.others} or len({*self.others}) < len(self.others):
             raise ValueError("the private columns must be different columns, and none of them an id, center or unit")
 
@@ -200,7 +200,7 @@ class LabelColumn(HasMeaning):
           The fields. Of the others, `id_column` is a part of the identities of records, `declared` gives no label
           another meaning, and `others` leaves out records without a usable label, which is public.
         """
-        meaning, unit = self.meaning, None if self.unit is None else self.unit.request
+        meaning, unit = self.meaning, self.unit.request
         return NoiseRequest(
             self.name, self.labels, self.rounding, self.center, unit, meaning.classes, meaning.missing, meaning.reading
         )

@@ -12,8 +12,9 @@ label.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +26,65 @@ MOST_RECORDS = 1_000_000
 
 
 @dataclass(frozen=True)
-class UnitBound:
+class PrivacyUnit:
+    """Whose labels an epsilon protects: those of a single record, or of a unit with a `UnitBound`.
+
+    Attributes:
+      column: Public column that names the unit of each record; None for single records.
+      max_records: Largest number M of records of a unit.
+    """
+
+    column: str | None = None
+    max_records: int = 1
+
+    @property
+    def request(self) -> tuple[str, int] | None:
+        """The unit as noise is bound to it; None for single records."""
+        return None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The column, if there is one."""
+        return ()
+
+    @property
+    def stated(self) -> dict[str, Any]:
+        """The unit as the member of a document; empty for single records."""
+        return {}
+
+    def record_epsilon(self, epsilon: float) -> float:
+        """Epsilon of one record, of that of a unit: not above the decimal that was asked for."""
+        return decimal_budget(epsilon)
+
+    def record_share(self, budget: float) -> float:
+        """What one record gets of a delta, or of a part of epsilon, of a unit."""
+        return budget
+
+    def total(self, budget: float | Fraction) -> Fraction:
+        """Adds up what the records of a unit spend.
+
+        Args:
+          budget: Epsilon or delta of one record.
+
+        Returns:
+          M times the budget, exactly.
+        """
+        return Fraction(budget) * self.max_records
+
+    def spent(self, budget: float | Fraction) -> float:
+        """Cost of a release under its adjacency, from the epsilon or delta of one record.
+
+        It is the smallest float that is not below the exact epsilon or delta.
+        """
+        return round_up(self.total(budget))
+
+
+SINGLE = PrivacyUnit()
+"""The unit of releases without a column of units: one record."""
+
+
+@dataclass(frozen=True)
+class UnitBound(PrivacyUnit):
     """Privacy unit, and the largest number of its records that are released.
 
     Attributes:
@@ -33,8 +92,8 @@ class UnitBound:
       max_records: Largest number M of records of a unit, >= 1.
     """
 
-    column: str
-    max_records: int
+    column: str = field()
+    max_records: int = field()
 
     def __post_init__(self) -> None:
         """Raises ValueError for a bound that is out of range."""
@@ -52,29 +111,22 @@ class UnitBound:
         """
         return round_down(Fraction(decimal_budget(budget)) / self.max_records)
 
-    def total(self, budget: float | Fraction) -> Fraction:
-        """Adds up what the records of a unit spend.
-
-        Args:
-          budget: Epsilon or delta of one record.
-
-        Returns:
-          M times the budget, exactly.
-        """
-        return Fraction(budget) * self.max_records
+    record_epsilon = record_share
 
     @property
     def request(self) -> tuple[str, int]:
         """The unit as noise is bound to it."""
         return self.column, self.max_records
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The column."""
+        return (self.column,)
 
-def spent(unit: UnitBound | None, budget: float | Fraction) -> float:
-    """Cost of a release under its adjacency, from the epsilon or delta of one record; without a unit, that of a record.
-
-    It is the smallest float that is not below the exact epsilon or delta.
-    """
-    return round_up(Fraction(budget) if unit is None else unit.total(budget))
+    @property
+    def stated(self) -> dict[str, Any]:
+        """The unit as the member of a document."""
+        return {"unit": {"column": self.column, "max_records": self.max_records}}
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ from ...mechanisms.release.label_column import LabelColumn, LabelMeaning
 from ...mechanisms.release.label_records import LabelRecords
 from ...mechanisms.release.plan import Binding, run_passes
 from ...mechanisms.release.prior_release import PriorRelease
-from ...mechanisms.release.unit_bound import UnitCounts, bounded
+from ...mechanisms.release.unit_bound import SINGLE, UnitBound, UnitCounts, bounded
 from ...transforms.center.feature_columns import center_columns, chosen_features, feature_columns, is_feature
 from ...transforms.class_values import class_column, class_places
 from ...transforms.errors import InputError
@@ -265,8 +265,8 @@ def _measured(
 
 def _fitted_column(mechanism: MechanismFile, request: MemoryRequest) -> LabelColumn:
     """The label column as the mechanism takes it: with the unit, and the label of missing ones, of its histogram."""
-    asked, fitted = request.column.unit, mechanism.unit
-    if (None if asked is None else asked.request) != (None if fitted is None else fitted.request):
+    asked = request.column.unit
+    if asked != mechanism.unit:
         raise ValueError("unit_column and max_records_per_unit are not those of fit: fit again")
     if request.column.missing_label != mechanism.missing_label:
         raise ValueError("missing_label is not that of fit: fit again")
@@ -317,11 +317,11 @@ def read_records(
     request.check_unusable(records, len(usable) - records)
     if centers is not None and missing == records:
         raise ValueError("no record has a usable center (missing, NaN or infinite): check center")
-    if (given.units is None) != (column.unit is None):
+    if (given.units is None) != (column.unit == SINGLE):
         raise ValueError("units and unit_column belong together: give both, or neither")
     own, values = identities.keep(usable), read.values if usable.all() else read.values[usable]
     released = LabelRecords(column, values, own, centers, len(usable) - records, missing)
-    if column.unit is None:
+    if not isinstance(column.unit, UnitBound):
         return MemoryRecords(read, identities, usable, np.ones(len(usable), bool), released)
     found, present = read_units(given.units, column.unit.column)
     if len(present) != len(usable):

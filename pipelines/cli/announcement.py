@@ -16,6 +16,7 @@ from ...mechanisms.core.losses import loss_named
 from ...mechanisms.core.randomizer import Randomizer
 from ...mechanisms.release.bound_noise import NoiseBinding
 from ...mechanisms.release.label_column import LabelColumn
+from ...mechanisms.release.unit_bound import SINGLE
 from ...transforms.io.input_format import ENOUGH_FILES, splits
 from ...transforms.progress_log import LOGGER
 from ..errors import one_line
@@ -123,8 +124,8 @@ def announce(
             _announce_label(column)
     for column in released:
         without_unit = 0 if column.result.units is None else column.result.units.without_unit
-        if without_unit and column.result.binding.unit is not None:
-            name = one_line(column.result.binding.unit.column)
+        if without_unit:
+            name = one_line(str(column.result.binding.unit.column))
             LOGGER.warning("warning: %s without a unit in %s: left out", counted(without_unit, "record"), name)
         of = f"{one_line(column.label.name)}: " if several else ""
         for warning in (*shown_warnings(column.facts), *measured_warnings(column.measured)):
@@ -175,7 +176,7 @@ def _announce_label(released: ReleasedLabel) -> None:
     _, result, mechanism, facts, _ = released
     _announce_units(result, mechanism)
     binding = result.binding
-    of_record = ", of one record" if binding.unit is not None else ""
+    of_record = ", of one record" if binding.unit != SINGLE else ""
     parts = [f"{part.epsilon:.6g} for the {part.name}" for part in mechanism.drawing.parts]
     if mechanism.drawing.solved:
         parts.append(f"{binding.budget.labels:.6g} for the labels")
@@ -250,14 +251,14 @@ def _grid(binding: NoiseBinding) -> str:
 def _announce_units(result: JobResult, mechanism: MechanismFile) -> None:
     """Prints the epsilon of a unit and how many records were left out, in one line."""
     unit, counts = result.binding.unit, result.units
-    if unit is None or counts is None:
+    if counts is None:
         return
     labels, delta = mechanism.labels_budget
     composed = f" with delta {delta:g}" if delta else ""
     print(
-        f"units      {one_line(unit.column)}: {counts.units:,}, at most {counted(unit.max_records, 'record')} each, "
-        f"{counts.left_out:,} left out; epsilon {mechanism.total_epsilon(labels):.6g}{composed} for all labels of a "
-        "unit"
+        f"units      {one_line(str(unit.column))}: {counts.units:,}, at most {counted(unit.max_records, 'record')} "
+        f"each, {counts.left_out:,} left out; epsilon {mechanism.total_epsilon(labels):.6g}{composed} for all labels "
+        "of a unit"
     )
 
 

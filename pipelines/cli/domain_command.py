@@ -17,7 +17,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import AsSingleton
 
 from ...mechanisms.analysis.label_range import DomainProposal, log_spaced_labels, propose_domain
-from ...mechanisms.core.budget import MIN_EPSILON, check_epsilon, decimal_budget, round_up
+from ...mechanisms.core.budget import MIN_EPSILON, check_epsilon, round_up
 from ...mechanisms.core.label_grid import OUTWARD
 from ...mechanisms.release.bound_noise import NoiseBinding
 from ...mechanisms.release.label_column import LabelColumn
@@ -35,7 +35,7 @@ from ..flags.arguments import log_to_stderr
 from ..job.input_reads import bound_units, without_excess
 from ..job.run_pipeline import describe_failure, run_pipeline
 from ..job.runner_options import runner_options
-from ..ledger.ledger import Ledger, LedgerEntry, unit_details
+from ..ledger.ledger import Ledger, LedgerEntry
 from ..ledger.spent_budget import Caps
 from ..publish.job_result import JobResult
 from ..publish.output_folder import publish_file, publishing, staging_folder
@@ -90,8 +90,7 @@ class DomainRequest:
     @property
     def record_epsilon(self) -> float:
         """Budget of the histogram for the label of one record."""
-        unit, epsilon = self.column.unit, self.budget.epsilon
-        return decimal_budget(epsilon) if unit is None else unit.record_share(epsilon)
+        return self.column.unit.record_epsilon(self.budget.epsilon)
 
     @property
     def name(self) -> str:
@@ -101,7 +100,7 @@ class DomainRequest:
             "domain", self.input.request, self.column.name, self.column.domain, self.column.id_column,
             self.budget.epsilon, where and [where.column, where.value],
         ]  # fmt: skip
-        if self.column.unit is not None:
+        if self.column.unit.request:
             asked.append(self.column.unit.request)
         if self.column.meaning.reading:
             asked.append({"reading": self.column.meaning.reading})
@@ -134,7 +133,7 @@ def _parse(args: argparse.Namespace) -> DomainRequest:
     unit = unit_bound(fields.label, fields.unit_column, fields.max_records_per_unit)
     try:
         check_epsilon(args.epsilon)
-        check_epsilon(args.epsilon if unit is None else unit.record_share(args.epsilon))
+        check_epsilon(unit.record_epsilon(args.epsilon))
         # The noise is bound to a budget of the labels as well: the least one, of which nothing is spent.
         check_epsilon(_total(args.epsilon))
     except ValueError as error:
@@ -237,7 +236,7 @@ def _document(
         "format": FORMAT,
         "label": request.column.name,
         "epsilon": request.budget.epsilon,
-        **unit_details(request.column.unit),
+        **request.column.unit.stated,
         "records": result.binding.records,
         "input_digest": f"{result.binding.digest:064x}",
         "cells": list(request.column.domain),
@@ -252,7 +251,7 @@ def _announce(request: DomainRequest, result: JobResult, proposal: DomainProposa
     left_out = f"{binding.unusable:,}{unusable_share(result)} without a usable label left out"
     print(f"records    {binding.records:,}; {left_out}")
     unit = result.binding.unit
-    whom = "" if unit is None else f", for all labels of a unit of {one_line(unit.column)}"
+    whom = f", for all labels of a unit of {one_line(str(unit.column))}" if unit.request else ""
     cells = len(request.column.domain)
     print(f"budget     epsilon {request.budget.epsilon!r} for the histogram of {cells} cells{whom}")
     if proposal is None:

@@ -19,6 +19,7 @@ from ...mechanisms.core.prior import Prior
 from ...mechanisms.registry import AUTO, Mechanism, mechanism_named
 from ...mechanisms.release.conclude import EarlierMechanism
 from ...mechanisms.release.prior_release import RefusedRelease, check_records, histogram_shares
+from ...mechanisms.release.unit_bound import SINGLE
 from ...transforms.batches import usable_labels
 from ...transforms.errors import listed
 from ...transforms.io.filesystems import is_remote
@@ -117,8 +118,8 @@ def _columns(release: Release) -> str:
             roles[label.column.id_column] = "the record's id"
         if label.column.center is not None and label.features is None:
             roles[label.column.center] = "the center"
-    if release.unit is not None:
-        roles.setdefault(release.unit.column, "the record's unit")
+    for name in release.unit.columns:
+        roles.setdefault(name, "the record's unit")
     schema = release.schema
     others = [field for field in schema if field.name not in roles]
     shown = [field for field in schema if field.name in roles] + others[:_MOST_COLUMNS]
@@ -165,7 +166,7 @@ def _warn_of_spaces(label: Label) -> None:
 
 def _units(release: Release) -> str:
     unit = release.unit
-    if unit is None:
+    if unit == SINGLE:
         return "none: epsilon is for the label of one record (--unit_column)"
     most = counted(unit.max_records, "record")
     return one_line(
@@ -232,7 +233,7 @@ def _budget(label: Label, records: int | None) -> str:
             parts = [f"{split.prior:.6g} for the histogram + {split.labels:.6g} for the labels"]
     delta = f", delta {label.budget.delta:g}" if label.budget.delta else ""
     unit, budget = label.column.unit, label.record_budget
-    if unit is not None:
+    if unit != SINGLE:
         delta += f" for all labels of a unit, {budget.epsilon:.6g} for each of at most {unit.max_records} records"
     first = ""
     if label.features is not None and label.features.marginals:

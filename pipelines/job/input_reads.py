@@ -10,6 +10,7 @@ import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
 from ...mechanisms.release.label_column import LabelColumn
+from ...mechanisms.release.unit_bound import SINGLE
 from ...transforms.batches import Carried, LabelledBatch
 from ...transforms.io.input_format import ENOUGH_FILES
 from ...transforms.noise_key_file import NoiseKeyFile
@@ -110,16 +111,16 @@ def _parts_are_shards(release: Release) -> bool:
     Records of units are read before that, and the folder of a shard is found later. Of shuffled records, no part is a
     shard.
     """
-    return release.unit is None and not release.output.partitions.names and not release.output.shuffle
+    return release.unit == SINGLE and not release.output.partitions.names and not release.output.shuffle
 
 
 def bound_units(
     start: beam.Pipeline | PCollection[Any], input: InputSpec, column: LabelColumn, key: NoiseKeyFile
 ) -> BoundedUnits | None:
     """Finds the records that are left out, by a pass over ids, so that no unit has too many; None without units."""
-    if column.unit is None:
+    if column.unit == SINGLE:
         return None
-    columns = [name for name in (*column.private, column.id_column, column.unit.column) if name is not None]
+    columns = [name for name in (*column.private, column.id_column, *column.unit.columns) if name is not None]
     batches: PCollection[LabelledBatch] = start | "ReadUnits" >> ReadRecordBatches(
         input.source, input.format, list(dict.fromkeys(columns)), input.where, column.name, other_labels=column.others
     )
@@ -138,6 +139,6 @@ def without_excess(
     `name` is that of the stage, and `units` is what is left out, of `bound_units`. `carried` are side inputs that
     batches carry to later stages.
     """
-    if units is None or column.unit is None:
+    if units is None:
         return batches
     return batches | name >> LeaveOut(units.exclusions, column.unit, carried)

@@ -25,7 +25,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, BinaryIO
 
-from ...mechanisms.release.unit_bound import UnitBound
 from ...transforms.errors import InputError, StoreConflict, StoreError, named_file
 from ...transforms.io.filesystems import FileSystems, is_remote, make_folders, read_text, store_of, sync_folder
 from ...transforms.stores.object_store import ABSENT, is_store, require_conditions
@@ -33,14 +32,6 @@ from .charged_runs import TIME_FORMAT, ChargedRun, corrupt, counted_runs, spent_
 from .spent_budget import CapError, Caps, LedgerEntry, SpentBudget, Window, total
 
 LEDGER_NAME = "labeldp_ledger.jsonl"
-
-
-def unit_details(unit: UnitBound | None) -> dict[str, Any]:
-    """Details of the privacy unit of a run for `Ledger.charge`: column and largest number of records.
-
-    There are none for single records.
-    """
-    return {} if unit is None else {"unit": {"column": unit.column, "max_records": unit.max_records}}
 
 
 def default_ledger_path(target: str) -> str:

@@ -10,7 +10,7 @@ from ...mechanisms.core.label_classes import LabelClasses
 from ...mechanisms.core.label_grid import DeclaredGrid
 from ...mechanisms.release.bound_noise import NoiseBinding
 from ...mechanisms.release.label_column import LabelMeaning
-from ...mechanisms.release.unit_bound import UnitBound, UnitCounts
+from ...mechanisms.release.unit_bound import SINGLE, UnitBound, UnitCounts
 from ...transforms.errors import OTHER_MECHANISM, InputError
 
 
@@ -52,7 +52,7 @@ class JobResult:
                 "rounding": self.binding.rounding,
                 "center": self.binding.center,
                 "missing_centers": self.binding.missing_centers,
-                "unit": None if unit is None else unit.request,
+                "unit": unit.request,
                 "declared": None if meaning.declared is None else astuple(meaning.declared),
                 "classes": None if meaning.classes is None else astuple(meaning.classes),
                 "missing": meaning.missing,
@@ -86,7 +86,7 @@ class JobResult:
             result["rounding"],
             result["center"],
             result["missing_centers"],
-            None if result["unit"] is None else UnitBound(*result["unit"]),
+            SINGLE if result["unit"] is None else UnitBound(*result["unit"]),
             meaning=meaning,
         )
         counts = None if result["units"] is None else UnitCounts(*result["units"])

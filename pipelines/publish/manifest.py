@@ -25,6 +25,7 @@ from ...mechanisms.core.budget import round_up
 from ...mechanisms.core.document_form import check_form
 from ...mechanisms.core.losses import LOSSES, ZERO_ONE, Loss
 from ...mechanisms.noise.noisy_histogram import HISTOGRAM_SENSITIVITY
+from ...mechanisms.release.unit_bound import SINGLE
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import FileSystems, open_input, read_text
 from ...transforms.tfrecord.framing import read_records
@@ -84,7 +85,7 @@ def make_manifest(
     parts, randomized, rounding, losses = _of_randomizer(mechanism) if drawing.solved else ({}, {}, {}, {})
     return {
         "format": FORMAT if drawing.solved else CENTER_FORMAT,
-        "adjacency": adjacency(unit is not None, binding.missing_label is not None),
+        "adjacency": adjacency(unit != SINGLE, binding.missing_label is not None),
         "epsilon": epsilon,
         **_unit(result, certified),
         **({"center_epsilon": mechanism.center_epsilon} if mechanism.center_epsilon else {}),
@@ -152,7 +153,7 @@ def _missing(result: JobResult) -> dict[str, Any]:
 def _unit(result: JobResult, certified: Fraction) -> dict[str, Any]:
     """The member `unit`, for a release with privacy units. All epsilons in parts are those of one record."""
     unit, counts = result.binding.unit, result.units
-    if unit is None or counts is None:
+    if counts is None:
         return {}
     return {
         "unit": {
@@ -386,7 +387,7 @@ def released_facts(
         features,
         loss,
         drawing.facts(missing_centers),
-        1 if mechanism.unit is None else mechanism.unit.max_records,
+        mechanism.unit.max_records,
         classes,
         None if drawing.solved else drawing.budget.total,
         _class_counts(drawing.histogram) if classes else None,

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...mechanisms.release.bound_noise import NoiseBinding
-from ...mechanisms.release.unit_bound import UnitBound, spent
+from ...mechanisms.release.unit_bound import PrivacyUnit
 from ...transforms.progress_log import LOGGER
 from ..errors import FieldError, one_line
-from ..ledger.ledger import Ledger, unit_details
+from ..ledger.ledger import Ledger
 from ..ledger.spent_budget import CapError, Caps, LedgerEntry
 from ..spec.label import Budget
 from ..spec.mechanism_file import MechanismFile, center_release_name
@@ -36,7 +36,7 @@ class Charge:
       command: privatize, fit, apply or domain.
       request: Name of the request.
       label: Names of the released label columns, with commas.
-      unit: Privacy unit that the epsilons are for; None for single records.
+      unit: Privacy unit that the epsilons are for.
       records: Number of records that were counted.
       digest: Keyed digest of the input, in hexadecimal digits; of several labels, with commas.
       output: Path of the output, or what stands for it.
@@ -48,7 +48,7 @@ class Charge:
     command: str
     request: str
     label: str
-    unit: UnitBound | None
+    unit: PrivacyUnit
     records: int
     digest: str
     output: str
@@ -76,7 +76,7 @@ class Charge:
                 command=self.command,
                 request=self.request,
                 label=self.label,
-                **unit_details(self.unit),
+                **self.unit.stated,
                 records=self.records,
                 input_digest=self.digest,
                 **drawn,
@@ -105,7 +105,7 @@ def check_caps(
     request_name: str,
     budget: Budget,
     caps: Caps,
-    unit: UnitBound | None,
+    unit: PrivacyUnit,
     fitted: MechanismFile | None = None,
 ) -> None:
     """Refuses to start a run that would exceed a cap. The ledger checks again before anything is released.
@@ -117,11 +117,11 @@ def check_caps(
     requested = [LedgerEntry("request", budget.epsilon, f"request {request_name}", budget.delta)]
     if fitted is not None:
         prior = fitted.drawing.prior_release or f"prior of request {request_name}"
-        requested.append(LedgerEntry("prior", spent(fitted.unit, fitted.prior_epsilon), prior))
+        requested.append(LedgerEntry("prior", fitted.unit.spent(fitted.prior_epsilon), prior))
         if (center := center_release_name(fitted)) is not None:
-            requested.append(LedgerEntry("center", spent(fitted.unit, fitted.center_epsilon), center))
+            requested.append(LedgerEntry("center", fitted.unit.spent(fitted.center_epsilon), center))
     # The ledger is read without caps as well: a corrupt one is to be found before the job runs.
-    exceeded = ledger.exceeded(caps, requested, None if unit is None else unit.column)
+    exceeded = ledger.exceeded(caps, requested, unit.column)
     if exceeded and not ledger.has_request(request_name):
         more = f"{exceeded.message}; ledger {{ledger_path}} lists what was spent before"
         raise FieldError(more, ledger_path=ledger.path, **exceeded.values)
@@ -154,9 +154,9 @@ def release_entries(binding: NoiseBinding, mechanism: MechanismFile, with_labels
     center of its own.
     """
     own, unit = binding.release_name, binding.unit
-    prior_epsilon = spent(unit, mechanism.prior_epsilon)
+    prior_epsilon = unit.spent(mechanism.prior_epsilon)
     entries = [LedgerEntry("prior", prior_epsilon, mechanism.drawing.prior_release or own)] if prior_epsilon else []
-    center, center_epsilon = center_release_name(mechanism), spent(unit, mechanism.center_epsilon)
+    center, center_epsilon = center_release_name(mechanism), unit.spent(mechanism.center_epsilon)
     if center is not None and center_epsilon:
         entries.insert(0, LedgerEntry("center", center_epsilon, center))
     if with_labels and mechanism.drawing.solved:

@@ -13,6 +13,7 @@ import numpy as np
 
 from ...mechanisms.analysis.findings import Verdict
 from ...mechanisms.core.label_grid import is_even
+from ...mechanisms.release.unit_bound import SINGLE
 from ..spec.mechanism_file import MechanismFile
 
 _INDENT = 10
@@ -45,7 +46,7 @@ def certainty(epsilon: float) -> str:
 def privacy_lines(epsilon: float, mechanisms: Sequence[MechanismFile]) -> list[str]:
     """One epsilon for all labels of a release, as what a reader may become certain of; and what it is spent on."""
     unit, deltas = mechanisms[0].unit, [mechanism.labels_budget[1] for mechanism in mechanisms]
-    whom = "a label" if unit is None else "the labels of a unit"
+    whom = "a label" if unit == SINGLE else "the labels of a unit"
     text = (
         f"Epsilon {epsilon:.6g}: the chance of a right guess between two values of {whom} rises from 50 % to at most "
     )
@@ -58,7 +59,7 @@ def _parts(mechanism: MechanismFile) -> str:
     spent = [f"{part.epsilon:.4g} for the {part.name}" for part in mechanism.drawing.parts]
     if mechanism.drawing.solved:
         spent.append(f"{mechanism.drawing.budget.labels:.4g} for the labels")
-    each = "" if mechanism.unit is None else f", for each of at most {mechanism.unit.max_records} records of a unit"
+    each = "" if mechanism.unit == SINGLE else f", for each of at most {mechanism.unit.max_records} records of a unit"
     return f"{' + '.join(spent)}{each}; {_domain(mechanism)}"
 
 

@@ -24,7 +24,7 @@ from ...mechanisms.analysis.verdict import Debiasing, debiasing, verdict
 from ...mechanisms.core.label_classes import LabelClasses
 from ...mechanisms.core.losses import LOSSES
 from ...mechanisms.release.label_column import LabelColumn, LabelMeaning
-from ...mechanisms.release.unit_bound import spent
+from ...mechanisms.release.unit_bound import SINGLE
 from ...transforms.errors import InputError
 from ..ledger.ledger import Ledger, default_ledger_path
 from ..spec.label_folders import (
@@ -146,10 +146,10 @@ class Released:
     def unit(self) -> ReleasedUnit | None:
         """Privacy unit; None for single records."""
         unit, stated = self.mechanism.unit, self.document.get("unit", {})
-        if unit is None:
+        if unit == SINGLE:
             return None
         counts = [stated.get(name, 0) for name in ("units", "records_left_out", "records_without_unit")]
-        return ReleasedUnit(unit.column, unit.max_records, *counts)
+        return ReleasedUnit(str(unit.column), unit.max_records, *counts)
 
     @property
     def unit_column(self) -> str | None:
@@ -158,7 +158,7 @@ class Released:
 
     def of_unit(self, epsilon: float) -> float:
         """Epsilon of all records of a unit, by that of one; without units the same."""
-        return spent(self.mechanism.unit, epsilon)
+        return self.mechanism.unit.spent(epsilon)
 
     @property
     def record_epsilon(self) -> float:
@@ -231,7 +231,7 @@ class Released:
         compared: dict[str, tuple[object, object]] = {
             "mechanism": (stated.mechanism, None if solved is None else solved.mechanism),
             "mechanism_fingerprint": (stated.mechanism_fingerprint, drawing.fingerprint if solved else None),
-            "adjacency": (stated.adjacency, adjacency(mechanism.unit is not None, stated.missing is not None)),
+            "adjacency": (stated.adjacency, adjacency(mechanism.unit != SINGLE, stated.missing is not None)),
             "delta": (stated.delta, mechanism.labels_budget[1]),
             "label domain": (stated.domain, (mechanism.domain[0], mechanism.domain[-1], len(mechanism.domain))),
             "classes": (

@@ -16,7 +16,7 @@ from typing import Any
 
 from apache_beam.io.filesystems import FileSystems
 
-from ...mechanisms.release.unit_bound import UnitBound
+from ...mechanisms.release.unit_bound import SINGLE, PrivacyUnit, UnitBound
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import absolute, read_text, write_text
 from ...transforms.io.input_format import Equals
@@ -72,7 +72,7 @@ class Request:
       where: Filter on the records, NAME=VALUE; None for all records.
       validation: "inferred schema" or "given schema"; None for no validation.
       fitted: Whether the mechanism was given, as for `apply`.
-      unit: Privacy unit that the epsilons are for; None for single records.
+      unit: Privacy unit that the epsilons are for.
       caps: Caps on what the ledger may add up to.
       ledger: Path or URL of the ledger.
       key: Reference to the secret key.
@@ -92,7 +92,7 @@ class Request:
     where: str | None
     validation: str | None
     fitted: bool
-    unit: UnitBound | None
+    unit: PrivacyUnit
     caps: Caps
     # It may hold a password.
     ledger: str = field(repr=False)
@@ -120,7 +120,7 @@ class Request:
     @property
     def no_features(self) -> set[str]:
         """Columns of the output that recipients do not predict from: labels, ids, units and centers."""
-        return {*self.columns, *(() if self.unit is None else (self.unit.column,))}
+        return {*self.columns, *self.unit.columns}
 
     @property
     def folders(self) -> list[str]:
@@ -151,7 +151,7 @@ class Request:
             labels=tuple(RequestedLabel(budget=budget, **label) for budget, label in labels),
             columns=tuple(document.pop("columns")),
             partitions=tuple((str(name), bool(integer)) for name, integer in document.pop("partitions")),
-            unit=None if unit is None else UnitBound(**unit),
+            unit=SINGLE if unit["column"] is None else UnitBound(**unit),
             caps=Caps(**caps, window=None if window is None else Window.parse(window["text"])),
             key=NoiseKeyFile(**document.pop("key")),
             left_out=tuple(document.pop("left_out")),

@@ -206,7 +206,7 @@ class CenterChoice:
     def _feature_names(self, column: LabelColumn, table: FeatureTable) -> tuple[str, ...]:
         schema = table.schema
         if self.features is None:
-            unused = {*column.private, column.id_column, column.unit and column.unit.column, table.where}
+            unused = {*column.private, column.id_column, *column.unit.columns, table.where}
             unused |= {*self.left_out}
             return tuple(field.name for field in schema if is_feature(field.type) and field.name not in unused)
         for name in self.features:

@@ -15,14 +15,14 @@ from typing import Any
 
 from ...mechanisms.analysis.automatic import default_mechanism
 from ...mechanisms.center.linear_center import PLACES
-from ...mechanisms.core.budget import decimal_budget, split_budget
+from ...mechanisms.core.budget import split_budget
 from ...mechanisms.core.losses import ZERO_ONE, loss_named
 from ...mechanisms.registry import AUTO, CLASS_MECHANISMS, MECHANISMS, default_rounding, mechanism_named
 from ...mechanisms.release.center_passes import Pass
 from ...mechanisms.release.feature_sample import CenterFeatures
 from ...mechanisms.release.label_column import LabelColumn, LabelMeaning
 from ...mechanisms.release.plan import Binding, Histogram, passes_of
-from ...mechanisms.release.unit_bound import UnitBound
+from ...mechanisms.release.unit_bound import SINGLE, PrivacyUnit, UnitBound
 from ...mechanisms.response.randomized_response import RandomizedResponse
 from ...mechanisms.response.rr_top_k import RRTopK
 from ..errors import FieldError, field_errors
@@ -103,12 +103,10 @@ class Label:
         return passes_of(self.column, histogram, self.features)
 
 
-def record_budget(budget: Budget, unit: UnitBound | None) -> Budget:
+def record_budget(budget: Budget, unit: PrivacyUnit) -> Budget:
     """Part of a budget that one record gets: an M-th of that of a unit."""
-    if unit is None:
-        return dataclasses.replace(budget, epsilon=decimal_budget(budget.epsilon))
     prior = None if budget.prior_epsilon is None else unit.record_share(budget.prior_epsilon)
-    return Budget(unit.record_share(budget.epsilon), unit.record_share(budget.delta), prior)
+    return Budget(unit.record_epsilon(budget.epsilon), unit.record_share(budget.delta), prior)
 
 
 def make_label(fields: Fields, others: Sequence[str] = ()) -> Label:
@@ -140,11 +138,10 @@ def make_label(fields: Fields, others: Sequence[str] = ()) -> Label:
         loss_named(mechanism.loss).check(column.labels if center is None else column.residuals.grid)
     budget = Budget(epsilon, fields.delta or 0.0, fields.prior_epsilon)
     check_split(epsilon, fields.prior_epsilon)
-    if unit is not None:
-        message = "{max_records_per_unit} {most} leaves each record too little of {epsilon} {value:g}: {problem}"
-        with field_errors(message, most=unit.max_records, value=epsilon):
-            of_record = record_budget(budget, unit)
-            split_budget(of_record.epsilon, 1, 1, of_record.prior_epsilon)
+    message = "{max_records_per_unit} {most} leaves each record too little of {epsilon} {value:g}: {problem}"
+    with field_errors(message, most=unit.max_records, value=epsilon):
+        of_record = record_budget(budget, unit)
+        split_budget(of_record.epsilon, 1, 1, of_record.prior_epsilon)
     return Label(column, budget, mechanism)
 
 
@@ -194,14 +191,14 @@ def _check_names(label: Names, id_column: str | None, center: str | None, center
         raise FieldError(f"{center_of} must be another column than {{label}}: the center is released as it is")
 
 
-def unit_bound(label: Names, name: str | None, most: int | None) -> UnitBound | None:
-    """The privacy unit by its column and the largest number of its records; None for single records."""
+def unit_bound(label: Names, name: str | None, most: int | None) -> PrivacyUnit:
+    """The privacy unit by its column and the largest number of its records, if they are given."""
     if name is None:
         if most is not None:
             raise FieldError(
                 "{max_records_per_unit} needs {unit_column}, the column that names the unit of each record"
             )
-        return None
+        return SINGLE
     if name == label:
         raise FieldError("{unit_column} must be another column than {label}")
     if most is None:
@@ -213,13 +210,11 @@ def unit_bound(label: Names, name: str | None, most: int | None) -> UnitBound | 
         return UnitBound(name, most)
 
 
-def _fitted_unit(
-    label: Names, column: str | None, most: int | None, fitted: MechanismFile, path: str
-) -> UnitBound | None:
+def _fitted_unit(label: Names, column: str | None, most: int | None, fitted: MechanismFile, path: str) -> PrivacyUnit:
     """The unit of a mechanism file, which holds for its labels, too, and which no field may contradict."""
-    if fitted.unit is None:
+    if fitted.unit == SINGLE:
         unit = unit_bound(label, column, most)
-        if unit is not None and fitted.counted_labels:
+        if unit != SINGLE and fitted.counted_labels:
             raise FieldError(
                 "{mechanism_file} {path} was fitted without {unit_column}: its histogram may hold any number of "
                 "records of a unit. Run labeldp fit with {unit_column}",
@@ -250,7 +245,7 @@ def loss_of(classes: bool, given: str | None) -> str:
 
 
 def _mechanism(
-    text: str | None, purpose: str | None, classes: bool, loss: str, delta: float | None, unit: UnitBound | None
+    text: str | None, purpose: str | None, classes: bool, loss: str, delta: float | None, unit: PrivacyUnit
 ) -> MechanismChoice:
     """The mechanism to solve for, with the parameters of its text.
 
@@ -282,7 +277,7 @@ def _mechanism(
         return MechanismChoice(name, loss, {})
     if delta is not None:
         check_delta(delta)
-        delta = delta if unit is None else unit.record_share(delta)
+        delta = unit.record_share(delta)
     parameters = {**({} if classes else {"loss": loss}), **mechanism_parameters(text or name, delta)}
     with field_errors("{mechanism}: {problem}"):
         mechanism_named(name, **parameters)
@@ -311,7 +306,7 @@ def asked_of(label: Label) -> list[Any]:
             features.names, PLACES, features.cells, *(["chosen"] if features.all_columns else []),
             *(["marginals"] if features.marginals else []),
         ],
-        unit and unit.request, column.others, column.classes and column.classes.request,
+        unit.request, column.others, column.classes and column.classes.request,
         column.meaning.missing, column.meaning.reading,
     ]  # fmt: skip
 

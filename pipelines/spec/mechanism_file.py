@@ -22,7 +22,7 @@ from ...mechanisms.release.drawing import CENTER_FORMAT, Around, Drawing, FromCe
 from ...mechanisms.release.label_column import LabelColumn, LabelMeaning
 from ...mechanisms.release.noised_counts import NoisedCounts, NoisedResiduals
 from ...mechanisms.release.prior_release import PriorRelease
-from ...mechanisms.release.unit_bound import UnitBound, spent
+from ...mechanisms.release.unit_bound import SINGLE, PrivacyUnit, UnitBound
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import read_text
 from .prior_file import parse_missing_label, parse_prior_release
@@ -48,7 +48,7 @@ class MechanismFile:
 
     drawing: Drawing
     label: str | None = None
-    unit: UnitBound | None = None
+    unit: PrivacyUnit = SINGLE
     declared: DeclaredGrid | None = None
     classes: LabelClasses | None = None
     missing_label: float | str | None = None
@@ -97,13 +97,13 @@ class MechanismFile:
     def labels_budget(self) -> tuple[float, float]:
         """Epsilon and delta of the labels that were asked for: of a record, or of all labels of a unit."""
         epsilon, delta = self.drawing.spent
-        return spent(self.unit, epsilon), spent(self.unit, delta)
+        return self.unit.spent(epsilon), self.unit.spent(delta)
 
     @property
     def labels_certified(self) -> tuple[float, float]:
         """Certified epsilon and delta of the labels: of a record, or of all labels of a unit."""
         epsilon, delta = self.drawing.certified
-        return spent(self.unit, epsilon), spent(self.unit, delta)
+        return self.unit.spent(epsilon), self.unit.spent(delta)
 
     def total_epsilon(self, labels: float) -> float:
         """Adds up the epsilons of center, histogram and labels of a record or of a unit, rounded up.
@@ -111,13 +111,13 @@ class MechanismFile:
         `labels` is that of `labels_budget` or `labels_certified`.
         """
         before = Fraction(self.center_epsilon) + Fraction(self.prior_epsilon)
-        return round_up((before if self.unit is None else self.unit.total(before)) + Fraction(labels))
+        return round_up(self.unit.total(before) + Fraction(labels))
 
     def to_text(self) -> str:
         """Text of the file: JSON, with a newline at its end."""
-        classes, unit, grid = (value and asdict(value) for value in (self.classes, self.unit, self.declared))
+        classes, grid = (value and asdict(value) for value in (self.classes, self.declared))
         named = _given(label=self.label, missing_label=self.missing_label)
-        members = _given(declared_grid=grid, classes=classes, **self.drawing.members(), unit=unit)
+        members = _given(declared_grid=grid, classes=classes, **self.drawing.members(), **self.unit.stated)
         return self.drawing.to_json(named, members) + "\n"
 
 
@@ -196,9 +196,9 @@ def _members(stated: Any, name: str, first: str, second: str) -> tuple[Any, Any]
     return stated[first], stated[second]
 
 
-def _stated_unit(stated: Any) -> UnitBound | None:
+def _stated_unit(stated: Any) -> PrivacyUnit:
     if stated is None:
-        return None
+        return SINGLE
     column, most = _members(stated, "unit", "column", "max_records")
     if not isinstance(column, str) or type(most) is not int:
         raise ValueError("its unit must be the name of a column with a whole number of records")

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from ...mechanisms.core.budget import round_up
-from ...mechanisms.release.unit_bound import UnitBound
+from ...mechanisms.release.unit_bound import PrivacyUnit
 from ...transforms.input_checks import Threshold
 from ...transforms.io.hive_partitions import ONE_FOLDER, OutputPartitions
 from ...transforms.io.input_format import SMALL_FILE_SIZE, Equals, FilePart, Format
@@ -166,15 +166,15 @@ class Release:
         return label_folders(self.private)
 
     @property
-    def unit(self) -> UnitBound | None:
-        """Privacy unit that the epsilons are for; None for single records."""
+    def unit(self) -> PrivacyUnit:
+        """Privacy unit that the epsilons are for."""
         return self.labels[0].column.unit
 
     @property
     def identifiers(self) -> tuple[str, ...]:
         """Columns of units and ids that are released."""
         column = self.labels[0].column
-        names = (None if column.unit is None else column.unit.column, column.id_column)
+        names = (*column.unit.columns, column.id_column)
         given = dict.fromkeys(name for name in names if name is not None)
         return () if self.command == "fit" else tuple(name for name in given if name not in self.output.left_out)
 

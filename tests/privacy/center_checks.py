@@ -13,6 +13,7 @@ import numpy as np
 from labeldp.mechanisms.center.residuals import ResidualDomain
 from labeldp.mechanisms.core.prior import Prior
 from labeldp.mechanisms.core.randomizer import Randomizer
+from labeldp.mechanisms.release.unit_bound import SINGLE
 
 from tests.privacy.findings import Finding, Setting, output_codes
 from tests.privacy.release_function import BlackBox, ReleaseFunction, SamplerError
@@ -36,7 +37,7 @@ def around_center(claim: Claim, function: ReleaseFunction, residuals: ResidualDo
     low, high = max(0, -first), min(residuals.most, residuals.most - last)
     center = (low + high) // 2 if low <= high else residuals.most // 2
     reached = np.arange(max(center + first - 1, 0), min(center + last + 1, residuals.most) + 1)
-    box = BlackBox(function, residuals.labels[reached], residuals, center, claim.unit is not None)
+    box = BlackBox(function, residuals.labels[reached], residuals, center, claim.unit != SINGLE)
     randomizer = _channel(claim.randomizer, residuals, box.domain, center)
     return box, Claim(randomizer, Prior(box.domain, np.ones(len(reached))), claim.prior_epsilon, None, claim.unit)
 

@@ -12,7 +12,7 @@ from labeldp.mechanisms.center.residuals import ResidualDomain
 from labeldp.mechanisms.core.label_classes import LabelClasses
 from labeldp.mechanisms.core.prior import Prior
 from labeldp.mechanisms.core.randomizer import Randomizer, solved_randomizer
-from labeldp.mechanisms.release.unit_bound import UnitBound, spent
+from labeldp.mechanisms.release.unit_bound import SINGLE, PrivacyUnit
 from labeldp.pipelines.spec.mechanism_file import MECHANISM_NAME, read_mechanism_file
 
 
@@ -26,7 +26,7 @@ class Claim:
       prior: The released or public prior.
       prior_epsilon: Claimed epsilon of the released histogram; 0 for a public prior.
       residuals: Residuals of the label domain, some of which the randomizer takes; None for labels without a center.
-      unit: Privacy unit; None for single records. Claimed epsilons are those of one record.
+      unit: Privacy unit. Claimed epsilons are those of one record.
       classes: Classes, of which the labels are the places; None for numbers.
       center: Center that classes are drawn from, whose parts have the claimed epsilons. None for any other mechanism.
     """
@@ -35,7 +35,7 @@ class Claim:
     prior: Prior
     prior_epsilon: float
     residuals: ResidualDomain | None = None
-    unit: UnitBound | None = None
+    unit: PrivacyUnit = SINGLE
     classes: LabelClasses | None = None
     center: Center | None = None
 
@@ -52,7 +52,7 @@ class Claim:
     @property
     def of_unit(self) -> tuple[float, float]:
         """Claimed epsilon and delta of all labels of a unit."""
-        return spent(self.unit, self.epsilon), spent(self.unit, self.delta)
+        return self.unit.spent(self.epsilon), self.unit.spent(self.delta)
 
     @property
     def delta(self) -> float:

@@ -22,7 +22,7 @@ from labeldp.mechanisms.release.bound_noise import make_binding
 from labeldp.mechanisms.release.drawing import drawing_of
 from labeldp.mechanisms.release.label_column import LabelColumn, LabelMeaning
 from labeldp.mechanisms.release.label_records import LabelRecords
-from labeldp.mechanisms.release.unit_bound import UnitBound, over_limit, priorities, unit_words
+from labeldp.mechanisms.release.unit_bound import SINGLE, PrivacyUnit, over_limit, priorities, unit_words
 
 from tests.label_counts import count_labels
 
@@ -165,7 +165,7 @@ class KeyedRelease:
       randomizer: The randomizer.
       prior_epsilon: Epsilon of the released histogram; 0 for a public prior, which is not released again.
       residuals: Residuals of the label domain, some of which the randomizer takes; None for labels without a center.
-      unit: Privacy unit; None for single records.
+      unit: Privacy unit.
     """
 
     def __init__(
@@ -173,7 +173,7 @@ class KeyedRelease:
         randomizer: Randomizer,
         prior_epsilon: float,
         residuals: ResidualDomain | None = None,
-        unit: UnitBound | None = None,
+        unit: PrivacyUnit = SINGLE,
         classes: LabelClasses | None = None,
     ):
         """Makes the release function, for labels that are numbers, or places of classes.
@@ -189,7 +189,7 @@ class KeyedRelease:
         if residuals is not None:
             labels, center = residuals.labels, CENTER_COLUMN
         # In the file, the column of units may have the name that the label has here.
-        bound = unit if unit is None or unit.column != COLUMN else dataclasses.replace(unit, column=UNIT_COLUMN)
+        bound = unit if unit.column != COLUMN else dataclasses.replace(unit, column=UNIT_COLUMN)
         domain = tuple(labels.tolist())
         self._column = LabelColumn(COLUMN, domain, ID_COLUMN, center=center, unit=bound, meaning=LabelMeaning(classes))
 
@@ -216,9 +216,9 @@ class KeyedRelease:
             raise ValueError("two records have the same id")
         if (centers is None) != (self.residuals is None):
             raise ValueError("a mechanism of residuals takes centers, and no other does")
-        if (units is None) != (self.unit is None):
+        if (units is None) != (self.unit == SINGLE):
             raise ValueError("a mechanism of privacy units takes units, and no other does")
-        if units is None or self.unit is None:
+        if units is None:
             return self._release(labels, identities, key, centers)
         hashes = unit_words(key, integer_identities(UNIT_COLUMN, units))
         kept = ~over_limit(hashes, priorities(key, identities), self.unit.max_records)

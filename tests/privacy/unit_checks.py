@@ -11,7 +11,7 @@ from fractions import Fraction
 import numpy as np
 from labeldp.mechanisms.core.budget import round_up
 from labeldp.mechanisms.core.randomizer import Randomizer
-from labeldp.mechanisms.release.unit_bound import UnitBound
+from labeldp.mechanisms.release.unit_bound import SINGLE, UnitBound
 
 from tests.privacy.center_checks import around_center, check_changed_centers
 from tests.privacy.findings import Finding, Setting, output_codes
@@ -47,7 +47,7 @@ def check_units(box: BlackBox, claim: Claim, setting: Setting) -> Iterator[Findi
     prior is released, "whole unit". Raises SamplerError if the sampler fails.
     """
     unit = claim.unit
-    assert unit is not None
+    assert isinstance(unit, UnitBound)
     yield _check_bound(box, unit, setting)
     pairs = min(setting.draws // (2 * _TIMES * unit.max_records), _MOST_PAIRS)
     if pairs < _LEAST_PAIRS:
@@ -151,12 +151,12 @@ def check_sampler(claim: Claim, setting: Setting, function: ReleaseFunction | No
     """Attacks a sampler of labels, by default the keyed path, with all checks that apply to its claims, by name."""
     keyed = KeyedRelease(claim.randomizer, claim.prior_epsilon, claim.residuals, claim.unit, claim.classes)
     function = function or keyed
-    box, attacked = BlackBox(function, claim.randomizer.labels, has_units=claim.unit is not None), claim
+    box, attacked = BlackBox(function, claim.randomizer.labels, has_units=claim.unit != SINGLE), claim
     if claim.residuals is not None:
         box, attacked = around_center(claim, function, claim.residuals)
     found = [*check_channel(box, attacked, setting), *check_independence(box, attacked, setting)]
     found += check_histogram(box, attacked, setting)
-    if claim.unit is not None:
+    if claim.unit != SINGLE:
         found += check_units(box, attacked, setting)
     if claim.residuals is not None:
         found += check_changed_centers(box, claim, setting)

@@ -19,7 +19,11 @@ from labeldp.mechanisms.center.class_center import ReleasedClassCells
 from labeldp.mechanisms.center.class_logit import LinearClasses
 from labeldp.mechanisms.center.class_model import ClassModel
 from labeldp.mechanisms.release.drawing import FromCenter
+<<<<<<< HEAD
 from labeldp.pipelines.publish.released import Released
+=======
+from labeldp.mechanisms.release.unit_bound import SINGLE
+>>>>>>> 531640b3 (A single record is a privacy unit: budgets, charges and documents ask no more whether there is one)
 from labeldp.report.report_input import ReportInput
 from labeldp.report.report_page import report_page
 
@@ -59,7 +63,7 @@ def test_a_release(name: str, shown: Any, snapshot: Any) -> None:
     for page, warned in zip(found.pages, found.warnings, strict=True):
         assert "Audit passed" in page.text
         assert not {"nan", "inf", "None"} & set(page.text.replace(",", " ").split())
-        assert ("of a unit" in page.text) == (mechanism.unit is not None)
+        assert ("of a unit" in page.text) == (mechanism.unit != SINGLE)
         # The page after `fit` is that of a mechanism file, which does not know of records and features.
         said = [each for each in warned if page is not found.pages[0] or each.name != "few_records"]
         # Those that call for an act are shown, no others.

@@ -34,7 +34,7 @@ from labeldp.mechanisms.release.feature_sample import CenterFeatures
 from labeldp.mechanisms.release.label_records import PassSums
 from labeldp.mechanisms.release.plan import Histogram, passes_of
 from labeldp.mechanisms.release.prior_release import PriorRelease
-from labeldp.mechanisms.release.unit_bound import UnitBound
+from labeldp.mechanisms.release.unit_bound import SINGLE, UnitBound
 from labeldp.transforms import (
     InputError,
     LabelColumn,
@@ -282,7 +282,7 @@ def test_everything_else_that_a_release_depends_on_gives_fresh_noise(
     others += [{"meaning": dataclasses.replace(column.meaning, **each)} for each in meanings]
     columns_of_others = [dataclasses.replace(column, **each) for each in others]
     # Units of these records are not bounded.
-    found = [step.key(step.sums(batch, dataclasses.replace(each, unit=None)), each) for each in columns_of_others]
+    found = [step.key(step.sums(batch, dataclasses.replace(each, unit=SINGLE)), each) for each in columns_of_others]
     elsewhere = dataclasses.replace(step, secret=bytes(32))
     found += [elsewhere.key(elsewhere.sums(batch)), step.key(dataclasses.replace(sums, sums=sums.sums + 1))]
     design, before = step.design, step.before

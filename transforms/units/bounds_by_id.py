@@ -64,9 +64,9 @@ class BoundUnitsById(ShownTransform):
 
     def __post_init__(self) -> None:
         """Raises ValueError for a column without a unit or an id column."""
-        if self.column.unit is None or self.column.id_column is None:
+        if not isinstance(self.column.unit, UnitBound) or self.column.id_column is None:
             raise ValueError("records without a place in a file are bounded by ids: give a unit and an id_column")
-        self._unit: UnitBound = self.column.unit
+        self._unit = self.column.unit
 
     def expand(self, batches: PCollection[LabelledBatch]) -> BoundedRecords:
         """Raises InputError for an unbounded input whose windows never end, or end more than once."""

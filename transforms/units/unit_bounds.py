@@ -18,7 +18,15 @@ from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
 from ...mechanisms.release.label_column import LabelColumn
-from ...mechanisms.release.unit_bound import UnitBound, UnitCounts, add_unit_counts, over_limit, priorities, unit_words
+from ...mechanisms.release.unit_bound import (
+    PrivacyUnit,
+    UnitBound,
+    UnitCounts,
+    add_unit_counts,
+    over_limit,
+    priorities,
+    unit_words,
+)
 from ..batches import Carried, LabelledBatch, carried_inputs, check_whole_input, record_identities
 from ..beam_internals import typed_outputs
 from ..errors import InputError, redact_errors
@@ -72,9 +80,9 @@ class BoundUnits(ShownTransform):
 
     def __post_init__(self) -> None:
         """Raises ValueError for a column without a unit."""
-        if self.column.unit is None:
+        if not isinstance(self.column.unit, UnitBound):
             raise ValueError("the label column has no unit")
-        self._unit: UnitBound = self.column.unit
+        self._unit = self.column.unit
 
     def expand(self, batches: PCollection[LabelledBatch]) -> BoundedUnits:
         """Raises InputError for windows, or an unbounded input."""
@@ -112,7 +120,7 @@ class LeaveOut(ShownTransform):
     """
 
     exclusions: PCollection[tuple[BlockKey, np.ndarray]]
-    unit: UnitBound
+    unit: PrivacyUnit
     carried: Sequence[Carried] = ()
 
     def expand(self, batches: PCollection[LabelledBatch]) -> PCollection[LabelledBatch]:
@@ -242,7 +250,7 @@ class _Select(beam.DoFn):
 
 
 class _LeaveOut(beam.DoFn):
-    def __init__(self, unit: UnitBound, carried: Sequence[str]):
+    def __init__(self, unit: PrivacyUnit, carried: Sequence[str]):
         self._unit = unit
         self._carried = carried
 

@@ -19,11 +19,11 @@ from labeldp.mechanisms.release.label_column import LabelColumn
 from labeldp.mechanisms.release.label_records import LabelRecords
 from labeldp.mechanisms.release.prior_release import release_prior
 from labeldp.mechanisms.release.unit_bound import (
+    SINGLE,
     UnitBound,
     first_beyond,
     over_limit,
     priorities,
-    spent,
     unit_words,
 )
 
@@ -40,8 +40,8 @@ def test_the_parts_of_all_records_add_up_to_the_budget_and_no_more(epsilon: floa
     part = unit.record_share(epsilon)
     budget = Fraction(decimal_budget(epsilon))
     assert unit.total(part) <= budget < unit.total(math.nextafter(part, math.inf))
-    assert Fraction(epsilon) >= Fraction(spent(unit, part)) >= unit.total(part)
-    assert spent(None, epsilon) == epsilon
+    assert Fraction(epsilon) >= Fraction(unit.spent(part)) >= unit.total(part)
+    assert SINGLE.spent(epsilon) == epsilon
 
 
 @given(UNITS, st.integers(1, 4))
@@ -146,7 +146,7 @@ def test_a_release_in_which_each_record_spends_the_whole_budget_is_caught() -> N
 def test_another_bound_has_fresh_noise() -> None:
     identities, labels = integer_identities("id", np.arange(500)), np.arange(500) % 2.0
     names = set()
-    for unit in (None, UnitBound("user", 1), UnitBound("user", 2), UnitBound("device", 1)):
+    for unit in (SINGLE, UnitBound("user", 1), UnitBound("user", 2), UnitBound("device", 1)):
         column = LabelColumn("y", DOMAIN, unit=unit)
         summary = count_labels(LabelRecords(column, labels, identities), SECRET)
         release = release_prior(summary, column, 1.0, 0.5, SECRET, "rr")

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
-from labeldp.mechanisms.release.unit_bound import UnitBound
+from labeldp.mechanisms.release.unit_bound import SINGLE, UnitBound
 from labeldp.pipelines.ledger.spent_budget import Caps, Window
 from labeldp.pipelines.publish.output_folder import Staging
 from labeldp.pipelines.publish.request import REQUEST_NAME, Request, RequestedLabel, new_run, read_run
@@ -21,7 +21,7 @@ REQUEST = Request(
     "given schema", False, UnitBound("user", 3), Caps(1.0, 0.0, Window.parse("30d")), "/out/ledger.jsonl",
     NoiseKeyFile("/key", group=True), True,
 )  # fmt: skip
-PLAIN = dataclasses.replace(REQUEST, unit=None, caps=Caps(), table=None, where=None, validation=None, partitions=())
+PLAIN = dataclasses.replace(REQUEST, unit=SINGLE, caps=Caps(), table=None, where=None, validation=None, partitions=())
 
 
 @pytest.mark.parametrize("request_", [REQUEST, PLAIN])

@@ -46,7 +46,7 @@ def kept_rows(run: Any, key: Any, batches: list[LabelledBatch], column: LabelCol
     def build(pipeline):
         read = pipeline | beam.Create(batches)
         bounded = read | BoundUnits(column, key, groups)
-        assert column.unit is not None
+        assert isinstance(column.unit, UnitBound)
         return {"batches": read | LeaveOut(bounded.exclusions, column.unit), "counts": bounded.counts}
 
     found = run(build)
@@ -162,7 +162,7 @@ def test_a_unit_sends_few_records_of_a_block(labelled, key) -> None:
     """One unit with all records of a file: only M of them are sent to the worker that decides."""
     batch = labelled({"user": ["hot"] * 10_000, "y": np.zeros(10_000)})
     column = column_of(3)
-    assert column.unit is not None
+    assert isinstance(column.unit, UnitBound)
     stage = unit_bounds._FindUnits(column, column.unit, key, 4)
     stage.setup()
     stage.start_bundle()
