@@ -19,11 +19,8 @@ from labeldp.mechanisms.center.class_center import ReleasedClassCells
 from labeldp.mechanisms.center.class_logit import LinearClasses
 from labeldp.mechanisms.center.class_model import ClassModel
 from labeldp.mechanisms.release.drawing import FromCenter
-<<<<<<< HEAD
-from labeldp.pipelines.publish.released import Released
-=======
 from labeldp.mechanisms.release.unit_bound import SINGLE
->>>>>>> 531640b3 (A single record is a privacy unit: budgets, charges and documents ask no more whether there is one)
+from labeldp.pipelines.publish.released import Released
 from labeldp.report.report_input import ReportInput
 from labeldp.report.report_page import report_page
 
