@@ -7,7 +7,7 @@ DEMO_OUTPUT ?= demo_output
 unexport PYTHONDONTWRITEBYTECODE
 PRISM := github.com/apache/beam/sdks/v2/go/cmd/prism@v2.77.0
 
-.PHONY: setup browser postgres demo test test-all privacy-test fuzz docs flink prism flink-test spark spark-test bench results lock sbom wheel test-python test-lowest-beam workflows clean
+.PHONY: setup browser postgres demo test test-all privacy-test fuzz docs flink prism flink-test spark pyspark spark-test bench results lock sbom wheel test-python test-lowest-beam workflows clean
 
 setup: .venv/ready
 
@@ -99,6 +99,14 @@ spark: .spark/jars/spark.jar
 .spark/jars/spark.jar: templates/spark/pom.xml
 	$(call fetch,.spark)
 
+# PySpark with Spark in it, 500 MB, for frames: it is no dependency, and the lock has all that it needs itself.
+pyspark: .spark/python/pyspark
+
+.spark/python/pyspark: tests/engines/pyspark.lock | setup
+	rm -rf .spark/python
+	$(BIN)/uv pip install -q --python $(BIN)/python --no-deps --require-hashes --target .spark/python -r $<
+	@touch $@
+
 # Beam's Prism runner, where there is Go to build it with; tests do without.
 prism:
 	@test -x .flink/prism || ! command -v go >/dev/null || { \
@@ -110,7 +118,7 @@ flink-test: setup flink prism
 	LABELDP_FLINK=1 $(BIN)/python -m pytest tests/engines
 
 # The job on a Spark cluster of its own: some minutes, and four gigabytes of memory.
-spark-test: setup spark
+spark-test: setup spark pyspark
 	LABELDP_SPARK=1 $(BIN)/python -m pytest tests/engines
 
 # Renews the figures in docs/performance.md. What is imported is compiled first, or the first run would be measured doing

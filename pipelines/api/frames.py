@@ -142,11 +142,11 @@ def privatize(frame: Any, *, label: str, epsilon: float, **parameters: Any) -> R
     With one of them, the same call over the same frame repeats the release and costs nothing: see `LabelPrivatizer`.
 
     Args:
-      frame: Records with features and label: a pandas or polars DataFrame, or an Arrow table or record batch; or, for
-        more records than fit into memory, a pyarrow Dataset, a polars LazyFrame, or a function that returns a reader of
-        record batches, which is read several times. Then `frame` of the result is a RecordBatchReader, which reads them
-        once more: it stops with InputError where labels are not those that were released. Labels, ids and centers are
-        held in memory.
+      frame: Records with features and label: a pandas or polars DataFrame, or an Arrow table or record batch; or a
+        DataFrame of Spark with ids, of which the result has a lazy one; or, for more records than fit into memory, a
+        pyarrow Dataset, a polars LazyFrame, or a function that returns a reader of record batches, which is read
+        several times. Then `frame` of the result is a RecordBatchReader, which reads them once more: it stops with
+        InputError where labels are not those that were released. Labels, ids and centers are held in memory.
       label: Name of the label column.
       epsilon: Privacy budget of the release: of center, histogram and labels together.
       **parameters: Further parameters of `LabelPrivatizer`, `label_min`, `label_max` and `label_step` among them.

@@ -164,16 +164,12 @@ def _reader(stream: Any) -> pa.RecordBatchReader:
         return stream
     if hasattr(stream, "__arrow_c_stream__"):
         return pa.RecordBatchReader.from_stream(stream)
-    batches = iter(stream)
+    # Data sets of Hugging Face give tables.
+    batches = (batch for part in stream for batch in (part.to_batches() if isinstance(part, pa.Table) else [part]))
     first = next(batches, None)
     if not isinstance(first, pa.RecordBatch):
         raise TypeError(f"the function must return Arrow record batches, not {type(first).__name__}")
-
-    def whole() -> Iterator[pa.RecordBatch]:
-        yield first
-        yield from batches
-
-    return pa.RecordBatchReader.from_batches(first.schema, whole())
+    return pa.RecordBatchReader.from_batches(first.schema, itertools.chain([first], batches))
 
 
 class FeatureStream(FeatureFrame):

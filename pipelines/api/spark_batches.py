@@ -331,10 +331,7 @@ class Draw:
             centers = as_shares(coded)
         elif isinstance(drawing.made, LinearCenter):
             centers = drawing.centers(features_of)
-        return drawing.draw(records, self._noise_key(secret), secret, coded), centers
-
-    def _noise_key(self, secret: bytes) -> bytes:
-        return self.binding.noise_key(secret)
+        return drawing.draw(records, _noise_key(self.binding, secret), secret, coded), centers
 
     def compared(self, records: LabelRecords, secret: bytes, bound: int) -> tuple[np.ndarray, np.ndarray]:
         """Mask of the records up to a word, and their words and hashes, by words."""
@@ -342,7 +339,7 @@ class Draw:
         mask = drawn <= np.uint64(bound)
         kept = records.keep(mask)
         # Bound to the noise, so that hashes tell nothing of two releases.
-        key = self._noise_key(secret)
+        key = _noise_key(self.binding, secret)
         tags = labelled_words(key, b"labeldp compared", kept.identities, kept.values, kept.centers)
         return mask, np.stack([drawn[mask], tags], axis=1)
 
@@ -371,6 +368,12 @@ class Draw:
         secret = self.reader.secret()
         for batch in batches:
             yield self.released(batch, secret)[0]
+
+
+@functools.lru_cache(maxsize=8)
+def _noise_key(binding: NoiseBinding, secret: bytes) -> bytes:
+    """Noise key of a binding, which is derived once for all batches."""
+    return binding.noise_key(secret)
 
 
 class Compared(NamedTuple):
