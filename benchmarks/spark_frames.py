@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import importlib
 import json
 import os
 import subprocess
@@ -61,7 +62,6 @@ def main() -> None:
     import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
-    from pyspark.sql import SparkSession
 
     def copied(batches: Any) -> Any:
         yield from (pa.RecordBatch.from_arrays(batch.columns, schema=batch.schema) for batch in batches)
@@ -72,7 +72,8 @@ def main() -> None:
         columns |= {f"x{place}": generator.normal(size=options.records).astype(np.float32) for place in range(8)}
         columns["y"] = np.clip(np.round(10 + 3 * columns["x0"] + generator.normal(size=options.records)), 0, 20)
         pq.write_table(pa.table(columns), folder / "log.parquet", row_group_size=1 << 17)
-        builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+        sql: Any = importlib.import_module("pyspark.sql")
+        builder = sql.SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
         spark = builder.config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.host", "localhost")
         session = spark.config("spark.sql.shuffle.partitions", "2").getOrCreate()
         log = session.read.parquet(str(folder / "log.parquet"))

@@ -6,6 +6,7 @@ is refused its error, and what the web interface shows.
 """
 
 import contextlib
+import importlib
 import json
 import os
 import signal
@@ -19,7 +20,6 @@ from typing import Any
 
 import labeldp
 import pyarrow.parquet as pq
-from pyspark.sql import SparkSession
 
 PAGES = ("jobs", "stages?details=true", "sql?details=true&planDescription=true&length=1000", "environment", "executors")
 
@@ -38,7 +38,7 @@ def session(master: str, folder: Path, port: int) -> Any:
         "spark.local.dir": str(folder / "local"),
         "spark.executor.extraJavaOptions": f"-Dlabeldp.folder={folder}",
     }
-    builder = SparkSession.builder
+    builder: Any = importlib.import_module("pyspark.sql").SparkSession.builder
     for name, value in settings.items():
         builder = builder.config(name, value)
     if master == "connect":
@@ -94,7 +94,12 @@ def main() -> None:
         "label": "y", "label_values": str(folder / "domain"), "epsilon": 2.0, "id_column": "id",
         "noise_key_file": str(folder / "noise.key"), "ledger": str(folder / "frames.jsonl"),
     }  # fmt: skip
-    released = labeldp.privatize(log, **asked)
+
+    def privatized(frame: Any, **changed: Any) -> Any:
+        parameters: dict[str, Any] = {**asked, **changed}
+        return labeldp.privatize(frame, **parameters)
+
+    released = privatized(log)
     if master.startswith("local-cluster"):
         threading.Thread(target=kill_one, args=(folder,), daemon=True).start()
         released.write(folder / "release")
@@ -102,13 +107,13 @@ def main() -> None:
         return
     released.write(folder / "release")
     pq.write_table(released.frame.repartition(3).toArrow(), folder / "frame.parquet")
-    classes = {"label": "group", "label_classes": ["a", "b", "c"], "label_values": None}
-    pq.write_table(labeldp.privatize(log, **{**asked, **classes}).frame.toArrow(), folder / "classes.parquet")
-    refused("random", lambda: labeldp.privatize(log.selectExpr("id", "x", "floor(rand() * 9) as y"), **asked))
-    refused("ids", lambda: labeldp.privatize(log.union(log), **asked))
-    refused("no ids", lambda: labeldp.privatize(log, **{**asked, "id_column": None}))
-    refused("bytes", lambda: labeldp.privatize(log, **{**asked, "noise_key_file": None, "noise_key": b"k" * 32}))
-    refused("text", lambda: labeldp.privatize(log.selectExpr("id", "x", "cast(y as string) as y"), **asked))
+    classes: dict[str, Any] = {"label": "group", "label_classes": ["a", "b", "c"], "label_values": None}
+    pq.write_table(privatized(log, **classes).frame.toArrow(), folder / "classes.parquet")
+    refused("random", lambda: privatized(log.selectExpr("id", "x", "floor(rand() * 9) as y")))
+    refused("ids", lambda: privatized(log.union(log)))
+    refused("no ids", lambda: privatized(log, id_column=None))
+    refused("bytes", lambda: privatized(log, noise_key_file=None, noise_key=b"k" * 32))
+    refused("text", lambda: privatized(log.selectExpr("id", "x", "cast(y as string) as y")))
     table = pq.read_table(folder / "log.parquet")
     labels = table.column("y").to_numpy()[::-1]
     pq.write_table(table.set_column(table.schema.get_field_index("y"), "y", [labels]), folder / "log.parquet")

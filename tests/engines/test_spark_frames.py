@@ -20,7 +20,6 @@ from tests.engines.local_processes import ROOT, free_ports
 
 PYSPARK = ROOT / ".spark" / "python"
 RECORDS, MANY = 4000, 2_000_000
-ASKED: dict[str, Any] = {"label": "y", "epsilon": 2.0, "id_column": "id"}
 
 
 @dataclass(frozen=True)
@@ -71,13 +70,19 @@ def run_command(*arguments: Any) -> None:
     subprocess.run([Path(sys.executable).parent / "labeldp", *arguments], check=True, capture_output=True)
 
 
+def asked_of(folder: Path) -> dict[str, Any]:
+    """What the job of a folder asks for."""
+    files = {"label_values": str(folder / "domain"), "noise_key_file": str(folder / "noise.key")}
+    return {"label": "y", "epsilon": 2.0, "id_column": "id", **files}
+
+
 def rows(table: Any) -> pa.Table:
     """Records by their ids."""
     return table.sort_by("id").combine_chunks()
 
 
 def test_labels_are_those_of_other_frames_and_of_the_command(job: Job, tmp_path: Path) -> None:
-    asked = {**ASKED, "label_values": str(job.folder / "domain"), "noise_key_file": str(job.folder / "noise.key")}
+    asked = asked_of(job.folder)
     table = pq.read_table(job.folder / "before.parquet")
     memory = labeldp.privatize(table, ledger=tmp_path / "a", **asked)
     spark = rows(pq.read_table(job.folder / "frame.parquet"))
@@ -89,8 +94,9 @@ def test_labels_are_those_of_other_frames_and_of_the_command(job: Job, tmp_path:
     written = [rows(pq.read_table(folder / "data")) for folder in (job.folder / "release", tmp_path / "r")]
     assert written[0].column("y").equals(spark.column("y"))
     assert written[1].column("y").cast(pa.float64()).equals(spark.column("y"))
-    classes = {"label": "group", "label_classes": ["a", "b", "c"], "label_values": None}
-    drawn = labeldp.privatize(table, ledger=tmp_path / "b", **{**asked, **classes})
+    classes: dict[str, Any] = {"label": "group", "label_classes": ["a", "b", "c"], "label_values": None}
+    asked |= classes
+    drawn = labeldp.privatize(table, ledger=tmp_path / "b", **asked)
     assert rows(pq.read_table(job.folder / "classes.parquet")).equals(rows(drawn.frame))
 
 
@@ -127,7 +133,7 @@ def test_an_executor_is_killed(tmp_path: Path, secret: bytes) -> None:
     """Two million records: those of the lost executor are drawn again, and the labels are the same."""
     job = run("local-cluster[2,1,1024]", tmp_path, MANY, [*range(20)], [*range(20)], secret)
     assert {"killed": True} in job.lines
-    asked = {**ASKED, "label_values": str(tmp_path / "domain"), "noise_key_file": str(tmp_path / "noise.key")}
+    asked = asked_of(tmp_path)
     memory = labeldp.privatize(pq.read_table(tmp_path / "before.parquet"), ledger=tmp_path / "a", **asked)
     written = rows(pq.read_table(tmp_path / "release" / "data"))
     assert written.column("y").equals(rows(memory.frame).column("y"))
