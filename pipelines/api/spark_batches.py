@@ -31,7 +31,7 @@ from ...mechanisms.release.drawing import Drawing
 from ...mechanisms.release.feature_sample import sample_words
 from ...mechanisms.release.label_column import LabelColumn
 from ...mechanisms.release.label_records import LabelRecords, PassSums, add_passes, label_sums
-from ...mechanisms.release.unit_bound import at_limit, priorities, unit_words
+from ...mechanisms.release.unit_bound import UnitBound, at_limit, priorities, unit_words
 from ...transforms.arrow_values import column_identities, single_ids
 from ...transforms.center.feature_columns import center_columns, feature_columns
 from ...transforms.class_values import class_column
@@ -92,7 +92,7 @@ class Reader:
         labels = self._labels(frame)
         usable = kept = np.isfinite(labels.values)
         identities = self.identities(frame)
-        if column.unit is not None:
+        if isinstance(column.unit, UnitBound):
             units, present = _checked(read_units, frame.column(column.unit.column), column.unit.column)
             kept = usable & present
             over = at_limit(unit_words(secret, units), priorities(secret, identities.keep(present)), *self.limits)
@@ -246,7 +246,7 @@ class UnitWords(Words):
 
     def rows(self, batch: pa.RecordBatch, secret: bytes) -> tuple[np.ndarray, np.ndarray]:
         read, column = self.reader.read(batch, secret), self.reader.column
-        assert column.unit is not None
+        assert isinstance(column.unit, UnitBound)
         units, present = _checked(read_units, read.features.column(column.unit.column), column.unit.column)
         usable = np.isfinite(read.labels.values)
         return (
@@ -270,7 +270,7 @@ def _sampled_words(reader: Reader, batch: pa.RecordBatch, secret: bytes) -> tupl
     """Mask of the records from which features are sampled, and their words."""
     frame = read_frame(batch, "frame")
     identities, mask = reader.identities(frame), np.ones(len(frame), bool)
-    if reader.column.unit is not None:
+    if isinstance(reader.column.unit, UnitBound):
         read = reader.read(batch, secret)
         mask = read.kept | ~np.isfinite(read.labels.values)
     return mask, sample_words(secret, identities.keep(mask))

@@ -25,7 +25,7 @@ from ...mechanisms.release.center_passes import Released
 from ...mechanisms.release.feature_sample import NO_SAMPLE, CenterFeatures, FeatureSample, smallest
 from ...mechanisms.release.label_records import PassSums, add_passes
 from ...mechanisms.release.plan import run_plan
-from ...mechanisms.release.unit_bound import UnitCounts
+from ...mechanisms.release.unit_bound import UnitBound, UnitCounts
 from ...transforms.arrow_values import is_text
 from ...transforms.center.feature_columns import chosen_features, concatenated, is_feature
 from ...transforms.errors import CHANGED_INPUT, InputError
@@ -123,7 +123,7 @@ class SparkRun:
     def _own(self) -> list[str]:
         """Columns that tell label, identity, unit and given center."""
         column = self.reader.column
-        names = [column.name, column.id_column, None if column.unit is None else column.unit.column, column.center]
+        names = [column.name, column.id_column, *column.unit.columns, column.center]
         return [name for name in names if name is not None and name in self.source.schema.names]
 
     def _columns(self, names: Sequence[str]) -> list[str]:
@@ -163,7 +163,7 @@ class SparkRun:
     def bound_units(self) -> None:
         """Finds the records beyond the bounds of units, if there are any."""
         column = self.reader.column
-        if column.unit is None:
+        if not isinstance(column.unit, UnitBound):
             return
         most = column.unit.max_records
         units = self.source.mapped(self._columns(self._own), UnitWords(self.reader), "a bigint, b bigint")
@@ -178,7 +178,7 @@ class SparkRun:
         """Samples the features of records, as the first pass of a job does."""
         if chosen is None:
             return NO_SAMPLE
-        own = self._own if self.reader.column.unit else [self.reader.column.id_column or ""]
+        own = self._own if self.reader.column.unit.columns else [self.reader.column.id_column or ""]
         drawn = self.source.mapped(self._columns(own), SampleWords(self.reader, chosen.most), "a bigint, b bigint")
         [last] = collected(drawn.select("a").orderBy("a").limit(chosen.most).selectExpr("max(a) as a"))
         if last["a"] is None:
