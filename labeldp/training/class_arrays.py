@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 # Probabilities of a record may add up to 1 but for the rounding of float32 over some hundred classes.
 _TOLERANCE = 1e-4
 
 
-def read_places(values: Any, place_of: dict[Any, int], name: str) -> np.ndarray:
+def read_places(values: ArrayLike, place_of: dict[object, int], name: str) -> np.ndarray:
     """Reads a column of classes as places, shape (n,), integers. Raises ValueError, which names a row."""
     column = np.asarray(values)
     if column.ndim != 1 or not len(column):
@@ -27,7 +30,7 @@ def read_places(values: Any, place_of: dict[Any, int], name: str) -> np.ndarray:
     return places
 
 
-def class_place(value: Any, place_of: dict[Any, int], name: str) -> int:
+def class_place(value: object, place_of: dict[object, int], name: str) -> int:
     """Place of a class, by its value or its name as text. Raises ValueError if it is none of the classes."""
     try:
         return place_of[value]
@@ -35,7 +38,7 @@ def class_place(value: Any, place_of: dict[Any, int], name: str) -> int:
         raise ValueError(f"{name} must be one of the classes of the release, not {value!r}") from None
 
 
-def class_probabilities(predictions: Any, records: int | None, classes: int, name: str) -> np.ndarray:
+def class_probabilities(predictions: ArrayLike | None, records: int | None, classes: int, name: str) -> np.ndarray:
     """Reads predicted class probabilities as shape (n, K); of two classes those of the second may be given alone.
 
     `records` is the number n that there must be, if it is known. Raises ValueError, which names a row.
@@ -48,7 +51,7 @@ def class_probabilities(predictions: Any, records: int | None, classes: int, nam
         second = f" or ({size},), the probabilities of the second class," if classes == 2 else ""
         raise ValueError(
             f"{name} must have shape ({size}, {classes}){second} with columns as in release.classes, not "
-            f"{np.shape(predictions)}"
+            f"{np.asarray(predictions).shape}"
         )
     # False for NaN, too.
     right = (found >= -_TOLERANCE).all(axis=1) & (np.abs(found.sum(axis=1) - 1) <= _TOLERANCE)
@@ -75,7 +78,7 @@ def score_probabilities(scores: np.ndarray) -> np.ndarray:
     return powers / powers.sum(axis=1, keepdims=True)
 
 
-def numbers(values: Any, name: str, shape: Sequence[int] | None = None) -> np.ndarray:
+def numbers(values: ArrayLike | None, name: str, shape: Sequence[int] | None = None) -> np.ndarray:
     """Reads finite numbers, shape (n,), or that of another argument. Raises ValueError, which names a row."""
     found = np.asarray(values, np.float64)
     if found.ndim != 1 or not len(found):

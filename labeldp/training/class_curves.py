@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -25,6 +25,9 @@ from .class_arrays import class_probabilities, numbers
 from .class_estimates import ClassRecords, linearized, log_loss_of, noise_of, place_of_class, shares
 from .intervals import Estimate, check_choices
 from .release import Release
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,15 +73,15 @@ class _Area(NamedTuple):
 
 
 def auc(
-    predictions: Any,
-    z: Any,
+    predictions: ArrayLike,
+    z: ArrayLike | None,
     release: Release | None,
     *,
     curve: str = "roc",
-    minus: Any = None,
-    of_class: Any = None,
-    probabilities: Any = None,
-    weights: Any = None,
+    minus: ArrayLike | None = None,
+    of_class: object = None,
+    probabilities: ArrayLike | None = None,
+    weights: ArrayLike | None = None,
     target: str = "records",
     exact: bool = True,
 ) -> Estimate:
@@ -114,7 +117,7 @@ def auc(
         raise ValueError(f"curve must be one of {', '.join(_CURVES)}, not {curve!r}")
     if (probabilities is None) != (z is not None and release is not None) or (z is None) != (release is None):
         raise ValueError("give either z and release, or probabilities")
-    if release is None:
+    if release is None or z is None:
         indicators = numbers(probabilities, "probabilities")
         if not ((indicators >= 0) & (indicators <= 1)).all():
             raise ValueError("probabilities must be from 0 to 1")
@@ -137,7 +140,9 @@ def auc(
     return linearized(sum(sign * area.value for sign, area in areas), variances, slopes, scores, target)
 
 
-def group_auc(predictions: Any, z: Any, release: Release | None, groups: Any, **options: Any) -> GroupEstimates:
+def group_auc(
+    predictions: ArrayLike, z: ArrayLike | None, release: Release | None, groups: ArrayLike, **options: Any
+) -> GroupEstimates:
     """Estimates the area under a curve within each group of records.
 
     Args:
@@ -171,7 +176,7 @@ def group_auc(predictions: Any, z: Any, release: Release | None, groups: Any, **
     return GroupEstimates(names, values, errors, records)
 
 
-def _of_records(z: Any, options: dict[str, Any]) -> dict[str, Any]:
+def _of_records(z: ArrayLike | None, options: dict[str, Any]) -> dict[str, ArrayLike | None]:
     return {"z": z, **{name: options[name] for name in ("minus", "probabilities", "weights") if name in options}}
 
 
@@ -224,7 +229,13 @@ def _check_both(of_class: float, of_others: float, pairs: float) -> None:
 
 
 def normalized_entropy(
-    predictions: Any, z: Any, release: Release, *, baseline: Any = None, target: str = "records", exact: bool = True
+    predictions: ArrayLike,
+    z: ArrayLike,
+    release: Release,
+    *,
+    baseline: ArrayLike | None = None,
+    target: str = "records",
+    exact: bool = True,
 ) -> Estimate:
     """Estimates the log loss of predictions on true classes, divided by that of a baseline.
 
@@ -267,12 +278,12 @@ def normalized_entropy(
 
 
 def calibration_bins(
-    predictions: Any,
-    z: Any,
+    predictions: ArrayLike,
+    z: ArrayLike,
     release: Release,
     *,
     bins: int = 10,
-    of_class: Any = None,
+    of_class: object = None,
     target: str = "records",
     exact: bool = True,
 ) -> CalibrationBins:

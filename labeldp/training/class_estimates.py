@@ -27,13 +27,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .class_arrays import class_place, class_probabilities
 from .intervals import Estimate, check_choices, top_weights
 from .release import Release
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 CLASS_METRICS = ("log_loss", "accuracy", "brier_score", "calibration_slope", "lift", "share", "forward_loss")
 """Names of the metrics that `estimate` knows for classes."""
@@ -74,7 +77,9 @@ class ClassRecords:
     release: Release
 
     @classmethod
-    def read(cls, z: Any, release: Release, center: Any, exact: bool, needed: bool = True) -> ClassRecords:
+    def read(
+        cls, z: ArrayLike, release: Release, center: ArrayLike | None, exact: bool, needed: bool = True
+    ) -> ClassRecords:
         """Reads released classes; `needed` tells that the inverse is."""
         places, _ = release.places(z, center)
         channel, inverse = release.channel, None
@@ -113,15 +118,15 @@ class ClassRecords:
 
 def class_estimate(
     metric: str,
-    predictions: Any,
-    z: Any,
+    predictions: ArrayLike | None,
+    z: ArrayLike,
     release: Release,
     *,
-    center: Any,
+    center: ArrayLike | None,
     fraction: float,
     target: str,
     exact: bool,
-    of_class: Any,
+    of_class: object,
 ) -> Estimate:
     """Estimates a metric of class probabilities on true classes; arguments as those of `estimate`."""
     if metric not in CLASS_METRICS:
@@ -147,7 +152,15 @@ def class_estimate(
 
 
 def class_compare(
-    metric: str, f: Any, g: Any, z: Any, release: Release, *, center: Any, target: str, exact: bool
+    metric: str,
+    f: ArrayLike,
+    g: ArrayLike,
+    z: ArrayLike,
+    release: Release,
+    *,
+    center: ArrayLike | None,
+    target: str,
+    exact: bool,
 ) -> Estimate:
     """Estimates metric(f) - metric(g) on true classes; arguments as those of `compare`."""
     if metric not in CLASS_COMPARED:
@@ -161,7 +174,9 @@ def class_compare(
     return _mean_of(records, metric, pairs, target)
 
 
-def shares(z: Any, release: Release, *, groups: Any = None, target: str = "records", exact: bool = True) -> Shares:
+def shares(
+    z: ArrayLike, release: Release, *, groups: ArrayLike | None = None, target: str = "records", exact: bool = True
+) -> Shares:
     """Estimates the shares of the true classes, in all records or in each group: the means of the targets.
 
     With n_z records of each released class and the inverse P^-1 of the channel, the shares are (1/n) sum over z of n_z
@@ -212,7 +227,7 @@ def shares(z: Any, release: Release, *, groups: Any = None, target: str = "recor
     return Shares(release.classes or (), found, values, errors, number)
 
 
-def place_of_class(release: Release, of_class: Any) -> int:
+def place_of_class(release: Release, of_class: object) -> int:
     """Place of a class that is named, or of the second of two. Raises ValueError for another one."""
     if of_class is not None:
         return class_place(of_class, release.of_classes(", without classes").place_of, "of_class")

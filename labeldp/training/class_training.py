@@ -13,13 +13,16 @@ second is the loss of a mixture, which expectation maximization minimizes by log
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from .class_arrays import class_probabilities, on_simplex
 from .class_estimates import shares
 from .release import Release
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 
 class DoubledRows(NamedTuple):
@@ -36,7 +39,7 @@ class DoubledRows(NamedTuple):
     sample_weight: np.ndarray
 
 
-def doubled_rows(X: Any, z: Any, release: Release, predictions: Any = None) -> DoubledRows:
+def doubled_rows(X: Any, z: ArrayLike, release: Release, predictions: ArrayLike | None = None) -> DoubledRows:
     """Copies each record for each class, so that the weighted log loss is that on true classes, but for the noise.
 
     Without predictions, weights are the targets of `Release.debiased`, some below 0. Estimators must take them, and
@@ -73,7 +76,7 @@ def doubled_rows(X: Any, z: Any, release: Release, predictions: Any = None) -> D
     return _copies(X, weights, "z")
 
 
-def soft_rows(X: Any, probabilities: Any) -> DoubledRows:
+def soft_rows(X: Any, probabilities: ArrayLike) -> DoubledRows:
     """Copies each record for each class, with its probability as the weight: for classes drawn from a center.
 
     The weighted log loss of the copies is the mean log loss of classes that are drawn from the probabilities, without
@@ -107,7 +110,7 @@ def _copies(X: Any, weights: np.ndarray, name: str) -> DoubledRows:
     return DoubledRows(copies, np.tile(np.arange(classes), records), weights.ravel())
 
 
-def invert(probabilities: Any, release: Release) -> np.ndarray:
+def invert(probabilities: ArrayLike, release: Release) -> np.ndarray:
     """Turns probabilities of released classes into those of true classes.
 
     A model that was trained on released classes as if they were true, in any library, predicts q = p P. Then p = q
@@ -131,7 +134,7 @@ def invert(probabilities: Any, release: Release) -> np.ndarray:
     return found[:, 1] if np.ndim(probabilities) == 1 else found
 
 
-def start_scores(z: Any, release: Release) -> np.ndarray:
+def start_scores(z: ArrayLike, release: Release) -> np.ndarray:
     """Scores of the estimated shares of the classes, which boosted trees start from.
 
     LightGBM and XGBoost start from their own averages only with their own objectives. Shares are those of `shares`,

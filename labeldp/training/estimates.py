@@ -39,7 +39,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -47,6 +47,9 @@ from .class_arrays import numbers
 from .class_estimates import CLASS_COMPARED, class_compare, class_estimate
 from .intervals import Estimate, check_choices, top_weights
 from .release import ClassRelease, Release
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 METRICS = ("mean_squared_error", "mean_absolute_error", "calibration_slope", "lift", "mean")
 """Names of the metrics that `estimate` knows for numbers."""
@@ -76,16 +79,16 @@ class GroupMeans:
 
 def estimate(
     metric: str,
-    predictions: Any,
-    z: Any,
+    predictions: ArrayLike | None,
+    z: ArrayLike,
     release: Release,
     *,
-    center: Any = None,
+    center: ArrayLike | None = None,
     fraction: float = 0.1,
     target: str = "records",
     clipping: str = "ends",
     exact: bool = True,
-    of_class: Any = None,
+    of_class: object = None,
 ) -> Estimate:
     """Estimates a metric of predictions on true labels from the released ones.
 
@@ -171,13 +174,13 @@ def estimate(
 
 
 def compare(
-    f: Any,
-    g: Any,
-    z: Any,
+    f: ArrayLike,
+    g: ArrayLike,
+    z: ArrayLike,
     release: Release,
     *,
     metric: str | None = None,
-    center: Any = None,
+    center: ArrayLike | None = None,
     target: str = "records",
     clipping: str = "ends",
     exact: bool = True,
@@ -232,11 +235,11 @@ def compare(
 
 
 def group_means(
-    z: Any,
-    groups: Any,
+    z: ArrayLike,
+    groups: ArrayLike,
     release: Release,
     *,
-    center: Any = None,
+    center: ArrayLike | None = None,
     target: str = "records",
     clipping: str = "ends",
     exact: bool = True,

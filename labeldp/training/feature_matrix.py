@@ -6,7 +6,7 @@ is the mean, and a category has an indicator for each value, or for each place t
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -16,6 +16,12 @@ from ..mechanisms.release.feature_sample import identifying
 from ..pipelines.api.feature_frames import FeatureFrame, read_frame
 from ..transforms.center.feature_columns import center_columns, feature_columns, is_feature
 from .intervals import Estimate
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from numpy.typing import ArrayLike
+
+    from ..pipelines.api.feature_frames import Frame
 
 # Values of a category with an indicator of their own, fewer where all features together would have too many columns.
 _PLACES, _MOST_WIDTH = 32, 512
@@ -50,7 +56,7 @@ class ReleasedLabels(Protocol):
         """Names of the classes; None for numbers."""
         ...
 
-    def values_of(self, column: Any) -> Any:
+    def values_of(self, column: pa.Array) -> ArrayLike:
         """Released labels of an Arrow column."""
         ...
 
@@ -59,20 +65,22 @@ class ReleasedLabels(Protocol):
         """Names of the features of the linear center."""
         ...
 
-    def estimates(self, z: Any, center: Any) -> EstimatedLabels:
+    def estimates(self, z: ArrayLike, center: ArrayLike | None) -> EstimatedLabels:
         """Estimates of the true labels."""
         ...
 
-    def targets(self, z: Any, center: Any) -> np.ndarray:
+    def targets(self, z: ArrayLike, center: ArrayLike | None) -> np.ndarray:
         """Labels to train on, with less noise than these estimates."""
         ...
 
-    def predict_center(self, X: Any) -> np.ndarray:
+    def predict_center(self, X: Frame) -> np.ndarray:
         """The center of records, not rounded."""
         ...
 
 
-def labels_of(release: ReleasedLabels, X: Any, z: Any, center: Any) -> tuple[Any, Any]:
+def labels_of(
+    release: ReleasedLabels, X: Frame | None, z: ArrayLike | None, center: ArrayLike | None
+) -> tuple[ArrayLike, ArrayLike | None]:
     """Looks up labels and center in the columns of X, where they are not given.
 
     The center is predicted if X has its features alone. Raises ValueError if there are no labels.
@@ -105,7 +113,7 @@ def stated_share(estimates: EstimatedLabels, labels: np.ndarray, predictions: np
     return Estimate(share.value, float(np.hypot(share.error, bias)))
 
 
-def frame_of(X: Any, without: tuple[str | None, ...] = ()) -> FeatureFrame:
+def frame_of(X: Frame, without: tuple[str | None, ...] = ()) -> FeatureFrame:
     """Reads features without some columns. Raises ValueError or TypeError if they are no frame of features."""
     frame = read_frame(X, "X")
     return FeatureFrame(frame.batch.select([name for name in frame.names if name not in without]), "X")

@@ -15,10 +15,13 @@ from .class_arrays import class_probabilities, numbers, read_places
 from .intervals import Estimate
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from labeldp import CenterModel, LabelColumn, LabelPrivatizer
+    from numpy.typing import ArrayLike
 
     from ..mechanisms.analysis.channel import Channel
     from ..mechanisms.analysis.explained import EstimatedLabels, NoisedHistogram
+    from ..pipelines.api.feature_frames import Frame
     from ..pipelines.publish.released import Released
     from .release_models import ReleaseClassifier, ReleaseRegressor
 
@@ -138,7 +141,13 @@ class Release:
         return cls(label, drawing.column, *facts, line, *more)
 
     def fit(
-        self, X: Any, z: Any = None, center: Any = None, *, kinds: Sequence[str] = KINDS, library: str = "sklearn"
+        self,
+        X: Frame,
+        z: ArrayLike | None = None,
+        center: ArrayLike | None = None,
+        *,
+        kinds: Sequence[str] = KINDS,
+        library: str = "sklearn",
     ) -> ReleaseRegressor | ReleaseClassifier:
         """Trains the model that predicts true labels best, as far as released ones tell.
 
@@ -176,12 +185,19 @@ class Release:
         return ReleaseRegressor(self, kinds, library)
 
     def trees(
-        self, X: Any, z: Any = None, center: Any = None, *, library: str = "sklearn"
+        self, X: Frame, z: ArrayLike | None = None, center: ArrayLike | None = None, *, library: str = "sklearn"
     ) -> ReleaseRegressor | ReleaseClassifier:
         """Trains boosted trees that start from the center: `fit` with `kinds=["trees"]`; arguments as there."""
         return self.fit(X, z, center, kinds=("trees",), library=library)
 
-    def explained(self, X: Any = None, z: Any = None, center: Any = None, *, predictions: Any = None) -> Estimate:
+    def explained(
+        self,
+        X: Frame | None = None,
+        z: ArrayLike | None = None,
+        center: ArrayLike | None = None,
+        *,
+        predictions: ArrayLike | None = None,
+    ) -> Estimate:
         """Estimates the share of the variance of the true labels that features, or given predictions, explain.
 
         Features: that of a cross-validated ridge around the center, the figure of the verdict for features of your own;
@@ -215,10 +231,10 @@ class Release:
             raise ValueError("what is explained cannot be told: there are fewer than ten records, or labels all alike")
         return share
 
-    def _predictions(self, given: Any, records: int) -> np.ndarray:
+    def _predictions(self, given: ArrayLike, records: int) -> np.ndarray:
         return numbers(given, "predictions", (records,))
 
-    def values_of(self, column: Any) -> Any:
+    def values_of(self, column: pa.Array) -> ArrayLike:
         """Released labels of an Arrow column, as `places` takes them."""
         return column.to_numpy(zero_copy_only=False)
 
@@ -226,7 +242,7 @@ class Release:
         """The release, if its labels are classes. Raises ValueError, which ends with the hint, if they are numbers."""
         raise ValueError(f"the labels of this release are numbers{hint}")
 
-    def estimates(self, z: Any, center: Any = None) -> EstimatedLabels:
+    def estimates(self, z: ArrayLike, center: ArrayLike | None = None) -> EstimatedLabels:
         """Estimates true labels, or indicators of classes, and their variance; arguments as for `debiased`.
 
         They are without bias where the mechanism allows, and corrected for clipping on average.
@@ -237,7 +253,7 @@ class Release:
         given = None if self.center is None else around
         return estimated_labels(self.channel, self.line, places, given, self.histogram)
 
-    def targets(self, z: Any, center: Any = None) -> np.ndarray:
+    def targets(self, z: ArrayLike, center: ArrayLike | None = None) -> np.ndarray:
         """Labels to train on, shape (n,), or estimates of the indicators of classes, shape (n, K).
 
         They have the least noise: bias is removed by a line for the labels that are not clipped. What clipping took off
@@ -255,7 +271,7 @@ class Release:
         """Names of the features of the linear center; None without one."""
         return None if self.model is None else self.model.features
 
-    def predict_center(self, X: Any) -> np.ndarray:
+    def predict_center(self, X: Frame) -> np.ndarray:
         """Predicts the linear center of records, those of the release or new ones, without rounding it to the domain.
 
         The center column of the release is rounded. Models around the center are better for new records if it is not.
@@ -286,7 +302,7 @@ class Release:
         """
         return float(self.channel.prior @ self._variances)
 
-    def debiased(self, z: Any, center: Any = None) -> np.ndarray:
+    def debiased(self, z: ArrayLike, center: ArrayLike | None = None) -> np.ndarray:
         """Removes the bias of released labels by the line that `LabelPrivatizer.debias` uses: c + (z - c - a) / b.
 
         c is the center, 0 without one. If `unbiased`, the labels are returned as they are: E[z] = y for every label y,
@@ -315,7 +331,7 @@ class Release:
         intercept, slope = self._line()
         return around + (z - around - intercept) / slope
 
-    def likelihood(self, z: Any, center: Any = None) -> np.ndarray:
+    def likelihood(self, z: ArrayLike, center: ArrayLike | None = None) -> np.ndarray:
         """Computes P(z | y) of each record for each label y of the domain.
 
         Around a center c it is the probability of the output z - c for the residual y - c, clipped to the range of the
@@ -342,7 +358,7 @@ class Release:
         steps = np.arange(size)[None, :] - np.rint((around - self.domain[0]) / step).astype(np.intp)[:, None]
         return columns[places[:, None], np.clip(steps - first, 0, len(self.channel.labels) - 1)]
 
-    def noise_variance(self, z: Any, center: Any = None) -> np.ndarray:
+    def noise_variance(self, z: ArrayLike, center: ArrayLike | None = None) -> np.ndarray:
         """Expected variance of each debiased label given what was released: E[Var(debiased | y) | z] under the prior.
 
         The variance of a record depends on its true label, which is unknown; this is its posterior mean. Do not weight
@@ -360,7 +376,7 @@ class Release:
         """
         return (self.channel.posterior @ self._variances)[self.places(z, center)[0]]
 
-    def places(self, z: Any, center: Any = None) -> tuple[np.ndarray, np.ndarray]:
+    def places(self, z: ArrayLike, center: ArrayLike | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Finds the outputs that were drawn.
 
         Classes may be text, bytes, integers, booleans or floats, as the input's column had them: a numpy array, a list,
@@ -393,7 +409,7 @@ class Release:
             )
         return places, around
 
-    def class_places(self, z: Any, center: Any = None) -> np.ndarray:
+    def class_places(self, z: ArrayLike, center: ArrayLike | None = None) -> np.ndarray:
         """Finds the place of each released class in `classes`, which are the labels 0, 1, ... to train on.
 
         Args:
@@ -446,7 +462,7 @@ class Release:
             raise ValueError("the labels cannot be debiased: the mean released label does not rise with the true one")
         return self.line
 
-    def _read(self, z: Any, center: Any) -> tuple[np.ndarray, np.ndarray]:
+    def _read(self, z: ArrayLike, center: ArrayLike | None) -> tuple[np.ndarray, np.ndarray]:
         """Released labels, and centers rounded as the release did."""
         z = numbers(z, "z")
         if self.center is None:
@@ -476,10 +492,10 @@ class ClassRelease(Release):
 
         return ReleaseClassifier(self, kinds, library)
 
-    def _predictions(self, given: Any, records: int) -> np.ndarray:
+    def _predictions(self, given: ArrayLike, records: int) -> np.ndarray:
         return class_probabilities(given, records, len(self.domain), "predictions")
 
-    def values_of(self, column: Any) -> Any:
+    def values_of(self, column: pa.Array) -> ArrayLike:
         """Released classes of an Arrow column, as `places` takes them."""
         return column.to_pylist()
 
@@ -487,26 +503,26 @@ class ClassRelease(Release):
         """The release."""
         return self
 
-    def estimates(self, z: Any, center: Any = None) -> EstimatedLabels:
+    def estimates(self, z: ArrayLike, center: ArrayLike | None = None) -> EstimatedLabels:
         """Estimates indicators of classes and their variance; arguments as for `debiased`."""
         from ..mechanisms.analysis.explained import estimated_classes
 
         return estimated_classes(self.channel, self.places(z, center)[0])
 
-    def targets(self, z: Any, center: Any = None) -> np.ndarray:
+    def targets(self, z: ArrayLike, center: ArrayLike | None = None) -> np.ndarray:
         """Estimates of the indicators of classes, shape (n, K). Arguments as for `debiased`."""
         return self.estimates(z, center).labels
 
-    def debiased(self, z: Any, center: Any = None) -> np.ndarray:
+    def debiased(self, z: ArrayLike, center: ArrayLike | None = None) -> np.ndarray:
         """Rows of the inverse of the channel for the released classes; see `Release.debiased`."""
         return self.inverse[self.places(z, center)[0]]
 
-    def places(self, z: Any, center: Any = None) -> tuple[np.ndarray, np.ndarray]:
+    def places(self, z: ArrayLike, center: ArrayLike | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Finds the outputs that were drawn; see `Release.places`."""
         outputs = self.outputs_of(self.class_places(z, center))
         return outputs, np.zeros(len(outputs))
 
-    def class_places(self, z: Any, center: Any = None) -> np.ndarray:
+    def class_places(self, z: ArrayLike, center: ArrayLike | None = None) -> np.ndarray:
         """Finds the place of each released class; see `Release.class_places`."""
         if center is not None:
             raise ValueError(NO_CENTER)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from labeldp import LabelClasses, UsageError
@@ -27,6 +27,12 @@ from .candidates import KINDS, LENGTHS, LIBRARIES_OF_TREES, Basis, Kind, Predict
 from .class_arrays import on_simplex
 from .feature_matrix import FeatureMatrix, ReleasedLabels, columns_of, frame_of, labels_of, stated_share
 from .intervals import Estimate
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+    from typing_extensions import Self
+
+    from ..pipelines.api.feature_frames import Frame
 
 _FOLDS = 5
 _FEWEST = 20
@@ -47,7 +53,7 @@ class _ReleaseModel(BaseEstimator):
         self.kinds = kinds
         self.library = library
 
-    def fit(self, X: Any, y: Any = None, center: Any = None) -> Any:
+    def fit(self, X: Frame, y: ArrayLike | None = None, center: ArrayLike | None = None) -> Self:
         """Chooses and trains a model.
 
         Args:
@@ -131,7 +137,7 @@ class _ReleaseModel(BaseEstimator):
             found["trees"] = Trees(self.library, raw, targets, targets.shape[1] == 2)
         return found
 
-    def _predicted(self, X: Any) -> np.ndarray:
+    def _predicted(self, X: Frame) -> np.ndarray:
         check_is_fitted(self)
         base, encoded, raw = self._parts(frame_of(X, self._not_features))
         return base + sum((model(encoded, raw) for model in self.models_.values()), np.zeros(base.shape))
@@ -150,7 +156,7 @@ class ReleaseRegressor(RegressorMixin, _ReleaseModel):
       line_: Sentence on both.
     """
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: Frame) -> np.ndarray:
         """Predicts labels.
 
         Args:
@@ -173,7 +179,7 @@ class ReleaseClassifier(ClassifierMixin, _ReleaseModel):
       classes_: Classes in the order of `Release.classes`, in the type of the labels, shape (K,).
     """
 
-    def fit(self, X: Any, y: Any = None, center: Any = None) -> Any:
+    def fit(self, X: Frame, y: ArrayLike | None = None, center: ArrayLike | None = None) -> Self:
         """Chooses and trains a model; arguments as of `ReleaseRegressor.fit`."""
         super().fit(X, y, center)
         names = LabelClasses(self.release.classes or ())
@@ -182,13 +188,13 @@ class ReleaseClassifier(ClassifierMixin, _ReleaseModel):
         self.classes_ = np.array(typed or names.values)
         return self
 
-    def predict_proba(self, X: Any) -> np.ndarray:
+    def predict_proba(self, X: Frame) -> np.ndarray:
         """Predicts probabilities of the classes, shape (n, K), float64; arguments as of `ReleaseRegressor.predict`."""
         shares = on_simplex(self.mean_[None, :])
         shares = (1 - _SPREAD) * shares + _SPREAD / shares.size
         return (1 - _SPREAD) * on_simplex(self._predicted(X)) + _SPREAD * shares
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: Frame) -> np.ndarray:
         """Predicts the most probable class of each record, shape (n,)."""
         return self.classes_[self.predict_proba(X).argmax(axis=1)]
 

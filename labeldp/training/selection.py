@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -11,6 +11,9 @@ from .class_arrays import score_probabilities
 from .estimates import compared_metric, estimate
 from .objectives import check_library
 from .release import ClassRelease, Release
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 
 class Stage(NamedTuple):
@@ -28,11 +31,11 @@ class Stage(NamedTuple):
 
 
 def early_stopping(
-    predictions: Iterable[Any],
-    z: Any,
+    predictions: Iterable[ArrayLike],
+    z: ArrayLike,
     release: Release,
     *,
-    center: Any = None,
+    center: ArrayLike | None = None,
     metric: str | None = None,
     clipping: str = "ends",
     exact: bool = True,
@@ -76,15 +79,15 @@ def early_stopping(
 
 def evaluation(
     library: str,
-    z: Any,
+    z: ArrayLike,
     release: Release,
     *,
-    center: Any = None,
+    center: ArrayLike | None = None,
     metric: str | None = None,
     transform: Callable[[np.ndarray], np.ndarray] | None = None,
     clipping: str = "ends",
     exact: bool = True,
-) -> Callable[[Any, Any], Any]:
+) -> Callable[[ArrayLike, object], tuple[str, float, bool] | tuple[str, float]]:
     """Makes a custom metric for the early stopping of a library, over one validation set.
 
     Args:
@@ -113,15 +116,15 @@ def evaluation(
     if transform is None and isinstance(release, ClassRelease):
         transform = score_probabilities
 
-    def function(scores: Any, data: Any) -> Any:
+    def function(scores: ArrayLike, data: object) -> tuple[str, float, bool] | tuple[str, float]:
         """The metric of one round."""
-        scores = np.asarray(scores, np.float64)
-        if len(scores) != records:
+        raw = np.asarray(scores, np.float64)
+        if len(raw) != records:
             raise ValueError(
-                f"{name} is for a validation set of {records:,} records, not {len(scores):,}: leave the training "
+                f"{name} is for a validation set of {records:,} records, not {len(raw):,}: leave the training "
                 "set out of the evaluation"
             )
-        predictions = scores if transform is None else transform(scores)
+        predictions = raw if transform is None else transform(raw)
         value = estimate(metric, predictions, z, release, center=center, clipping=clipping, exact=exact).value
         return (name, value, False) if library == "lightgbm" else (name, value)
 

@@ -6,9 +6,9 @@ Features are public, and so are the messages about them.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +17,16 @@ from ...mechanisms.center.feature_rows import Number, RowMap
 from ...transforms.arrow_values import holds_numbers, index_levels, kept_values, namesakes, plain_schema, value_type
 from ..errors import did_you_mean
 from .label_arrays import arrow_column, check_index, is_of, swapped, width
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
+    from typing_extensions import TypeIs
+
+    from .label_arrays import Column
+
+    DataFrame: TypeAlias = pandas.DataFrame | polars.DataFrame | pa.Table | pa.RecordBatch
+    Frame: TypeAlias = DataFrame | Mapping[str, Column] | np.ndarray | "FeatureFrame"
 
 DATA_FRAMES = "a pandas or polars DataFrame, or an Arrow table or record batch"
 FRAMES = f"{DATA_FRAMES}, a dict of columns, or a two-dimensional array"
@@ -69,7 +79,7 @@ class FeatureFrame:
         kept = self if mask is None else self.keep(mask)
         return (kept.slice(start, start + BLOCK) for start in range(0, len(kept), BLOCK))
 
-    def without_levels(self, center_features: Any) -> tuple[FeatureFrame, str | None]:
+    def without_levels(self, center_features: object) -> tuple[FeatureFrame, str | None]:
         """Leaves out index levels without a name that are not named as features, and says so, as `public_frame`."""
         left_out = _levels(self.batch.schema, named_features(center_features))
         names = [name for name in self.names if name not in left_out]
@@ -112,19 +122,19 @@ def _left_out(levels: Sequence[str]) -> str | None:
     )
 
 
-def named_features(center_features: Any) -> list[Any]:
+def named_features(center_features: object) -> list[Any]:
     """Names in a value of `center_features`, which need not have been checked."""
     if isinstance(center_features, str):
         return center_features.split(",")
-    return list(center_features) if hasattr(center_features, "__iter__") else []
+    return list(center_features) if isinstance(center_features, Iterable) else []
 
 
-def is_frame(data: Any) -> bool:
+def is_frame(data: object) -> bool:
     """Tests whether data can be features: whether it has rows and columns."""
     return isinstance(data, Mapping) or width(data) is not None
 
 
-def read_frame(data: Any, source: str = "features") -> FeatureFrame:
+def read_frame(data: object, source: str = "features") -> FeatureFrame:
     """Reads a frame, one of `FRAMES`; `source` is what stands for it in messages.
 
     One that was read before is returned as it is. Raises TypeError if it is of another kind, and ValueError, which
@@ -146,7 +156,7 @@ def read_frame(data: Any, source: str = "features") -> FeatureFrame:
     return FeatureFrame(pa.RecordBatch.from_arrays(arrays, names), source)
 
 
-def _columns(data: Any, source: str) -> list[tuple[str, Any]]:
+def _columns(data: object, source: str) -> list[tuple[str, Column]]:
     if isinstance(data, pa.Table | pa.RecordBatch):
         return list(zip(data.schema.names, data.columns, strict=True))
     if is_of(data, "pandas", "DataFrame"):
@@ -160,13 +170,13 @@ def _columns(data: Any, source: str) -> list[tuple[str, Any]]:
     raise TypeError(f"{source} must be {FRAMES}, not {_described(data)}")
 
 
-def _described(data: Any) -> str:
+def _described(data: object) -> str:
     if isinstance(data, np.ndarray):
         return f"an array of shape {data.shape}"
     return f"{type(data).__name__}{': collect it first' if is_of(data, 'polars', 'LazyFrame') else ''}"
 
 
-def labels_and_features(first: Any, second: Any, features: Any) -> tuple[Any, Any]:
+def labels_and_features(first: object, second: object, features: object) -> tuple[object, object]:
     """Tells labels from features by their shapes: (labels, features) and scikit-learn's (X, y) are both understood.
 
     `second` is None where labels alone are given by position, with `features` by name or not at all. Raises ValueError
@@ -188,19 +198,19 @@ def labels_and_features(first: Any, second: Any, features: Any) -> tuple[Any, An
     return (first, second) if as_labels_first else (second, first)
 
 
-def is_data_frame(data: Any) -> bool:
+def is_data_frame(data: object) -> TypeIs[DataFrame]:
     """Tests whether data is one of `DATA_FRAMES`."""
     return not isinstance(data, np.ndarray) and width(data) is not None
 
 
-def frame_column(frame: Any, place: int) -> Any:
+def frame_column(frame: DataFrame, place: int) -> Column:
     """Takes a column of one of `DATA_FRAMES`, as a Series or an Arrow array."""
     if is_of(frame, "pandas", "DataFrame"):
         return frame.iloc[:, place]
     return frame.to_series(place) if is_of(frame, "polars", "DataFrame") else frame.column(place)
 
 
-def public_frame(frame: Any, label: str, named: Sequence[Any]) -> tuple[Any, str | None]:
+def public_frame(frame: DataFrame, label: str, named: Sequence[Any]) -> tuple[DataFrame, str | None]:
     """Leaves out index levels without a name, which may hold copies of the label, by their names and kinds alone.
 
     Of one of `DATA_FRAMES`. A level with a name is a column that the user has named; a RangeIndex holds nothing. In
@@ -214,7 +224,7 @@ def public_frame(frame: Any, label: str, named: Sequence[Any]) -> tuple[Any, str
     check_index(frame, label, [level for name, level in index_levels(schema).items() if name != label])
     left_out = _levels(schema, named)
     if is_of(frame, "pandas", "DataFrame"):
-        pandas: Any = sys.modules["pandas"]
+        pandas = sys.modules["pandas"]
         index, places = frame.index, [place for place, name in enumerate(names) if name not in left_out]
         frame = frame.iloc[:, places] if left_out else frame.copy(deep=False)
         unnamed = [place for place, name in enumerate(index.names) if name is None]
@@ -227,7 +237,7 @@ def public_frame(frame: Any, label: str, named: Sequence[Any]) -> tuple[Any, str
     return frame, _left_out(left_out)
 
 
-def check_namesakes(frame: Any, label: str, left_out: Sequence[Any]) -> None:
+def check_namesakes(frame: DataFrame, label: str, left_out: Sequence[Any]) -> None:
     """Refuses what has the label's name in another column of one of `DATA_FRAMES`, as the command does.
 
     Raises ValueError, which names the column or the field within it, unless the column is left out.
@@ -240,7 +250,7 @@ def check_namesakes(frame: Any, label: str, left_out: Sequence[Any]) -> None:
         )
 
 
-def _nested(column: Any) -> pa.Array:
+def _nested(column: Column) -> pa.Array:
     """The column as Arrow has it if there may be names within it, otherwise an empty one."""
     if isinstance(column, pa.ChunkedArray):
         return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
@@ -248,13 +258,13 @@ def _nested(column: Any) -> pa.Array:
         return column
     if is_of(column, "polars", "Series"):
         return column.to_arrow() if column.dtype.is_nested() else pa.nulls(0)
-    if isinstance(column.dtype, sys.modules["pandas"].ArrowDtype):
+    if is_of(column, "pandas", "Series") and isinstance(column.dtype, sys.modules["pandas"].ArrowDtype):
         return _nested(pa.array(column))
     names = dict.fromkeys(name for value in column if isinstance(value, _HOLDERS) for name in _keys(value))
     return pa.array([], pa.struct([(name, pa.null()) for name in names]))
 
 
-def _keys(value: Any) -> Iterator[str]:
+def _keys(value: object) -> Iterator[str]:
     """Keys of dictionaries within a value of Python, at any depth."""
     if isinstance(value, Mapping):
         yield from map(str, value)
@@ -264,15 +274,15 @@ def _keys(value: Any) -> Iterator[str]:
             yield from _keys(inner)
 
 
-def _names(frame: Any) -> list[str]:
+def _names(frame: DataFrame) -> list[str]:
     if isinstance(frame, pa.Table | pa.RecordBatch):
         return frame.schema.names
     return [str(name) for name in frame.columns]
 
 
 def released_frame(
-    frame: Any, place: int, labels: Any, kept: np.ndarray, centers: tuple[str, np.ndarray] | None
-) -> Any:
+    frame: DataFrame, place: int, labels: Column, kept: np.ndarray, centers: tuple[str, np.ndarray] | None
+) -> DataFrame:
     """Makes one of `DATA_FRAMES` of the same kind with other labels, and without the records outside of a mask.
 
     `labels` is a column of the frame's kind, for that at `place`, and `kept` the mask, shape (n,), bool. Centers are
@@ -280,6 +290,7 @@ def released_frame(
     hold statistics and samples of values.
     """
     if is_of(frame, "pandas", "DataFrame"):
+        assert is_of(labels, "pandas", "Series")
         # Without the true labels from the start: columns of one type share an array, of which a view would keep all.
         others = [number for number in range(frame.shape[1]) if number != place]
         # pandas selects no records of another byte order.
@@ -291,7 +302,7 @@ def released_frame(
             found.insert(found.shape[1], centers[0], _rows(centers[1][kept]))
         return found
     if is_of(frame, "polars", "DataFrame"):
-        polars: Any = sys.modules["polars"]
+        polars = sys.modules["polars"]
         added = [] if centers is None else [polars.Series(centers[0], _rows(centers[1]))]
         return frame.with_columns(labels, *added).filter(polars.Series(kept))
     table = pa.Table.from_batches([frame]) if isinstance(frame, pa.RecordBatch) else frame
@@ -308,7 +319,7 @@ def released_frame(
     return table
 
 
-def without_columns(frame: Any, names: Sequence[str]) -> Any:
+def without_columns(frame: DataFrame, names: Sequence[str]) -> DataFrame:
     """Drops columns from one of `DATA_FRAMES`."""
     if not names:
         return frame
@@ -319,6 +330,6 @@ def without_columns(frame: Any, names: Sequence[str]) -> Any:
     return frame[:, kept] if is_of(frame, "polars", "DataFrame") else frame.select(kept)
 
 
-def _rows(centers: np.ndarray) -> Any:
+def _rows(centers: np.ndarray) -> np.ndarray | list[list[float]]:
     """Centers as values of a column."""
     return centers if centers.ndim == 1 else centers.tolist()

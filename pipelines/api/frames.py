@@ -6,7 +6,7 @@ import functools
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -33,8 +33,11 @@ from .feature_frames import (
 from .label_privatizer import LabelPrivatizer
 from .memory_release import Outcome, release_fitted
 from .memory_request import Given, ledger_place, python_errors
-from .record_streams import STREAMS, FeatureStream, read_stream
+from .record_streams import STREAMS, FeatureStream, SealedColumn, read_stream
 from .spark_frames import SparkRelease, executors_key, read_spark, release_spark
+
+if TYPE_CHECKING:
+    from .feature_frames import Frame
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +76,7 @@ class ReleasedFrame:
         """The release in four blocks: what was released, its privacy, its use, and what to do next."""
         return str(self.privatizer.summary_)
 
-    def predict_center(self, features: Any) -> np.ndarray:
+    def predict_center(self, features: Frame) -> np.ndarray:
         """Predicts the linear center of records, new ones as well. It costs nothing.
 
         Args:
@@ -129,7 +132,7 @@ class ReleasedFrame:
             self.spark.write(os.fspath(path), ledger_place(privatizer.ledger), privatizer._facts(self.spark.release))
 
 
-def privatize(frame: Any, *, label: str, epsilon: float, **parameters: Any) -> ReleasedFrame:
+def privatize(frame: object, *, label: str, epsilon: float, **parameters: object) -> ReleasedFrame:
     """Releases a data frame with randomized labels, as `labeldp privatize` releases a file of the same rows.
 
     By default, labels are randomized around a linear center: a private linear model of all columns of numbers and texts
@@ -206,7 +209,7 @@ def privatize(frame: Any, *, label: str, epsilon: float, **parameters: Any) -> R
         centers, name, kept = outcome.centers, outcome.release.mechanism.drawing.column, outcome.kept
         named = None if centers is None or name is None else (name, centers)
         of_kept = centers if centers is None or kept.all() else centers[kept]
-        if stream is not None:
+        if isinstance(labels, SealedColumn):
             return _released_reader(labels.blocks(columns.names), columns.schema, place, outcome, named, left), of_kept
         return without_columns(released_frame(shown, place, outcome.labels, kept, named), left), of_kept
 
@@ -260,7 +263,7 @@ def _released_reader(
     return pa.RecordBatchReader.from_batches(released(empty, 0).schema, all_released())
 
 
-def _place(columns: FeatureFrame, parameter: str, name: Any) -> int:
+def _place(columns: FeatureFrame, parameter: str, name: object) -> int:
     """Place of a column that a parameter names."""
     if not isinstance(name, str):
         raise ValueError(f'{parameter} must be text: "{name}"')

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +30,13 @@ from ...transforms.arrow_values import (
     value_type,
 )
 
+if TYPE_CHECKING:
+    import pandas
+    import polars
+    from typing_extensions import TypeIs
+
+    Column: TypeAlias = np.ndarray | pandas.Series | polars.Series | pa.Array | pa.ChunkedArray | list | tuple
+
 KINDS = "a one-dimensional numpy array, a pandas or polars Series, an Arrow array, a list, or a frame of one column"
 
 
@@ -49,7 +56,7 @@ class LabelArray:
     restore: Callable[[np.ndarray], Any]
 
 
-def read_numbers(data: Any, name: str, missing: float | None = None) -> LabelArray:
+def read_numbers(data: object, name: str, missing: float | None = None) -> LabelArray:
     """Reads a copy of a column of numbers, booleans (0 and 1), or categories or lists of these, with the way back.
 
     `name` is that of the argument, for messages. With `missing`, the value that a missing one counts as, every record
@@ -70,7 +77,7 @@ def read_numbers(data: Any, name: str, missing: float | None = None) -> LabelArr
     return LabelArray(values, nulls, lambda values: wrap(restored(values)))
 
 
-def read_identities(data: Any, id_column: str) -> Identities:
+def read_identities(data: object, id_column: str) -> Identities:
     """Reads ids, integers, texts or bytes; the noise is bound to the name of the id column.
 
     Raises ValueError, which names rows, if an id is missing or occurs twice, or ids are anything else.
@@ -91,7 +98,7 @@ def read_identities(data: Any, id_column: str) -> Identities:
     return identities
 
 
-def read_units(data: Any, unit_column: str) -> tuple[Identities, np.ndarray]:
+def read_units(data: object, unit_column: str) -> tuple[Identities, np.ndarray]:
     """Reads the privacy units of records, integers, texts or bytes; a missing one, or empty text, is no unit.
 
     Returns the units of the m records that have one, and a mask of these records, shape (n,), bool. Raises ValueError
@@ -107,7 +114,7 @@ def read_units(data: Any, unit_column: str) -> tuple[Identities, np.ndarray]:
     return units
 
 
-def width(data: Any) -> int | None:
+def width(data: object) -> int | None:
     """Number of columns of a frame or of a two-dimensional array; None for anything else."""
     if isinstance(data, np.ndarray):
         return data.shape[1] if data.ndim == 2 else None
@@ -116,7 +123,7 @@ def width(data: Any) -> int | None:
     return data.shape[1] if is_of(data, "pandas", "DataFrame") or is_of(data, "polars", "DataFrame") else None
 
 
-def column_name(data: Any) -> str | None:
+def column_name(data: object) -> str | None:
     """Name that a column has of its own, as that of a Series or of a frame's only column; None if it has none."""
     if is_of(data, "pandas", "DataFrame"):
         data = data.iloc[:, 0]
@@ -124,24 +131,25 @@ def column_name(data: Any) -> str | None:
         data = data.to_series(0)
     elif isinstance(data, pa.Table | pa.RecordBatch):
         return data.schema.names[0]
-    known = is_of(data, "pandas", "Series") or is_of(data, "polars", "Series")
-    return str(data.name) if known and data.name is not None else None
+    if is_of(data, "pandas", "Series") or is_of(data, "polars", "Series"):
+        return None if data.name is None else str(data.name)
+    return None
 
 
-def check_index(data: Any, label: str, stored: Sequence[str] = ()) -> None:
+def check_index(data: object, label: str, stored: Sequence[str] = ()) -> None:
     """Checks that no level of a pandas index has the name of the label: the index is released as it is.
 
     `stored` has the names of levels that are columns. Raises ValueError if one has.
     """
-    pandas = is_of(data, "pandas", "DataFrame") or is_of(data, "pandas", "Series")
-    if label in stored or (pandas and label in (str(name) for name in data.index.names if name is not None)):
+    levels = data.index.names if is_of(data, "pandas", "DataFrame") or is_of(data, "pandas", "Series") else ()
+    if label in stored or label in (str(name) for name in levels if name is not None):
         raise ValueError(
             f"the index has a level {label!r}, the name of the label, and an index is not randomized: leave the level "
             "out, as reset_index(drop=True) does, or give it another name if it is public"
         )
 
 
-def only_column(data: Any, name: str) -> tuple[Any, Callable[[Any], Any]]:
+def only_column(data: object, name: str) -> tuple[Column, Callable[[Any], object]]:
     """Finds the only column of a frame or of a two-dimensional array, and the way back; a column is its own.
 
     `name` is that of the argument. Raises ValueError if there are several columns.
@@ -159,10 +167,11 @@ def only_column(data: Any, name: str) -> tuple[Any, Callable[[Any], Any]]:
         return data.column(0), lambda column: kind.from_arrays([column], names)
     if is_of(data, "pandas", "DataFrame"):
         return _plain(data.iloc[:, 0]), lambda column: column.to_frame(data.columns[0])
+    assert is_of(data, "polars", "DataFrame")
     return data.to_series(0), lambda column: column.to_frame()
 
 
-def arrow_column(data: Any, name: str) -> pa.Array:
+def arrow_column(data: object, name: str) -> pa.Array:
     """Converts a column to one Arrow array of plain values. Errors of libraries, which may quote a value, stay hidden.
 
     `name` is that of the argument, for messages. Raises ValueError if values are of several types, or the data has
@@ -172,16 +181,19 @@ def arrow_column(data: Any, name: str) -> pa.Array:
         return plain_values(data.combine_chunks() if data.num_chunks != 1 else data.chunk(0))
     if isinstance(data, pa.Array):
         return plain_values(data)
-    series = is_of(data, "pandas", "Series") or is_of(data, "polars", "Series")
-    if not (isinstance(data, np.ndarray | list | tuple) or series):
+    if not (
+        isinstance(data, np.ndarray | list | tuple)
+        or is_of(data, "pandas", "Series")
+        or is_of(data, "polars", "Series")
+    ):
         raise TypeError(f"{name} must be {KINDS}, not {type(data).__name__}")
     if isinstance(data, np.ndarray) and data.ndim != 1:
         raise ValueError(f"{name} must be one-dimensional, not of shape {data.shape}")
-    data, column, kind = _plain(data), None, ""
+    plain, column, kind = _plain(data), None, ""
     # Arrow takes no integers of Python for uint64 by itself.
     for wanted in (None, pa.uint64()):
         try:
-            column = _converted(data, wanted)
+            column = _converted(plain, wanted)
             break
         except Exception as error:
             # Raised below: inside the block, the library's error would be attached.
@@ -191,28 +203,28 @@ def arrow_column(data: Any, name: str) -> pa.Array:
     if column is None:
         reason, advice = "it holds integers beyond 64 bits: give texts", ""
         if kind != OverflowError.__name__:
-            reason = kind if isinstance(data, list | tuple) else f"{kind} from {data.dtype}"
+            reason = kind if isinstance(plain, list | tuple) else f"{kind} from {plain.dtype}"
             advice = ": give texts, or numbers of at most 64 bits"
         raise ValueError(f"{name} cannot be read as one column of one type ({reason}){advice}")
     return plain_values(column)
 
 
-def swapped(dtype: Any) -> bool:
+def swapped(dtype: object) -> TypeIs[np.dtype]:
     """Tests whether values of a type have another byte order than those of this machine."""
     return isinstance(dtype, np.dtype) and not dtype.isnative
 
 
-def _plain(data: Any) -> Any:
+def _plain(data: Column) -> Column:
     """The column in the byte order of this machine and dense, as Arrow takes it."""
     if isinstance(data, np.ndarray) or is_of(data, "pandas", "Series"):
         if swapped(data.dtype):
             return data.astype(data.dtype.newbyteorder("="))
         if not isinstance(data, np.ndarray) and isinstance(data.dtype, sys.modules["pandas"].SparseDtype):
-            return data.sparse.to_dense()
+            return data.sparse.to_dense()  # type: ignore[attr-defined]
     return data
 
 
-def _converted(data: Any, kind: pa.DataType | None) -> pa.Array:
+def _converted(data: Column, kind: pa.DataType | None) -> pa.Array:
     if isinstance(data, np.ma.MaskedArray):
         column = pa.array(np.asarray(data.data), mask=np.ma.getmaskarray(data))
     elif isinstance(data, np.ndarray):
@@ -228,13 +240,23 @@ def _converted(data: Any, kind: pa.DataType | None) -> pa.Array:
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
-def is_of(data: Any, library: str, name: str) -> bool:
+@overload
+def is_of(data: object, library: Literal["pandas"], name: Literal["DataFrame"]) -> TypeIs[pandas.DataFrame]: ...
+@overload
+def is_of(data: object, library: Literal["pandas"], name: Literal["Series"]) -> TypeIs[pandas.Series]: ...
+@overload
+def is_of(data: object, library: Literal["polars"], name: Literal["DataFrame"]) -> TypeIs[polars.DataFrame]: ...
+@overload
+def is_of(data: object, library: Literal["polars"], name: Literal["Series"]) -> TypeIs[polars.Series]: ...
+@overload
+def is_of(data: object, library: Literal["polars"], name: Literal["LazyFrame"]) -> TypeIs[polars.LazyFrame]: ...
+def is_of(data: object, library: str, name: str) -> bool:
     """Tests whether an object is of a class of a library, without importing the library."""
     module = sys.modules.get(library)
     return module is not None and isinstance(data, getattr(module, name))
 
 
-def _restorer(data: Any, nulls: np.ndarray, kind: pa.DataType) -> Callable[[np.ndarray], Any]:
+def _restorer(data: Column, nulls: np.ndarray, kind: pa.DataType) -> Callable[[np.ndarray], Any]:
     def arrow(values: np.ndarray) -> pa.Array:
         if is_list(kind):
             return label_lists(kind, values).take(pa.array(np.arange(len(values)), mask=nulls))
@@ -261,12 +283,12 @@ def _restorer(data: Any, nulls: np.ndarray, kind: pa.DataType) -> Callable[[np.n
     return _pandas_restorer(data.index, data.name, data.dtype, nulls)
 
 
-def _of_lists(lists: pa.Array, data: Any) -> Any:
+def _of_lists(lists: pa.Array, data: np.ndarray | pandas.Series) -> np.ndarray | pandas.Series:
     """Lists as an array of objects, or as a Series of pandas of the kind of `data`."""
     objects = np.fromiter(lists.to_pylist(), object, len(lists))
     if isinstance(data, np.ndarray):
         return objects
-    pandas: Any = sys.modules["pandas"]
+    pandas = sys.modules["pandas"]
     if isinstance(data.dtype, np.dtype):
         return pandas.Series(objects, data.index, name=data.name)
     return pandas.Series(lists, data.index, dtype=pandas.ArrowDtype(lists.type), name=data.name)
@@ -279,8 +301,10 @@ def chunked(column: pa.Array, lengths: list[int]) -> pa.ChunkedArray:
     return pa.chunked_array(chunks, column.type)
 
 
-def _pandas_restorer(index: Any, name: Any, dtype: Any, nulls: np.ndarray) -> Callable[[np.ndarray], Any]:
-    pandas: Any = sys.modules["pandas"]
+def _pandas_restorer(
+    index: pandas.Index, name: object, dtype: object, nulls: np.ndarray
+) -> Callable[[np.ndarray], Any]:
+    pandas = sys.modules["pandas"]
     if isinstance(dtype, np.dtype | pandas.CategoricalDtype):
         return lambda values: pandas.Series(values, index, name=name)
     if isinstance(dtype, pandas.ArrowDtype):

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -46,6 +46,10 @@ from .memory_release import (
     release_fitted,
 )
 from .memory_request import Given, MemoryRequest, ledger_place, python_errors, read_request
+
+if TYPE_CHECKING:
+    from .feature_frames import DataFrame, Frame
+    from .label_arrays import Column
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 _RECORDS = """\
@@ -170,7 +174,7 @@ class LabelPrivatizer(LabelFields, _Fitted):
         """
         return {name: getattr(self, name) for name in declared(LabelPrivatizer)}
 
-    def set_params(self, **parameters: Any) -> LabelPrivatizer:
+    def set_params(self, **parameters: object) -> LabelPrivatizer:
         """Sets parameters.
 
         Args:
@@ -193,13 +197,13 @@ class LabelPrivatizer(LabelFields, _Fitted):
     @_of_records
     def fit(
         self,
-        labels: Any,
-        y: Any = None,
+        labels: Column | Frame,
+        y: Column | Frame | None = None,
         *,
-        features: Any = None,
-        center: Any = None,
-        ids: Any = None,
-        units: Any = None,
+        features: Frame | None = None,
+        center: Column | DataFrame | None = None,
+        ids: Column | DataFrame | None = None,
+        units: Column | DataFrame | None = None,
     ) -> LabelPrivatizer:
         """Releases the noised histogram of the labels and the mechanism that is solved for it, as `labeldp fit`.
 
@@ -220,13 +224,13 @@ class LabelPrivatizer(LabelFields, _Fitted):
     @_of_records
     def transform(
         self,
-        labels: Any,
-        y: Any = None,
+        labels: Column | Frame,
+        y: Column | Frame | None = None,
         *,
-        features: Any = None,
-        center: Any = None,
-        ids: Any = None,
-        units: Any = None,
+        features: Frame | None = None,
+        center: Column | DataFrame | None = None,
+        ids: Column | DataFrame | None = None,
+        units: Column | DataFrame | None = None,
     ) -> Any:
         """Releases labels that the fitted mechanism randomizes, as `labeldp apply`.
 
@@ -254,13 +258,13 @@ class LabelPrivatizer(LabelFields, _Fitted):
     @_of_records
     def fit_transform(
         self,
-        labels: Any,
-        y: Any = None,
+        labels: Column | Frame,
+        y: Column | Frame | None = None,
         *,
-        features: Any = None,
-        center: Any = None,
-        ids: Any = None,
-        units: Any = None,
+        features: Frame | None = None,
+        center: Column | DataFrame | None = None,
+        ids: Column | DataFrame | None = None,
+        units: Column | DataFrame | None = None,
     ) -> Any:
         """Releases labels, with the mechanism that is solved for their noised histogram, as `labeldp privatize`.
 
@@ -277,7 +281,7 @@ class LabelPrivatizer(LabelFields, _Fitted):
         refuse_pipeline()
         return self._fit("privatize", Given.of(labels, y, features, center, ids, units))
 
-    def predict_center(self, features: Any) -> np.ndarray:
+    def predict_center(self, features: Frame) -> np.ndarray:
         """Predicts the linear center of records, those of the release or new ones. It costs nothing.
 
         Models that are trained around the center add it to their predictions.
@@ -299,7 +303,9 @@ class LabelPrivatizer(LabelFields, _Fitted):
             raise ValueError("there is no linear center: fit with features first")
         return centers
 
-    def debias(self, values: Any, *, center: Any = None, features: Any = None) -> Any:
+    def debias(
+        self, values: Column | DataFrame, *, center: Column | DataFrame | None = None, features: Frame | None = None
+    ) -> Any:
         """Removes the bias of released labels, or of predictions learned from them, by the line of the verdict.
 
         The result is right on average over many records. It is post-processing and costs nothing.
@@ -354,7 +360,7 @@ class LabelPrivatizer(LabelFields, _Fitted):
         """
         release = self._latest()
         # A wing, by name; it needs jinja2, which an extra installs.
-        reports: Any = importlib.import_module("labeldp.report.memory_report")
+        reports = importlib.import_module("labeldp.report.memory_report")
         with python_errors(InputError):
             name = f"{release.binding.records:,} labels of {release.binding.column}"
             name = f"{name} in memory" if self.source is None else f"{self.source}: {name}"
@@ -461,7 +467,7 @@ class LabelPrivatizer(LabelFields, _Fitted):
 
     def __sklearn_tags__(self) -> Any:
         """Properties of the estimator, for which scikit-learn asks from version 1.6 on."""
-        utils: Any = importlib.import_module("sklearn.utils")
+        utils = importlib.import_module("sklearn.utils")
         return utils.Tags(
             estimator_type=None,
             target_tags=utils.TargetTags(required=False),

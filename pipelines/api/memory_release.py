@@ -12,7 +12,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -61,6 +61,11 @@ from .label_arrays import (
 )
 from .memory_request import Given, MemoryRequest
 from .record_streams import SealedColumn
+
+if TYPE_CHECKING:
+    import pandas
+
+    from .label_arrays import Column
 
 Block = TypeVar("Block", bound=Sized)
 # Records that are counted or drawn at a time.
@@ -128,7 +133,7 @@ class MemoryRun:
         return run_passes(passes, sample, self.records.released.column, self.secret, self._blocks, released)
 
     def _blocks(
-        self, step: Pass, design: Any, released: center_passes.Released
+        self, step: Pass, design: object, released: center_passes.Released
     ) -> Iterator[tuple[LabelRecords, MappedColumns]]:
         row_map, features = step.row_map(design, released), self.features
         if row_map is None or features is None:
@@ -297,13 +302,13 @@ def read_records(
     """Reads the records; `linear` tells that their centers are made of the features, and added later."""
     classes, missing_label = column.classes, column.meaning.missing
 
-    def read_column(labels: Any) -> LabelArray:
+    def read_column(labels: object) -> LabelArray:
         if classes is None:
             return read_numbers(labels, "labels", missing_label)
         return read_classes(labels, classes, "labels", missing_label)
 
-    streamed = isinstance(given.labels, SealedColumn)
-    read = given.labels.read(read_column) if streamed else read_column(given.labels)
+    labels = given.labels
+    read = labels.read(read_column) if isinstance(labels, SealedColumn) else read_column(labels)
     usable = np.isfinite(read.values)
     identities = _identities(request, column, given.ids, len(usable))
     if not linear and (given.center is None) != (column.center is None):
@@ -334,7 +339,7 @@ def read_records(
     return MemoryRecords(read, identities, kept, kept | ~usable, released.keep(within), counts)
 
 
-def _identities(request: MemoryRequest, column: LabelColumn, ids: Any, records: int) -> Identities:
+def _identities(request: MemoryRequest, column: LabelColumn, ids: object, records: int) -> Identities:
     """Identities of all records."""
     if (ids is None) != (column.id_column is None):
         raise ValueError("ids and id_column belong together: give both, or neither")
@@ -346,7 +351,7 @@ def _identities(request: MemoryRequest, column: LabelColumn, ids: Any, records: 
     return found
 
 
-def _check_features(column: LabelColumn, features: FeatureFrame, labels: Any, records: int) -> None:
+def _check_features(column: LabelColumn, features: FeatureFrame, labels: object, records: int) -> None:
     """Checks the number of records, and that the labels are not among the features under a name of their own."""
     if len(features) != records:
         raise ValueError(f"there are {len(features):,} records of {features.source} for {records:,} labels")
@@ -359,7 +364,7 @@ def _check_features(column: LabelColumn, features: FeatureFrame, labels: Any, re
 
 
 def read_centers(
-    column: LabelColumn, center: Any, records: int, usable: np.ndarray | slice = slice(None)
+    column: LabelColumn, center: object, records: int, usable: np.ndarray | slice = slice(None)
 ) -> tuple[np.ndarray, int]:
     """Places of given centers in the domain, and the number of missing ones."""
     if center is None:
@@ -465,7 +470,7 @@ def as_shares(probabilities: np.ndarray) -> np.ndarray:
     return probabilities / PROBABILITY_UNIT
 
 
-def read_classes(data: Any, classes: LabelClasses, name: str, missing: float | None = None) -> LabelArray:
+def read_classes(data: object, classes: LabelClasses, name: str, missing: float | None = None) -> LabelArray:
     """Reads a column of classes: the values are their places, NaN where there is none, and the way back takes places.
 
     `name` is that of the argument, for messages. `missing` is the place that a missing class counts as; None for none.
@@ -486,7 +491,7 @@ def read_classes(data: Any, classes: LabelClasses, name: str, missing: float | N
     raise ValueError(problem)
 
 
-def _restorer(data: Any, kind: pa.DataType, classes: LabelClasses) -> Callable[[np.ndarray], Any]:
+def _restorer(data: Column, kind: pa.DataType, classes: LabelClasses) -> Callable[[np.ndarray], Any]:
     def arrow(values: np.ndarray) -> pa.Array:
         missing = ~np.isfinite(values)
         places = np.where(missing, 0, values).astype(np.int64)
@@ -518,8 +523,8 @@ def _numpy(drawn: pa.Array, dtype: np.dtype) -> np.ndarray:
     return values.astype(dtype.kind if dtype.kind in "US" else dtype)
 
 
-def _pandas(drawn: pa.Array, data: Any) -> Any:
-    pandas: Any = sys.modules["pandas"]
+def _pandas(drawn: pa.Array, data: pandas.Series) -> pandas.Series:
+    pandas = sys.modules["pandas"]
     dtype, values = data.dtype, drawn.to_pylist()
     if isinstance(dtype, pandas.CategoricalDtype):
         known = [*dtype.categories, *(value for value in dict.fromkeys(values) if value is not None)]

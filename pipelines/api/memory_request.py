@@ -73,15 +73,15 @@ class Given:
     `seen` are features that recipients have, where no center is made of them.
     """
 
-    labels: Any = field(repr=False)
-    center: Any = None
+    labels: object = field(repr=False)
+    center: object = None
     features: FeatureFrame | None = None
-    ids: Any = None
-    units: Any = None
+    ids: object = None
+    units: object = None
     seen: FeatureFrame | None = None
 
     @classmethod
-    def of(cls, labels: Any, second: Any, features: Any, center: Any, ids: Any, units: Any) -> Given:
+    def of(cls, labels: object, second: object, features: object, center: object, ids: object, units: object) -> Given:
         """Tells labels and features apart, which may be given by position in either order.
 
         Raises ValueError if there are two centers, and TypeError for features of an unknown kind.
@@ -91,7 +91,7 @@ class Given:
             raise ValueError("center and features are two ways to a center: give one of them")
         return cls(labels, center, None if features is None else read_frame(features), ids, units)
 
-    def check_index(self, label: Any) -> None:
+    def check_index(self, label: object) -> None:
         """Checks that the index that labels are released with is none of the labels."""
         for name in (label, column_name(self.labels) if width(self.labels) in (None, 1) else None):
             if isinstance(name, str):
@@ -175,7 +175,7 @@ def load_key(noise_key: bytes | None, path: str | None) -> bytes:
     return noise_key
 
 
-def ledger_place(ledger: Any) -> str:
+def ledger_place(ledger: str | os.PathLike[str] | None) -> str:
     """Path of the ledger, or URL of its database; by default beside an output that lies in the current folder."""
     text = LEDGER_NAME if ledger is None else os.fspath(ledger)
     if not text.strip():

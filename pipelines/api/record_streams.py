@@ -6,9 +6,9 @@ import hashlib
 import itertools
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +17,9 @@ from ...transforms.errors import CHANGED_INPUT, InputError
 from . import feature_frames
 from .feature_frames import FeatureFrame
 from .label_arrays import LabelArray, is_of
+
+if TYPE_CHECKING:
+    import polars
 
 STREAMS = "a pyarrow Dataset, a polars LazyFrame, or a function that returns record batches"
 Read = Callable[["list[str] | None"], Iterator[pa.RecordBatch]]
@@ -126,7 +129,7 @@ def _joined(parts: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def read_stream(source: Any) -> RecordStream | None:
+def read_stream(source: object) -> RecordStream | None:
     """Recognizes one of `STREAMS`; None for anything else.
 
     Raises TypeError for a reader, which can be read once only, and for a function that returns anything else.
@@ -153,13 +156,13 @@ def read_stream(source: Any) -> RecordStream | None:
     return None
 
 
-def _of_polars(frame: Any, names: list[str] | None) -> Iterator[pa.RecordBatch]:
+def _of_polars(frame: polars.LazyFrame, names: list[str] | None) -> Iterator[pa.RecordBatch]:
     chosen = frame if names is None else frame.select(names)
     for part in chosen.collect_batches(chunk_size=feature_frames.BLOCK, maintain_order=True):
         yield from part.to_arrow().to_batches()
 
 
-def _reader(stream: Any) -> pa.RecordBatchReader:
+def _reader(stream: Iterable[object]) -> pa.RecordBatchReader:
     if isinstance(stream, pa.RecordBatchReader):
         return stream
     if hasattr(stream, "__arrow_c_stream__"):

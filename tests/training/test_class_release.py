@@ -107,7 +107,7 @@ def test_errors_name_the_row(release: Any, made: Any) -> None:
     plain = made("unbiased", 1)[1]
     for call, message in (
         (lambda: text.likelihood(["flu", "fluu"]), "row 1 of z is missing, or none of the classes of the release"),
-        (lambda: text.likelihood(["flu", None]), "row 1 of z is missing, or none of the classes"),
+        (lambda: text.likelihood(["flu", None]), "row 1 of z is missing, or none of the classes"),  # type: ignore[arg-type]
         (lambda: text.likelihood([0, 1]), "row 0 of z is missing, or none"),
         (lambda: text.likelihood([["flu"], ["cold"]]), r"z must have shape \(n,\)"),
         (lambda: text.likelihood([]), r"z must have shape \(n,\)"),
