@@ -155,9 +155,9 @@ def evaluation_flags(parser: CommandParser) -> None:
         help=f"loss to minimize and to score with: {', '.join(LOSSES)}; default {DEFAULT_LOSS}; that of classes is the "
         "share of wrong ones")  # fmt: skip
     add("--center", nargs="+", choices=CENTERS, default=[NO_CENTER], metavar="CENTER",
-        help="centers around which each mechanism privatizes labels: none, or linear or cells, which the release makes "
-        "itself from noised sums over the features to train on; classes are drawn "
-        "from that of cells; default none")  # fmt: skip
+        help="centers around which each mechanism privatizes labels: none, or linear, cells or marginals, which the "
+        "release makes itself from noised sums over the features to train on; classes are drawn from that of cells; "
+        "default none")  # fmt: skip
     add("--center_column", metavar="NAME",
         help="privatize labels around this column, too: a prediction of each label by a model that has not seen the "
         "labels; it is also a feature, unless --feature leaves it out")  # fmt: skip

@@ -333,6 +333,7 @@ def encoders_of(sample: Columns, places: int) -> tuple[Encoder, ...]:
 
 
 def number_of(name: str, column: np.ndarray) -> Number | None:
+    """Encoder of a number from its values in a sample, shape (n,); None where they do not differ."""
     known = column[np.isfinite(column)]
     if not len(known):
         return None

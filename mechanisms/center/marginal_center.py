@@ -23,7 +23,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -136,35 +136,49 @@ def design_marginals(sample: Columns, records: int, epsilon: float) -> MarginalD
     `sample` are features of some of the n >= 1 records, and `epsilon` is the budget of center, prior and labels.
     """
     spent = marginal_share(records, epsilon) * Fraction(epsilon)
-    budgets = [float(part // _GRAIN * _GRAIN) for part in (_HISTOGRAM * spent, spent - _HISTOGRAM * spent)]
+    histogram, sums = (float(part // _GRAIN * _GRAIN) for part in (_HISTOGRAM * spent, spent - _HISTOGRAM * spent))
     columns = dict(list(sample.items())[: MOST_PARTS // 2])
-    if min(budgets) < MIN_EPSILON or not columns:
+    if min(histogram, sums) < MIN_EPSILON or not columns:
         return None
     least, parts = max(math.ceil(len(columns) / epsilon), LEAST_IN_PART), MOST_PARTS // (2 * len(columns))
-    while True:
-        features = list(_features(columns, least, min(max(parts, 2), NUMBER_PARTS)))
-        if sum(_parts(*feature) for feature in features) <= MOST_PARTS:
-            break
+    features = list(_numbers(columns, min(max(parts, 2), NUMBER_PARTS)))
+    counts = {name: _counts(column) for name, column in columns.items() if isinstance(column, Categories)}
+    free = MOST_PARTS - sum(_parts(*feature) for feature in features)
+    while sum(int((own >= least).sum()) + bool((own >= least).any()) for own in counts.values()) > free:
         least += least // 8 + 1
+    features += _categories(columns, counts, least)
     if not features:
         return None
+    order = list(columns)
+    features.sort(key=lambda feature: order.index(feature[0].name))
     encoders, cuts = zip(*features, strict=True)
     weights = np.zeros((sum(encoder.width for encoder in encoders), 0), np.int64)
-    return MarginalDesign(RowMap(encoders, weights, ROW_UNIT), cuts, *budgets, records)
+    return MarginalDesign(RowMap(encoders, weights, ROW_UNIT), cuts, histogram, sums, records)
 
 
-def _features(columns: Columns, least: int, parts: int) -> Iterator[tuple[Encoder, tuple[int, ...]]]:
-    """Encoder and cuts of each feature that has at least two parts in the sample."""
+def _counts(column: Categories) -> np.ndarray:
+    """Number of records of each value of a category."""
+    return np.bincount(column.codes[column.codes >= 0], minlength=len(column.values))
+
+
+def _categories(
+    columns: Columns, counts: Mapping[str, np.ndarray], least: int
+) -> Iterator[tuple[Encoder, tuple[int, ...]]]:
+    """Encoder of each category with a value that so many records have, but not all; and no cuts."""
+    for name, own in counts.items():
+        column = columns[name]
+        assert isinstance(column, Categories)
+        kept = sorted((column.values[code], int(own[code])) for code in np.flatnonzero(own >= least))
+        spread = category_spread(shares := tuple(count / len(column) for _, count in kept))
+        if spread > 0:
+            yield Category(name, tuple(value for value, _ in kept), shares, spread), ()
+
+
+def _numbers(columns: Columns, parts: int) -> Iterator[tuple[Encoder, tuple[int, ...]]]:
+    """Encoder and cuts of each number that differs in the sample, into so many parts at most."""
     for name, column in columns.items():
-        if isinstance(column, Categories):
-            counts = np.bincount(column.codes[column.codes >= 0], minlength=len(column.values))
-            kept = sorted(
-                (value, count) for value, count in zip(column.values, counts.tolist(), strict=True) if count >= least
-            )
-            shares = tuple(count / len(column) for _, count in kept)
-            if kept and (spread := category_spread(shares)) > 0:
-                yield Category(name, tuple(value for value, _ in kept), shares, spread), ()
-        elif (encoder := number_of(name, column)) is not None:
+        encoder = None if isinstance(column, Categories) else number_of(name, column)
+        if encoder is not None and not isinstance(column, Categories):
             ascending = np.sort(encoder.encode(column))
             picked = np.unique(ascending[np.arange(1, parts) * len(ascending) // parts].astype(np.int64))
             if cuts := tuple(picked[picked > ascending[0]].tolist()):
@@ -352,7 +366,7 @@ def fitted_effects(
         bounds = np.cumsum([1, *sizes])
         blocks = [(slice(a, b), _precision(b - a, walk)) for a, b, walk in zip(bounds, bounds[1:], ordered)]  # noqa: B905
         start = float(log(_EXPLAINED * variance / len(sizes)))
-        levels, level = np.full(len(sizes), start), start
+        levels, level, effects = np.full(len(sizes), start), start, right
         for _ in range(_ITERATIONS):
             spreads = exp(levels)
             precision = normal + 0.0
