@@ -311,8 +311,8 @@ def output_statement(data: str, shards: Mapping[str, int]) -> dict[str, Any]:
     shard cannot be read.
     """
     # They load Beam, which labels in memory do without.
+    from ...transforms.io.limits import LIMITS
     from ...transforms.shards.reduced_shards import shard_form
-    from ...transforms.shards.shard_formats import ROW_GROUP
 
     name = next((name for name, records in shards.items() if records), next(iter(shards)))
     form = shard_form(FileSystems.join(data, name))
@@ -322,7 +322,7 @@ def output_statement(data: str, shards: Mapping[str, int]) -> dict[str, Any]:
             {"name": field.name, "type": f"{field.type}{'' if field.nullable else ' not null'}"}
             for field in form.schema
         ]
-        stated |= {"row_group": ROW_GROUP, "columns": columns}
+        stated |= {"row_group": LIMITS.group_rows, "columns": columns}
     return stated
 
 

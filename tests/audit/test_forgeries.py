@@ -10,7 +10,7 @@ import pytest
 from labeldp.audit import parquet_bytes
 from labeldp.audit.audit_release import audit_path
 from labeldp.pipelines.cli.commands import main
-from labeldp.transforms.shards import shard_formats
+from labeldp.transforms import Limits
 
 from tests.audit.written_files import shards, write_shard
 
@@ -110,10 +110,8 @@ def test_row_groups_end_early_where_records_are_large_and_only_there(
     copied: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = copied("days to parquet")
-    with monkeypatch.context() as patch:
-        patch.setattr(shard_formats, "GROUP_BYTES", 1 << 12)
-        for path in (folder / "data").iterdir():
-            write_shard(pq.read_table(path), path)
+    for path in (folder / "data").iterdir():
+        write_shard(pq.read_table(path), path, limits=Limits(group_bytes=1 << 12))
     for size in (1 << 12, 1 << 13, 1 << 11):
         monkeypatch.setattr(parquet_bytes, "_GROUP_BYTES", size)
         problems = audit_path(str(folder), data=True).problems

@@ -1,13 +1,16 @@
 """`labeldp audit --data` of several files of dead letters; changes of one file are rows of test_planted_records."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from labeldp.audit.audit_release import audit_path
 from labeldp.pipelines.cli.commands import main
-from labeldp.transforms.shards import dead_letter_writer
+from labeldp.pipelines.job import job_graph
+from labeldp.transforms import Limits
+from labeldp.transforms.shards.dead_letter_writer import WriteDeadLetters
 
 
 def problems(folder: Path) -> str:
@@ -18,7 +21,7 @@ def test_missing_and_foreign_files_are_found(
     base: Any, invoke: Any, command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     folder = tmp_path / "released"
-    monkeypatch.setattr(dead_letter_writer, "_LETTERS", 10)
+    monkeypatch.setattr(job_graph, "WriteDeadLetters", partial(WriteDeadLetters, limits=Limits(letters=10)))
     invoke(command("privatize", {**base("records without a label").flags, "ledger": None, "output": folder})).ok()
     first, second, *more = sorted(folder.glob("dead_letters*"))
     assert sum(json.loads((folder / "release.json").read_text())["dead_letters"].values()) == 120

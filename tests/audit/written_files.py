@@ -18,6 +18,7 @@ import pytest
 from labeldp.audit.audit_release import audit_path, audit_report
 from labeldp.audit.document_members import in_order
 from labeldp.mechanisms.noise.noisy_histogram import estimated_prior
+from labeldp.transforms.io.limits import LIMITS, Limits
 from labeldp.transforms.shards.shard_formats import GroupWriter, compressed_file
 from labeldp.transforms.tfrecord.framing import frame, read_records
 
@@ -70,9 +71,10 @@ def write_document(path: Path, document: Any) -> None:
     path.write_text(json.dumps(document, indent=2 if path.name == "release.json" else None) + "\n")
 
 
-def write_shard(table: pa.Table, path: Path, compression: str = "none") -> None:
+def write_shard(table: pa.Table, path: Path, compression: str = "none", limits: Limits = LIMITS) -> None:
     """Writes a Parquet shard."""
-    with path.open("wb") as file, GroupWriter(file, table.schema.remove_metadata(), compression) as writer:
+    schema = table.schema.remove_metadata()
+    with path.open("wb") as file, GroupWriter(file, schema, compression, limits) as writer:
         for batch in table.to_batches():
             writer.write(batch)
 

@@ -16,13 +16,9 @@ from apache_beam.utils.windowed_value import WindowedValue
 from ..batches import check_whole_input
 from ..errors import redact_errors
 from ..io.filesystems import write_text
+from ..io.limits import LIMITS, Limits
 from ..privatize_labels import DeadLetter
 from .shard_writer import shard_of_rows
-
-# Mean number of dead letters in each of several files: some 30 MB of text, which a worker has in memory.
-_LETTERS = 1 << 18
-# Dead letters that a bundle holds before it passes them on.
-_HELD = 1 << 20
 
 
 class LetterFile(NamedTuple):
@@ -47,25 +43,27 @@ class WriteDeadLetters(beam.PTransform):
       expected: Exactly one integer, the number of records without a usable label in the first pass: it sets the number
         of files.
       temp_directory: Temporary folder of the run, if other runs may write to `directory`.
+      limits: Dead letters of a file, and those that a bundle holds.
     """
 
     directory: str
     expected: PCollection[int]
     temp_directory: str | None = None
+    limits: Limits = LIMITS
 
     def expand(self, letters: PCollection[DeadLetter]) -> PCollection[LetterFile]:
         """Raises InputError for windows, or an unbounded input."""
         check_whole_input(letters, self)
         spread: PCollection[tuple[int, _Rows]] = letters | "Spread" >> beam.ParDo(
-            _Spread(), AsSingleton(self.expected)
+            _Spread(self.limits), AsSingleton(self.expected)
         ).with_output_types(tuple[int, _Rows])
         return (
             spread
             | "Gather" >> beam.GroupByKey()
             | "Write"
-            >> beam.ParDo(_Write(self.directory, self.temp_directory), AsSingleton(self.expected)).with_output_types(
-                LetterFile
-            )
+            >> beam.ParDo(
+                _Write(self.directory, self.temp_directory, self.limits), AsSingleton(self.expected)
+            ).with_output_types(LetterFile)
         )
 
 
@@ -78,12 +76,15 @@ class _Rows(NamedTuple):
     rows: np.ndarray
 
 
-def _number_of_files(expected: int) -> int:
-    return max(-(-expected // _LETTERS), 1)
+def _number_of_files(expected: int, limits: Limits) -> int:
+    return max(-(-expected // limits.letters), 1)
 
 
 class _Spread(beam.DoFn):
     """Collects the rows of a bundle, so that arrays are shuffled in place of single dead letters."""
+
+    def __init__(self, limits: Limits):
+        self._limits = limits
 
     def start_bundle(self) -> None:
         self._held: dict[tuple[int, str, str, str], list[int]] = {}
@@ -91,10 +92,11 @@ class _Spread(beam.DoFn):
 
     @redact_errors("gathering dead letters")
     def process(self, letter: DeadLetter, expected: int) -> Iterator[tuple[int, _Rows]]:
-        (file,) = shard_of_rows(letter.source, np.array([letter.row]), _number_of_files(expected)).tolist()
+        files = _number_of_files(expected, self._limits)
+        (file,) = shard_of_rows(letter.source, np.array([letter.row]), files, self._limits.shard_rows).tolist()
         self._held.setdefault((file, letter.source, letter.stage, letter.error), []).append(letter.row)
         self._count += 1
-        if self._count == _HELD:
+        if self._count == self._limits.held_letters:
             yield from self._flush()
 
     @redact_errors("gathering dead letters")
@@ -108,14 +110,13 @@ class _Spread(beam.DoFn):
 
 
 class _Write(beam.DoFn):
-    def __init__(self, directory: str, temp: str | None = None):
-        self._directory = directory
-        self._temp = temp
+    def __init__(self, directory: str, temp: str | None, limits: Limits):
+        self._directory, self._temp, self._limits = directory, temp, limits
 
     @redact_errors("writing dead letters")
     def process(self, element: tuple[int, Iterable[_Rows]], expected: int) -> Iterator[LetterFile]:
         number, found = element
-        files = _number_of_files(expected)
+        files = _number_of_files(expected, self._limits)
         name = "dead_letters.jsonl" if files == 1 else f"dead_letters-{number:05d}-of-{files:05d}.jsonl"
         letters = sorted((part.source, row, part.stage, part.error) for part in found for row in part.rows.tolist())
         text = "".join(f"{DeadLetter(*each).to_json()}\n" for each in letters)

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from ..arrow_values import record_bytes
 from ..batches import LabelledBatch
 from ..errors import InputError
+from ..io.limits import LIMITS, Limits
 from ..tfrecord.encoded_batches import EncodedRecords
 from ..tfrecord.example_encoder import encode_frames, frame_array
 from .keyed_order import sorted_records, without_words
@@ -27,10 +28,6 @@ from .shard_writer import COPY_BYTES, Layout, Segment, SegmentWriter, WriteShard
 
 _GZIP_LEVEL = 6
 _FRAMES = pa.schema([("frame", pa.large_binary())])
-ROW_GROUP = 1 << 16
-"""Records of each row group of Parquet but the last, and those that end early."""
-GROUP_BYTES = 1 << 26
-"""A row group ends early at the record with which its records reach this size, by `record_bytes`."""
 # Records that are read at a time.
 _READ_ROWS = 1 << 14
 # Values of a column that are looked at. If half of those of a row group are distinct, a 64th of these repeat.
@@ -56,6 +53,7 @@ class WriteTFRecords(WriteShards):
       left_out: Columns, or features, that are left out of the shards.
       labels: Private columns, without which the metric `bytes_written` counts; None counts encoded records only.
       order: Keyed order, by which records go to shards and are sorted in them; None for that of files and rows.
+      limits: Sizes of row groups, of blocks of rows and of what is open at a time.
     """
 
     def _layout(self) -> Layout:
@@ -151,15 +149,17 @@ class WriteParquet(WriteShards):
       left_out: Columns, or features, that are left out of the shards.
       labels: Private columns, without which the metric `bytes_written` counts; None counts encoded records only.
       order: Keyed order, by which records go to shards and are sorted in them; None for that of files and rows.
+      limits: Sizes of row groups, of blocks of rows and of what is open at a time.
     """
 
     def _layout(self) -> Layout:
-        return _ParquetLayout(self.compression)
+        return _ParquetLayout(self.compression, self.limits)
 
 
 @dataclass(frozen=True)
 class _ParquetLayout:
     compression: str
+    limits: Limits
 
     @property
     def suffix(self) -> str:
@@ -170,7 +170,7 @@ class _ParquetLayout:
             raise ValueError("encoded records can only be written as TFRecords")
         schema = batch.batch.schema
         if whole and all(_returns(field.type) for field in schema):
-            return _ParquetSegment(path, schema, self.compression)
+            return _ParquetSegment(path, schema, self.compression, self.limits)
         return _ArrowSegment(path)
 
     def columns(self, batch: LabelledBatch) -> pa.RecordBatch:
@@ -182,7 +182,7 @@ class _ParquetLayout:
     def assemble_sorted(self, segments: list[Segment], schemas: frozenset[bytes], file: BinaryIO) -> None:
         schema = _common_schema(schemas)
         found = (batch for segment in segments for batch in _batches(segment))
-        with GroupWriter(file, schema, self.compression) as writer:
+        with GroupWriter(file, schema, self.compression, self.limits) as writer:
             for batch in sorted_records(found, schema, _conformed).to_batches():
                 writer.write(batch)
 
@@ -191,7 +191,7 @@ class _ParquetLayout:
 
     def assemble(self, segments: list[Segment], schemas: frozenset[bytes], file: BinaryIO) -> None:
         # Every shard has the schema of all shards, even without records, because readers take it from any file.
-        with GroupWriter(file, _common_schema(schemas), self.compression) as writer:
+        with GroupWriter(file, _common_schema(schemas), self.compression, self.limits) as writer:
             for segment in segments:
                 for batch in _batches(segment):
                     writer.write(_conformed(batch, writer.schema))
@@ -200,10 +200,11 @@ class _ParquetLayout:
 class GroupWriter:
     """Writes a Parquet file with row groups that follow from its records, whatever the batches.
 
-    They have 65,536 records, and fewer at the end of the file and where records are large.
+    They have `group_rows` records, and fewer at the end of the file and where records are large.
     """
 
-    def __init__(self, file: BinaryIO, schema: pa.Schema, compression: str):
+    def __init__(self, file: BinaryIO, schema: pa.Schema, compression: str, limits: Limits = LIMITS):
+        self._most_rows, self._most_bytes = limits.group_rows, limits.group_bytes
         self.schema = schema
         self._file = file
         self._compression = compression
@@ -223,13 +224,13 @@ class GroupWriter:
     def write(self, batch: pa.RecordBatch) -> None:
         """Appends records of the schema."""
         while batch.num_rows:
-            taken = batch.slice(0, ROW_GROUP - self._rows)
+            taken = batch.slice(0, self._most_rows - self._rows)
             sizes = self._size + np.cumsum(record_bytes(taken))
-            taken = taken.slice(0, int(np.searchsorted(sizes, GROUP_BYTES)) + 1)
+            taken = taken.slice(0, int(np.searchsorted(sizes, self._most_bytes)) + 1)
             batch = batch.slice(taken.num_rows)
             self._pending.append(taken)
             self._rows, self._size = self._rows + taken.num_rows, int(sizes[taken.num_rows - 1])
-            if self._rows == ROW_GROUP or self._size >= GROUP_BYTES:
+            if self._rows == self._most_rows or self._size >= self._most_bytes:
                 self._write_group(pa.Table.from_batches(self._pending))
                 self._pending, self._rows, self._size = [], 0, 0
 
@@ -241,7 +242,7 @@ class GroupWriter:
 
     def _write_group(self, group: pa.Table) -> None:
         group = group.combine_chunks()
-        self._writer(group).write_table(group, row_group_size=ROW_GROUP)
+        self._writer(group).write_table(group, row_group_size=self._most_rows)
 
     def _writer(self, group: pa.Table) -> pq.ParquetWriter:
         """The writer, which is opened with the first group: that decides which columns get dictionaries."""
@@ -300,9 +301,9 @@ def _countable(kind: pa.DataType) -> bool:
 class _ParquetSegment(SegmentWriter):
     """Records of one schema as they stand in a shard."""
 
-    def __init__(self, path: str, schema: pa.Schema, compression: str):
+    def __init__(self, path: str, schema: pa.Schema, compression: str, limits: Limits):
         super().__init__(path)
-        self._writer = GroupWriter(self._file, schema, compression)
+        self._writer = GroupWriter(self._file, schema, compression, limits)
 
     def takes(self, schema: pa.Schema) -> bool:
         return schema.equals(self._writer.schema)
@@ -389,7 +390,7 @@ def _batches(segment: Segment) -> Iterator[pa.RecordBatch]:
 
 
 def batches_of_groups(parquet: pq.ParquetFile, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
-    """The records of a shard, in batches of no more than a row group, so of no more than `GROUP_BYTES`."""
+    """The records of a shard, in batches of no more than a row group, so of no more than `group_bytes`."""
     for group in range(parquet.num_row_groups):
         yield from parquet.iter_batches(_READ_ROWS, row_groups=[group], columns=columns)
 

@@ -43,6 +43,7 @@ from ..io.filesystems import (
     open_file,
 )
 from ..io.hive_partitions import ONE_FOLDER, OutputPartitions
+from ..io.limits import LIMITS, Limits
 from ..job_metrics import BYTES_WRITTEN, RECORDS_WRITTEN, SEGMENTS, public_bytes
 from ..shown_transform import ShownTransform
 from ..stores.object_store import is_store
@@ -51,12 +52,6 @@ from .shard_ranges import DivideRows, RowCuts, ShardRanges, SourceRows
 
 COMPRESSIONS = ("none", "gzip")
 COPY_BYTES = 1 << 22
-# Number of consecutive rows that go to the same shard where the numbers of rows are not known; small, so that a small
-# dataset has records in every shard.
-_BLOCK_ROWS = 256
-_MAX_OPEN_SEGMENTS = 256
-# On an object store, each open segment holds up to 5 MiB in memory.
-_MAX_OPEN_UPLOADS = 32
 
 
 class Layout(Protocol):
@@ -191,8 +186,8 @@ class WriteShards(ShownTransform):
 
     If the rows of the sources are known (`CountRows`), each shard has a range of them, and all bundles together write
     at most one segment for each source, shard and bundle, and fewer where sources of one shard follow each other in a
-    bundle. Otherwise rows go to shards in turn, in blocks of 256, and every bundle writes a segment for every shard, as
-    it does with a keyed order.
+    bundle. Otherwise rows go to shards in turn, in blocks of `shard_rows`, and every bundle writes a segment for every
+    shard, as it does with a keyed order.
 
     The attributes are those of its subclasses, `WriteTFRecords` and `WriteParquet`.
     """
@@ -206,6 +201,7 @@ class WriteShards(ShownTransform):
     left_out: Sequence[str] = ()
     labels: Collection[str] | None = None
     order: KeyedOrder | None = None
+    limits: Limits = LIMITS
 
     def __post_init__(self) -> None:
         """Checks the options. Raises ValueError if there is no shard, or the compression is unknown."""
@@ -239,6 +235,7 @@ class WriteShards(ShownTransform):
                 tuple(self.left_out),
                 None if self.labels is None else frozenset(self.labels),
                 self.order if self.order is None else dataclasses.replace(self.order, binding=None),
+                self.limits,
             ),
             as_argument(ranges),
             as_argument(None if self.order is None else self.order.binding),
@@ -291,12 +288,12 @@ def _united(sets: Iterable[frozenset[bytes]]) -> frozenset[bytes]:
     return frozenset().union(*sets)
 
 
-def shard_of_rows(source: str, rows: np.ndarray, num_shards: int) -> np.ndarray:
-    """Assigns rows to shards: blocks of 256 rows in turn, beginning at a shard that depends on the source.
+def shard_of_rows(source: str, rows: np.ndarray, num_shards: int, block: int = LIMITS.shard_rows) -> np.ndarray:
+    """Assigns rows to shards: blocks of some rows in turn, beginning at a shard that depends on the source.
 
     Takes row numbers of shape (n,), int64; returns shards of the same shape and type.
     """
-    return (rows // _BLOCK_ROWS + zlib.crc32(source.encode())) % num_shards
+    return (rows // block + zlib.crc32(source.encode())) % num_shards
 
 
 @dataclass(eq=False)
@@ -311,6 +308,7 @@ class _WriteSegments(beam.DoFn):
     _left_out: tuple[str, ...] = ()
     _labels: frozenset[str] | None = None
     _order: KeyedOrder | None = None
+    _limits: Limits = LIMITS
 
     def start_bundle(self) -> None:
         make_directory(self._temp, self._parents)
@@ -360,7 +358,7 @@ class _WriteSegments(beam.DoFn):
             else:
                 assert binding is not None
                 parts = self._keyed(kept, self._order.words(batch, binding))
-            most = _MAX_OPEN_UPLOADS if is_remote(self._temp) else _MAX_OPEN_SEGMENTS
+            most = self._limits.open_uploads if is_remote(self._temp) else self._limits.open_segments
         else:
             parts = self._ranges(kept, self._cuts)
             # Rows ascend, and so do their shards.
@@ -405,7 +403,7 @@ class _WriteSegments(beam.DoFn):
         if self._num_shards == 1:
             yield 0, batch, False
             return
-        shards = shard_of_rows(batch.source, batch.rows, self._num_shards)
+        shards = shard_of_rows(batch.source, batch.rows, self._num_shards, self._limits.shard_rows)
         for shard in np.unique(shards).tolist():
             yield shard, batch.keep(shards == shard), False
 

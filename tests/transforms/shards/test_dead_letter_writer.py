@@ -7,9 +7,8 @@ from typing import Any
 
 import apache_beam as beam
 import pytest
-from labeldp.transforms import DeadLetter
-from labeldp.transforms.shards import dead_letter_writer
-from labeldp.transforms.shards.dead_letter_writer import LetterFile, WriteDeadLetters, _Spread, _Write
+from labeldp.transforms import DeadLetter, Limits
+from labeldp.transforms.shards.dead_letter_writer import LetterFile, WriteDeadLetters
 
 
 def letters(rows: int, source: str = "/logs/a") -> list[DeadLetter]:
@@ -23,15 +22,15 @@ def lines(folder: Path, name: str) -> list[tuple[str, int]]:
 
 
 @pytest.fixture
-def written(run: Any, tmp_path: Path) -> Any:
-    """(dead letters) -> the LetterFiles, sorted by name."""
+def written(run_bundles: Any, tmp_path: Path) -> Any:
+    """(bundles of dead letters, folder=, limits=, seed=) -> the LetterFiles, sorted by name."""
 
-    def compute(found: list[DeadLetter]) -> list[LetterFile]:
-        def build(pipeline: beam.Pipeline) -> dict[str, Any]:
-            expected = pipeline | "Expected" >> beam.Create([len(found)])
-            return {"files": pipeline | beam.Create(found) | WriteDeadLetters(str(tmp_path), expected)}
+    def compute(*bundles: list[DeadLetter], folder: Path = tmp_path, seed: int = 0, **limits: int) -> list[LetterFile]:
+        def build(pipeline: beam.Pipeline, found: Any) -> dict[str, Any]:
+            expected = pipeline | "Expected" >> beam.Create([sum(map(len, bundles))], reshuffle=False)
+            return {"files": found | WriteDeadLetters(str(folder), expected, limits=Limits(**limits))}
 
-        return sorted(run(build)["files"])
+        return sorted(run_bundles(build, list(bundles), seed)["files"])
 
     return compute
 
@@ -48,10 +47,9 @@ def test_no_file_without_dead_letters(written: Any, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_several_files_if_there_are_many(written: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dead_letter_writer, "_LETTERS", 1_000)
+def test_several_files_if_there_are_many(written: Any, tmp_path: Path) -> None:
     found = letters(3_500)
-    files = written(found)
+    files = written(found, letters=1_000)
     assert [name for name, _ in files] == [f"dead_letters-{number:05d}-of-00004.jsonl" for number in range(4)]
     # Blocks of 256 rows.
     assert all(abs(count - 875) <= 256 for _, count in files)
@@ -62,24 +60,20 @@ def test_several_files_if_there_are_many(written: Any, tmp_path: Path, monkeypat
 
 
 @pytest.mark.parametrize("held", [1, 7, 1 << 20])
-def test_bytes_do_not_depend_on_bundles(held: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dead_letter_writer, "_LETTERS", 500)
+def test_bytes_do_not_depend_on_bundles(written: Any, held: int, tmp_path: Path) -> None:
     contents = []
     for seed in range(2):
-        found, gathered = [*letters(900), *letters(300, "/logs/b")], {}
+        found, bundles = [*letters(900), *letters(300, "/logs/b")], []
         generator = random.Random(seed)
         generator.shuffle(found)
-        stage, folder = _Spread(), tmp_path / str(seed)
+        while found:
+            size = generator.randint(1, 600)
+            bundles.append(found[:size])
+            found = found[size:]
+        folder = tmp_path / str(seed)
         folder.mkdir()
         # The first try holds all of a bundle, the second one passes them on earlier.
-        monkeypatch.setattr(dead_letter_writer, "_HELD", held if seed else 1 << 20)
-        while found:
-            bundle, found = found[: (size := generator.randint(1, 600))], found[size:]
-            stage.start_bundle()
-            passed = [element for letter in bundle for element in stage.process(letter, 1_200)]
-            for file, rows in [*passed, *(each.value for each in stage.finish_bundle())]:
-                gathered.setdefault(file, []).append(rows)
-        files = [file for element in gathered.items() for file in _Write(str(folder)).process(element, 1_200)]
+        files = written(*bundles, folder=folder, seed=seed, letters=500, held_letters=held if seed else 1 << 20)
         assert len(files) == 3
         contents.append({name: (folder / name).read_bytes() for name, _ in files})
     assert contents[0] == contents[1]

@@ -1,5 +1,6 @@
 """Shards: complete, each record once, independent of the runner's bundles, and no partial files."""
 
+import contextlib
 import dataclasses
 import gzip
 import io
@@ -8,31 +9,30 @@ import random
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from apache_beam.pipeline import PipelineVisitor
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from labeldp.transforms import LabelledBatch, ShardFile, WriteParquet, WriteTFRecords
+from labeldp.transforms import LabelledBatch, Limits, ShardFile, WriteParquet, WriteTFRecords
 from labeldp.transforms.errors import StageError
-from labeldp.transforms.io.hive_partitions import OutputPartitions
-from labeldp.transforms.shards import shard_formats
-from labeldp.transforms.shards import shard_writer as write
-from labeldp.transforms.shards.shard_formats import _ParquetLayout, _TFRecordLayout
-from labeldp.transforms.shards.shard_ranges import CountRows, ShardRanges, SourceRows, divide_rows
-from labeldp.transforms.shards.shard_writer import _Assemble, _WriteSegments, shard_of_rows
+from labeldp.transforms.io.hive_partitions import ONE_FOLDER, OutputPartitions
+from labeldp.transforms.shards import shard_formats, shard_writer
+from labeldp.transforms.shards.shard_formats import GroupWriter
+from labeldp.transforms.shards.shard_ranges import SourceRows
+from labeldp.transforms.shards.shard_writer import Segment, shard_of_rows
 from labeldp.transforms.tfrecord.encoded_batches import EncodedRecords
 from labeldp.transforms.tfrecord.framing import Frames, read_records
 
 KINDS = [("tfrecord", "none"), ("tfrecord", "gzip"), ("parquet", "none"), ("parquet", "gzip")]
 TRANSFORMS = {"tfrecord": WriteTFRecords, "parquet": WriteParquet}
-LAYOUTS: dict[str, Any] = {"tfrecord": _TFRecordLayout, "parquet": _ParquetLayout}
+SMALL = Limits(shard_rows=4, group_rows=7)
 
 
 def suffix(kind: str, compression: str) -> str:
@@ -81,39 +81,66 @@ def written(run, tmp_path) -> Callable[..., tuple[dict[str, bytes], list[ShardFi
     return compute
 
 
-def ranges_of(batches: list[LabelledBatch], num_shards: int) -> ShardRanges:
-    """Ranges of the rows that these batches cover."""
+class Written(NamedTuple):
+    """Contents of the shards by name, the shards, and the segments with the number of their shard."""
+
+    contents: dict[str, bytes]
+    files: list[ShardFile]
+    segments: list[tuple[int, Segment]]
+
+
+@pytest.fixture
+def bundled(run_bundles, tmp_path) -> Callable[..., Written]:
+    """(bundles, format, compression, shards, known=, limits=, partitions=, seed=, repeated=) -> what is written.
+
+    known: whether the numbers of rows are known, or these numbers.
+    """
+    counter = iter(range(10_000))
+
+    def compute(
+        bundles,
+        kind="tfrecord",
+        compression="none",
+        num_shards=1,
+        known=False,
+        limits=SMALL,
+        partitions=ONE_FOLDER,
+        **how,
+    ):
+        folder = tmp_path / f"bundles {next(counter)}"
+
+        def build(pipeline, batches):
+            rows = None
+            if known:
+                counted = rows_of(bundles) if known is True else known
+                rows = pipeline | "Rows" >> beam.Create(counted, reshuffle=False)
+            return {
+                "files": batches
+                | "Write"
+                >> TRANSFORMS[kind](
+                    str(folder / "data"), str(folder / "temp"), num_shards, compression, partitions, rows, limits=limits
+                )
+            }
+
+        found = run_bundles(build, bundles, **how)
+        files = sorted(found["files"], key=lambda file: file.path)
+        contents = {str(path.relative_to(folder / "data")): path.read_bytes() for path in paths_in(folder / "data")}
+        return Written(contents, files, found["Write/WriteSegments"])
+
+    return compute
+
+
+def paths_in(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def rows_of(bundles: list[list[LabelledBatch]]) -> list[SourceRows]:
+    """Rows and records of the sources."""
     counts: dict[str, tuple[int, int]] = {}
-    for batch in batches:
+    for batch in (batch for bundle in bundles for batch in bundle):
         rows, records = counts.get(batch.source, (0, 0))
         counts[batch.source] = max(rows, batch.stop), records + batch.batch.num_rows
-    return divide_rows([SourceRows(source, *found) for source, found in counts.items()], num_shards)
-
-
-def write_as_bundles(
-    bundles: list[list[LabelledBatch]],
-    folder: Path,
-    layout: Any,
-    num_shards: int,
-    seed: int = 0,
-    ranges: ShardRanges | None = None,
-) -> tuple[dict[str, bytes], list[ShardFile]]:
-    """Writes the batches as a runner with these bundles would, with the segments of a shard in random order."""
-    stage = _WriteSegments(str(folder / "temp"), num_shards, layout)
-    found: list[Any] = []
-    for bundle in bundles:
-        stage.start_bundle()
-        for batch in bundle:
-            found += stage.process(batch, ranges)
-        found += [windowed.value for windowed in stage.finish_bundle()]
-    random.Random(seed).shuffle(found)
-    assemble = _Assemble(str(folder / "data"), str(folder / "temp"), num_shards, layout)
-    files = []
-    schemas = frozenset().union(*(segment.schemas for _, segment in found))
-    for shard in range(num_shards):
-        segments = [None, *(segment for place, segment in found if place == shard)]
-        files += assemble.process((shard, segments), schemas)
-    return contents(folder / "data"), files
+    return [SourceRows(source, *found) for source, found in counts.items()]
 
 
 # Names and counts.
@@ -172,14 +199,13 @@ def schedules(draw):
 
 @pytest.mark.parametrize("known", [False, True], ids=["in blocks", "in ranges"])
 @pytest.mark.parametrize(("kind", "compression"), KINDS)
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(schedule=schedules())
 def test_any_cut_and_any_bundles_give_the_same_bytes_and_every_record_once(
-    kind, compression, known, schedule, recut, tmp_path_factory
+    kind, compression, known, schedule, recut, bundled
 ):
     num_shards, sizes, cuts, dropped, seed = schedule
     shuffle = random.Random(seed)
-    layout = LAYOUTS[kind](compression)
     sources = [log(size, f"/logs/{i}", seed=i) for i, size in enumerate(sizes)]
     if dropped:
         sources = [source.keep(source.rows % dropped != 1) for source in sources]
@@ -191,19 +217,14 @@ def test_any_cut_and_any_bundles_give_the_same_bytes_and_every_record_once(
         if shuffle.random() < 0.3:
             bundles.append([])
         bundles[-1].append(piece)
-    folder = tmp_path_factory.mktemp("shards")
     # The type that Parquet does not give back the same way is left out of some: their segments are Parquet files.
     if shuffle.random() < 0.5:
         sources, bundles = without_dictionaries(sources), [without_dictionaries(bundle) for bundle in bundles]
-    ranges = ranges_of(sources, num_shards) if known else None
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(write, "_BLOCK_ROWS", 4)
-        patch.setattr(shard_formats, "ROW_GROUP", 7)
-        patch.setattr(write, "_MAX_OPEN_SEGMENTS", shuffle.choice([1, 3, 256]))
-        expected, files = write_as_bundles(
-            [[source] for source in sources], folder / "one", layout, num_shards, 0, ranges
-        )
-        again, more = write_as_bundles(bundles, folder / "two", layout, num_shards, seed, ranges)
+    counted, limits = rows_of([sources]) if known else False, replace(SMALL, open_segments=shuffle.choice([1, 3, 256]))
+    expected, files, _ = bundled([[source] for source in sources], kind, compression, num_shards, counted, limits)
+    # A runner may run a bundle twice: segments of the first run are left, and shards are there.
+    how = {"seed": seed, "repeated": shuffle.random() < 0.5}
+    again, more, _ = bundled(bundles, kind, compression, num_shards, counted, limits, **how)
     assert again == expected
     assert [file.records for file in more] == [file.records for file in files]
     if kind == "tfrecord":
@@ -220,10 +241,9 @@ def test_any_cut_and_any_bundles_give_the_same_bytes_and_every_record_once(
 
 
 @pytest.mark.parametrize(("kind", "compression"), KINDS)
-def test_records_of_a_shard_are_in_the_order_of_source_and_row(kind, compression, recut, tmp_path, monkeypatch):
-    monkeypatch.setattr(write, "_BLOCK_ROWS", 4)
+def test_records_of_a_shard_are_in_the_order_of_source_and_row(kind, compression, recut, bundled):
     pieces = [*recut(log(50, "/logs/b"), 9, 21), *recut(log(50, "/logs/a"), 30)][::-1]
-    found, _ = write_as_bundles([[piece] for piece in pieces], tmp_path, LAYOUTS[kind](compression), 2)
+    found, *_ = bundled([[piece] for piece in pieces], kind, compression, 2)
     for content in found.values():
         if kind == "parquet":
             places = [tuple(place.split()) for place in table_in(content).column("place").to_pylist()]
@@ -235,42 +255,32 @@ def test_records_of_a_shard_are_in_the_order_of_source_and_row(kind, compression
 
 
 @pytest.mark.parametrize("kind", ["tfrecord", "parquet"])
-def test_more_shards_than_open_files(kind, recut, tmp_path, monkeypatch):
-    monkeypatch.setattr(write, "_BLOCK_ROWS", 4)
-    layout = LAYOUTS[kind]("none")
+def test_more_shards_than_open_files(kind, recut, bundled, monkeypatch):
     bundles = [recut(log(200), 50, 51, 130)]
-    expected, _ = write_as_bundles(bundles, tmp_path / "many", layout, 10)
-    monkeypatch.setattr(write, "_MAX_OPEN_SEGMENTS", 3)
-    opened: list[int] = []
-    close = write._OpenSegment.close
-    start = write._OpenSegment.__init__
+    expected, *_ = bundled(bundles, kind, "none", 10)
+    create, opened = shard_writer.create, []
 
-    def counting_start(self, *args):
-        opened.append(1)
-        assert sum(opened) <= 3
-        start(self, *args)
+    def counting(path: str) -> Any:
+        opened.append(create(path))
+        assert sum(not file.closed for file in opened) <= 3
+        return opened[-1]
 
-    def counting_close(self):
-        opened.append(-1)
-        return close(self)
-
-    monkeypatch.setattr(write._OpenSegment, "__init__", counting_start)
-    monkeypatch.setattr(write._OpenSegment, "close", counting_close)
-    found, _ = write_as_bundles(bundles, tmp_path / "few", layout, 10)
+    monkeypatch.setattr(shard_writer, "create", counting)
+    found, _, segments = bundled(bundles, kind, "none", 10, limits=replace(SMALL, open_segments=3))
     assert found == expected
-    assert sum(opened) == 0
+    assert len(segments) == len(opened) > 10
+    assert all(file.closed for file in opened)
 
 
 @pytest.mark.parametrize("pieces", [1, 40])
-def test_large_gzip_tfrecord_shards_do_not_depend_on_the_pieces_they_were_fed(pieces, tmp_path, recut):
+def test_large_gzip_tfrecord_shards_do_not_depend_on_the_pieces_they_were_fed(pieces, bundled, recut):
     """A compressor's output may depend on how its input is split. 400 kB is several times its window."""
     whole = LabelledBatch.whole(
         "/logs/a", 0, pa.RecordBatch.from_pydict({"x": np.random.default_rng(1).integers(0, 9, 40_000).astype(str)})
     )
-    layout = LAYOUTS["tfrecord"]("gzip")
     bounds = range(997, 997 * pieces, 997)
-    one, _ = write_as_bundles([[whole]], tmp_path / "one", layout, 1)
-    two, _ = write_as_bundles([[piece] for piece in recut(whole, *bounds)], tmp_path / "two", layout, 1)
+    one, *_ = bundled([[whole]], "tfrecord", "gzip")
+    two, *_ = bundled([[piece] for piece in recut(whole, *bounds)], "tfrecord", "gzip")
     assert one == two
 
 
@@ -278,52 +288,36 @@ def test_large_gzip_tfrecord_shards_do_not_depend_on_the_pieces_they_were_fed(pi
 
 
 @pytest.fixture
-def counted(run, tmp_path, monkeypatch) -> Callable[..., tuple[dict[str, bytes], int, int]]:
-    """(batches, format, compression, shards) -> (contents, segments, shards that were assembled), with known rows."""
-
-    def compute(batches, kind, compression, num_shards):
-        opened, assembled = [], []
-        layout = LAYOUTS[kind]
-        open_segment, assemble = layout.open_segment, layout.assemble
-        with monkeypatch.context() as patch:
-            patch.setattr(layout, "open_segment", lambda *args: opened.append(1) or open_segment(*args))
-            patch.setattr(layout, "assemble", lambda *args: assembled.append(1) or assemble(*args))
-            folder = tmp_path / f"{kind} {compression} {num_shards}"
-
-            def build(pipeline):
-                found = pipeline | beam.Create(batches)
-                rows = found | CountRows()
-                files = found | TRANSFORMS[kind](
-                    str(folder / "data"), str(folder / "temp"), num_shards, compression, rows=rows
-                )
-                return {"files": files}
-
-            run(build)
-        return contents(folder / "data"), len(opened), len(assembled)
-
-    return compute
+def assembled(monkeypatch) -> list[str]:
+    """Paths of the shards that are assembled from segments, not renamed."""
+    found: list[str] = []
+    complete = shard_writer.complete_file
+    monkeypatch.setattr(shard_writer, "complete_file", lambda path, temp: found.append(path) or complete(path, temp))
+    return found
 
 
 @pytest.mark.parametrize(("kind", "compression"), KINDS)
 @pytest.mark.parametrize("num_shards", [3, 7])
-def test_each_byte_is_written_once_if_no_shard_has_rows_of_two_files(counted, kind, compression, num_shards):
+def test_each_byte_is_written_once_if_no_shard_has_rows_of_two_files(bundled, assembled, kind, compression, num_shards):
     """As many shards as files is the default."""
     batches = without_dictionaries([log(rows, f"/logs/{place}") for place, rows in enumerate((300, 500, 400))])
-    found, opened, assembled = counted(batches, kind, compression, num_shards)
-    assert (len(found), opened, assembled) == (num_shards, num_shards, 0)
+    found, _, segments = bundled([batches], kind, compression, num_shards, known=True)
+    assert len(found) == len(segments) == num_shards
+    assert not assembled
 
 
 @pytest.mark.parametrize(("kind", "compression"), KINDS)
-def test_segments_are_at_most_files_and_shards_together(counted, kind, compression):
+def test_segments_are_at_most_files_and_shards_together(bundled, assembled, kind, compression):
     batches = without_dictionaries([log(200 + place, f"/logs/{place:02d}") for place in range(20)])
-    expected, opened, assembled = counted(batches, kind, compression, 8)
+    expected, _, segments = bundled([batches], kind, compression, 8, known=True)
     # In one bundle, neighbors share the segment of their shard.
-    assert opened == 8
-    assert assembled == (0 if (kind, compression) == ("tfrecord", "none") else 8)
+    assert len(segments) == 8
+    assert len(assembled) == (0 if (kind, compression) == ("tfrecord", "none") else 8)
+    assembled.clear()
     # In this order, no file follows its neighbor.
-    found, opened, assembled = counted([*batches[1::2], *batches[::2]], kind, compression, 8)
-    assert 20 <= opened < 28
-    assert assembled == 8
+    found, _, segments = bundled([[*batches[1::2], *batches[::2]]], kind, compression, 8, known=True)
+    assert 20 <= len(segments) < 28
+    assert len(assembled) == 8
     assert found == expected
 
 
@@ -341,72 +335,58 @@ def test_segments_are_at_most_files_and_shards_together(counted, kind, compressi
         ("c0 c1 b0 b1 a0 a1", 3),
     ],
 )
-def test_a_segment_has_rows_of_neighbors_only(kind, compression, bundles, segments, recut, tmp_path):
+def test_a_segment_has_rows_of_neighbors_only(kind, compression, bundles, segments, recut, bundled):
     sources = without_dictionaries([log(60, f"/logs/{name}") for name in "abc"])
     pieces = {
         f"{name}{place}": piece
         for name, source in zip("abc", sources, strict=True)
         for place, piece in enumerate(recut(source, 25))
     }
-    layout, ranges = LAYOUTS[kind](compression), ranges_of(sources, 1)
-    expected, _ = write_as_bundles([[source] for source in sources], tmp_path / "one", layout, 1, 0, ranges)
-    with pytest.MonkeyPatch.context() as patch:
-        closed: list[Any] = []
-        close = write._OpenSegment.close
-        patch.setattr(write._OpenSegment, "close", lambda self: closed.append(close(self)) or closed[-1])
-        cut = [[pieces[name] for name in bundle.split()] for bundle in bundles.split("|")]
-        found, (shard,) = write_as_bundles(cut, tmp_path / "two", layout, 1, 0, ranges)
+    expected, *_ = bundled([[source] for source in sources], kind, compression, known=True)
+    cut = [[pieces[name] for name in bundle.split()] for bundle in bundles.split("|")]
+    found, (shard,), written = bundled(cut, kind, compression, known=True)
     assert found == expected
-    assert (shard.records, len(closed)) == (180, segments)
+    assert (shard.records, len(written)) == (180, segments)
 
 
-def test_records_of_two_folders_do_not_share_a_segment(tmp_path):
+def test_records_of_two_folders_do_not_share_a_segment(bundled):
     """Places of files are counted in each folder, so two of different folders may seem to be neighbors."""
     sources = [log(60, f"/logs/d={name}/a") for name in "12"]
     partitions = OutputPartitions((("d", True),), ("d=1", "d=2"))
-    ranges = divide_rows([SourceRows(each.source, 60, 60) for each in sources], 1, partitions)
-    stage = _WriteSegments(str(tmp_path), 1, LAYOUTS["tfrecord"]("none"), partitions)
-    stage.start_bundle()
-    found = [element for each in sources for element in stage.process(each, ranges)]
-    found += [windowed.value for windowed in stage.finish_bundle()]
-    assert [(place, segment.records) for place, segment in found] == [(0, 60), (1, 60)]
+    _, _, segments = bundled([sources], known=True, partitions=partitions)
+    assert [(place, segment.records) for place, segment in segments] == [(0, 60), (1, 60)]
 
 
-def test_a_batch_without_records_does_not_hide_a_gap(tmp_path):
+def test_a_batch_without_records_does_not_hide_a_gap(bundled):
     source = log(60)
     none = source.keep(np.zeros(60, bool))
     first, last = (dataclasses.replace(none, start=start, stop=start + 20) for start in (0, 40))
     middle = LabelledBatch(source.source, 20, 40, np.arange(20, 40), source.batch.slice(20, 20))
-    ranges = divide_rows([SourceRows(source.source, 60, 20), SourceRows("/logs/b", 60, 60)], 1)
-    stage = _WriteSegments(str(tmp_path), 1, LAYOUTS["tfrecord"]("none"))
+    rows = [SourceRows(source.source, 60, 20), SourceRows("/logs/b", 60, 60)]
     for batches, segments in (
         ([first, middle, last, log(60, "/logs/b")], [80]),
         ([first, middle, log(60, "/logs/b"), last], [20, 60]),
         ([middle, first, last, log(60, "/logs/b")], [80]),
     ):
-        stage.start_bundle()
-        found = [element for each in batches for element in stage.process(each, ranges)]
-        found += [windowed.value for windowed in stage.finish_bundle()]
+        _, _, found = bundled([batches], known=rows)
         assert [segment.records for _, segment in found] == segments
 
 
 @pytest.mark.parametrize(("kind", "compression"), KINDS)
-def test_the_only_segment_of_a_shard_has_the_bytes_that_assembling_gives(tmp_path, kind, compression, recut):
-    layout = LAYOUTS[kind](compression)
+def test_the_only_segment_of_a_shard_has_the_bytes_that_assembling_gives(bundled, assembled, kind, compression, recut):
     batches = without_dictionaries([log(700)])
-    ranges = ranges_of(batches, 2)
-    one, _ = write_as_bundles([batches], tmp_path / "one", layout, 2, 0, ranges)
+    one, *_ = bundled([batches], kind, compression, 2, known=True)
+    assert not assembled
     pieces = [[piece] for piece in recut(batches[0], 100, 349, 351, 600)]
-    assert len(os.listdir(tmp_path / "one" / "temp")) == 0
-    two, _ = write_as_bundles(pieces, tmp_path / "two", layout, 2, 0, ranges)
-    assert len(os.listdir(tmp_path / "two" / "temp")) == 6
+    two, _, segments = bundled(pieces, kind, compression, 2, known=True)
+    assert (len(segments), len(assembled)) == (6, 2)
     assert one == two
 
 
-def test_a_segment_of_another_schema_is_no_shard(tmp_path):
+def test_a_segment_of_another_schema_is_no_shard(bundled):
     """Readers take the schema of a folder from any file."""
     batches = [batch_of("/logs/a", y=[1.0, 2.0]), batch_of("/logs/b", y=[3.0], t=["a"])]
-    found, _ = write_as_bundles([batches], tmp_path, _ParquetLayout("none"), 2, 0, ranges_of(batches, 2))
+    found, *_ = bundled([batches], "parquet", "none", 2, known=True)
     tables = [table_in(content) for content in found.values()]
     assert [table.schema.names for table in tables] == [["y", "t"]] * 2
     assert [table.to_pylist() for table in tables] == [
@@ -426,137 +406,101 @@ def test_a_file_that_the_first_pass_did_not_see_is_named(run, failure, tmp_path)
     assert "/logs/a was added to the input while the job ran" in failure(build)
 
 
-@pytest.mark.parametrize(("kind", "compression"), KINDS)
-def test_renaming_again_gives_the_same_file(tmp_path, kind, compression):
-    """A bundle that is tried again finds its segment gone, and the shard in its place."""
-    layout = LAYOUTS[kind](compression)
-    batches = without_dictionaries([log(300)])
-    stage = _WriteSegments(str(tmp_path / "temp"), 1, layout)
-    stage.start_bundle()
-    found = [*stage.process(batches[0], ranges_of(batches, 1)), *(each.value for each in stage.finish_bundle())]
-    segments = [segment for _, segment in found]
-    assemble = _Assemble(str(tmp_path / "data"), str(tmp_path / "temp"), 1, layout)
-    (one,) = assemble.process((0, segments), segments[0].schemas)
-    before = contents(tmp_path / "data")
-    (two,) = assemble.process((0, segments), segments[0].schemas)
-    assert one == two
-    assert contents(tmp_path / "data") == before
-    (path,) = (tmp_path / "data").iterdir()
-    path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(StageError, match="truncated"):
-        list(assemble.process((0, segments), segments[0].schemas))
-
-
 # Failures and retries.
 
 
 @pytest.mark.parametrize(("kind", "compression"), KINDS)
-def test_assembling_again_gives_the_same_file_and_no_other(tmp_path, kind, compression):
-    layout = LAYOUTS[kind](compression)
-    stage = _WriteSegments(str(tmp_path / "temp"), 1, layout)
-    stage.start_bundle()
-    segments = [*stage.process(log(300)), *(windowed.value for windowed in stage.finish_bundle())]
-    assemble = _Assemble(str(tmp_path / "data"), str(tmp_path / "temp"), 1, layout)
-    element = (0, [segment for _, segment in segments])
-    schemas = frozenset().union(*(segment.schemas for _, segment in segments))
-    (one,) = assemble.process(element, schemas)
-    before = contents(tmp_path / "data")
-    (two,) = assemble.process(element, schemas)
-    assert one == two
-    assert contents(tmp_path / "data") == before
-    assert list(before) == [f"part-00000-of-00001.{suffix(kind, compression)}"]
+def test_a_shard_that_became_shorter_is_not_taken_for_a_segment(bundled, monkeypatch, kind, compression):
+    """A bundle that is tried again finds its segment gone, and the shard in its place."""
+    batches, moved = without_dictionaries([log(300)]), shard_writer.move_files
+    for known in (False, True):
+        whole = bundled([batches], kind, compression, known=known, repeated=True)
+        assert list(whole.contents) == [f"part-00000-of-00001.{suffix(kind, compression)}"]
+
+    def move(pairs: Any) -> None:
+        moved(pairs)
+        ((_, final),) = pairs
+        Path(final).write_bytes(Path(final).read_bytes()[:-1])
+
+    monkeypatch.setattr(shard_writer, "move_files", move)
+    with pytest.raises(StageError, match="truncated"):
+        bundled([batches], kind, compression, known=True, repeated=True)
 
 
 @pytest.mark.parametrize("kind", ["tfrecord", "parquet"])
-def test_a_bundle_that_is_tried_again_leaves_no_trace_in_the_data(tmp_path, kind):
-    """The segments of the first try are never referenced."""
-    layout = LAYOUTS[kind]("none")
-    stage = _WriteSegments(str(tmp_path / "retried" / "temp"), 2, layout)
-    stage.start_bundle()
-    assert len([*stage.process(log(600)), *stage.finish_bundle()]) == 2
-    retried, _ = write_as_bundles([[log(600)]], tmp_path / "retried", layout, 2)
-    straight, _ = write_as_bundles([[log(600)]], tmp_path / "straight", layout, 2)
-    assert retried == straight
-
-
-@pytest.mark.parametrize("kind", ["tfrecord", "parquet"])
-def test_a_failing_bundle_leaves_no_file_open(tmp_path, monkeypatch, kind):
+def test_a_failing_bundle_leaves_no_file_open(bundled, monkeypatch, kind):
     """Otherwise a worker with many retries would run out of file descriptors."""
-    descriptors = f"/proc/{os.getpid()}/fd"
-    if not os.path.isdir(descriptors):
-        pytest.skip("no /proc")
-    stage = _WriteSegments(str(tmp_path), 4, LAYOUTS[kind]("none"))
-    before = len(os.listdir(descriptors))
-    stage.start_bundle()
-    list(stage.process(log(1_100)))
-    assert len(os.listdir(descriptors)) == before + 4
-    monkeypatch.setattr(write, "shard_of_rows", lambda *_: {}["gone"])
-    with pytest.raises(Exception, match="writing failed: KeyError"):
-        list(stage.process(log(300, start=1_100)))
-    stage.teardown()
-    assert len(os.listdir(descriptors)) == before
+    create, opened = shard_writer.create, []
+    monkeypatch.setattr(shard_writer, "create", lambda path: opened.append(create(path)) or opened[-1])
+    monkeypatch.setattr(LabelledBatch, "without", lambda self, names: self if self.start < 1_100 else {}["gone"])
+    with pytest.raises(StageError, match="writing failed: KeyError"):
+        bundled([[log(1_100), log(300, start=1_100)]], kind, "none", 4)
+    assert len(opened) == 4
+    assert all(file.closed for file in opened)
 
 
 @pytest.mark.parametrize(("kind", "compression"), KINDS)
-def test_a_failure_while_assembling_leaves_no_file_that_looks_finished(tmp_path, monkeypatch, kind, compression):
-    def fail(*args):
+def test_a_failure_while_assembling_leaves_no_file_that_looks_finished(
+    tmp_path, bundled, monkeypatch, kind, compression
+):
+    def fail(*args: Any) -> None:
         raise OSError("disk full")
 
     monkeypatch.setattr(shard_formats, "open_segment_file", fail)
-    with pytest.raises(Exception, match="writing failed: OSError"):
-        write_as_bundles([[log(600)], [log(600, start=600)]], tmp_path, LAYOUTS[kind](compression), 2)
-    assert not (tmp_path / "data").exists() or os.listdir(tmp_path / "data") == []
+    with pytest.raises(StageError, match="writing failed: OSError"):
+        bundled([[log(600)], [log(600, start=600)]], kind, compression, 2)
+    assert not [path for path in paths_in(tmp_path) if path.parent.name == "data"]
 
 
 @pytest.mark.parametrize("kind", ["tfrecord", "parquet"])
 @pytest.mark.parametrize("part", [0.0, 0.3, 0.9])
-def test_a_segment_that_lost_its_end_is_noticed(tmp_path, kind, part):
+@pytest.mark.parametrize("several", [False, True])
+def test_a_segment_that_lost_its_end_is_noticed(bundled, monkeypatch, kind, part, several):
     """If a disk fills up or a copy is truncated, the job must fail instead of dropping records."""
-    layout = LAYOUTS[kind]("none")
-    stage = _WriteSegments(str(tmp_path / "temp"), 1, layout)
-    stage.start_bundle()
-    other = LabelledBatch.whole("/logs/a", 30, pa.RecordBatch.from_pydict({"new": list(range(20))}))
-    segments = [*stage.process(log(30)), *stage.process(other)]
-    segments += [windowed.value for windowed in stage.finish_bundle()]
-    ((_, segment),) = segments
-    path = Path(segment.path)
-    path.write_bytes(path.read_bytes()[: int(path.stat().st_size * part)])
-    assemble = _Assemble(str(tmp_path / "data"), str(tmp_path / "temp"), 1, layout)
-    for several in ([segment], [segment, dataclasses.replace(segment, start=50)]):
-        with pytest.raises(Exception, match="writing failed: a temporary segment file is truncated"):
-            list(assemble.process((0, several), segment.schemas))
+    assemble = shard_writer.open_file
+
+    def shortened(path: str) -> Any:
+        Path(path).write_bytes(Path(path).read_bytes()[: int(os.path.getsize(path) * part)])
+        return assemble(path)
+
+    monkeypatch.setattr(shard_writer, "open_file", shortened)
+    batches = [log(30), LabelledBatch.whole("/logs/a", 30, pa.RecordBatch.from_pydict({"new": list(range(20))}))]
+    with pytest.raises(StageError, match="writing failed: a temporary segment file is truncated"):
+        bundled([[batch] for batch in batches] if several else [batches], kind, known=True)
 
 
-def test_encoded_records_do_not_become_parquet(tmp_path):
+def test_encoded_records_do_not_become_parquet(bundled):
     """The Parquet file would lack the features that were not decoded."""
     columns = pa.RecordBatch.from_pydict({"y": pa.array([0.5], pa.float32())})
     encoded = EncodedRecords.of(Frames.of([b"1234"]), {"y": np.array([12])})
     batch = dataclasses.replace(LabelledBatch.whole("/logs/a", 0, columns), encoded=encoded)
-    stage = _WriteSegments(str(tmp_path), 1, _ParquetLayout("none"))
-    stage.start_bundle()
     with pytest.raises(StageError, match="writing failed: ValueError"):
-        list(stage.process(batch))
+        bundled([[batch]], "parquet")
 
 
 @pytest.mark.parametrize("kind", ["tfrecord", "parquet"])
-def test_a_worker_that_outlives_its_job_brings_no_folder_back(tmp_path, kind):
+def test_a_worker_that_outlives_its_job_brings_no_folder_back(tmp_path, bundled, monkeypatch, kind):
     """The folder would hold records that no ledger entry covers."""
-    stage = _WriteSegments(str(tmp_path / "temp"), 1, LAYOUTS[kind]("none"))
-    stage.start_bundle()
-    list(stage.process(log(30)))
-    shutil.rmtree(tmp_path / "temp")
+    without = LabelledBatch.without
+
+    def ended(batch: LabelledBatch, names: Any) -> LabelledBatch:
+        if batch.start:
+            (temp,) = tmp_path.glob("*/temp")
+            shutil.rmtree(temp.parent)
+        return without(batch, names)
+
+    monkeypatch.setattr(LabelledBatch, "without", ended)
     with pytest.raises(StageError, match=r"writing .*/temp failed: No such file or directory"):
-        list(stage.process(log(30, start=60)))
+        bundled([[log(30), log(30, start=60)]], kind)
     assert list(tmp_path.iterdir()) == []
 
 
 # Compatibility with other readers.
 
 
-def test_parquet_keeps_types_and_has_full_row_groups(written, monkeypatch):
-    monkeypatch.setattr(shard_formats, "ROW_GROUP", 100)
+def test_parquet_keeps_types_and_has_full_row_groups(bundled):
     batch = log(700)
-    found, files = written([batch], "parquet", "none", 2)
+    found, files, _ = bundled([[batch]], "parquet", "none", 2, limits=Limits(group_rows=100))
     for (_, content), file in zip(found.items(), files, strict=True):
         parquet = pq.ParquetFile(pa.BufferReader(content))
         groups = [parquet.metadata.row_group(i).num_rows for i in range(parquet.num_row_groups)]
@@ -570,15 +514,14 @@ def test_parquet_keeps_types_and_has_full_row_groups(written, monkeypatch):
     )
 
 
-def test_row_groups_end_early_where_records_are_large(tmp_path, monkeypatch):
+def test_row_groups_end_early_where_records_are_large(tmp_path):
     """The same ends whatever the batches, and no batch that is read back is larger than a row group."""
-    monkeypatch.setattr(shard_formats, "ROW_GROUP", 100)
-    monkeypatch.setattr(shard_formats, "GROUP_BYTES", 1 << 16)
+    limits = Limits(group_rows=100, group_bytes=1 << 16)
     texts = pa.array(["x" * (1 << 12 if 130 <= row < 190 else 1) for row in range(300)])
     table = pa.table({"row": range(300), "text": texts, "kind": texts.dictionary_encode()})
     contents = set()
     for rows in (1, 70, 300):
-        with open(tmp_path / "shard", "wb") as file, shard_formats.GroupWriter(file, table.schema, "none") as writer:
+        with open(tmp_path / "shard", "wb") as file, GroupWriter(file, table.schema, "none", limits) as writer:
             for batch in table.to_batches(rows):
                 writer.write(batch)
         contents.add((tmp_path / "shard").read_bytes())
@@ -606,7 +549,7 @@ NESTED = {
 def test_columns_whose_values_repeat_get_dictionaries(tmp_path):
     """Of columns in several lists, the values are not counted: they keep pyarrow's default."""
     table = pa.table({path.split(".")[0]: column for path, column in NESTED.items()})
-    with open(tmp_path / "shard", "wb") as file, shard_formats.GroupWriter(file, table.schema, "none") as writer:
+    with open(tmp_path / "shard", "wb") as file, GroupWriter(file, table.schema, "none") as writer:
         for batch in table.to_batches(70):
             writer.write(batch)
     group = pq.ParquetFile(tmp_path / "shard").metadata.row_group(0)
@@ -690,25 +633,17 @@ def test_dictionaries_that_differ_between_files_keep_their_values(written):
 
 
 @pytest.mark.parametrize("removed", [False, True])
-def test_a_worker_that_outlives_its_job_does_not_restore_its_folder(tmp_path: Path, removed: bool) -> None:
+def test_a_bundle_that_begins_after_the_end_of_its_job_does_not_restore_its_folder(tmp_path, run_bundles, removed):
     """The end of an interrupted job removes the folder, and the runner may begin another bundle after that."""
     work = tmp_path / "work"
     work.mkdir()
-    pipeline = beam.Pipeline()
-    batches = pipeline | beam.Create([]).with_output_types(LabelledBatch)
-    _ = batches | WriteParquet(str(work / "data"), str(work / "temp"), 2)
-    stages: list[Any] = []
 
-    class Visitor(PipelineVisitor):
-        def visit_transform(self, transform_node: Any) -> None:
-            stages.append(getattr(transform_node.transform, "dofn", None))
+    def build(pipeline: Any, batches: Any) -> dict[str, Any]:
+        files = batches | WriteParquet(str(work / "data"), str(work / "temp"), 2)
+        if removed:
+            work.rmdir()
+        return {"files": files}
 
-    pipeline.visit(Visitor())
-    if removed:
-        work.rmdir()
-    (segments,) = (each for each in stages if isinstance(each, _WriteSegments))
-    (assemble,) = (each for each in stages if isinstance(each, _Assemble))
-    segments.start_bundle()
-    assemble.setup()
+    with contextlib.suppress(StageError):
+        run_bundles(build, [[log(30)]])
     assert work.exists() is not removed
-    assert (work / "temp").exists() is not removed
