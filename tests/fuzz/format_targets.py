@@ -167,7 +167,8 @@ def _check_wire(case: Case) -> bool:
     _compare_walks(frames)
     try:
         found = ExampleColumns("/logs/a", _WANTED).read(frames)
-    except InputError:
+    except InputError as error:
+        _check_refusal(error)
         found = None
     try:
         columns, encoded = ExampleColumns("/logs/a", _WANTED).read_encoded(frames, ["y"])
@@ -189,6 +190,11 @@ def _check_wire(case: Case) -> bool:
             got = [None] * len(records) if place < 0 else batch.column(place).to_pylist()
             assert list(map(_comparable, got)) == list(map(_comparable, expected))
     return True
+
+
+def _check_refusal(error: InputError) -> None:
+    assert str(error).startswith("/logs/a: ")
+    assert CANARY not in str(error)
 
 
 def _compare_walks(frames: Frames) -> None:
@@ -233,6 +239,7 @@ def _check_arguments(case: Case) -> bool:
             _unless_refused(functions.write_footers, octets, numbers),
             _unless_refused(functions.shift_checksums, checksums, numbers),
             *_read_places(functions, case["file"], starts, stops),
+            *_of_texts(functions, case["file"], numbers), *_of_frames(functions, case["file"], numbers),
         ])  # fmt: skip
     assert answers[0] == answers[1]
     for position, stop in itertools.pairwise(numbers.tolist()):
@@ -242,6 +249,31 @@ def _check_arguments(case: Case) -> bool:
         except ValueError:
             assert not (position >= 0 and 0 <= stop <= len(case["file"]))
     return answers[0][3] is not None
+
+
+def _of_texts(functions: Any, content: bytes, numbers: np.ndarray) -> list[Any]:
+    """Checksum of the content, hashes of texts, and records without an entry; None where they are refused."""
+    results: list[Any] = [functions.crc32c(content), None, None]
+    hashes, ends = np.full(max(len(numbers) - 1, 0), -1), np.zeros(len(numbers), np.int64)
+    with contextlib.suppress(ValueError):
+        functions.hash_texts(content, numbers, hashes)
+        results[1] = hashes.tolist()
+    with contextlib.suppress(ValueError):
+        results[2] = functions.drop_entries(content, numbers, (b"y", b"\xc3\xa9"), ends), ends.tolist()
+    return results
+
+
+def _of_frames(functions: Any, content: bytes, numbers: np.ndarray) -> list[Any]:
+    """Frames that are written, skimmed and followed, of a file of which one byte may be changed."""
+    changed = bytearray(content)
+    if content and len(numbers) % 3:
+        changed[int(numbers.sum()) % len(content)] ^= 1 << len(numbers) % 8
+    starts, ends = np.zeros(3, np.int64), np.zeros(3, np.int64)
+    skimmed, followed = (
+        functions.skim_frames(bytes(changed), starts),
+        functions.follow_frames(bytes(changed), 0, len(changed), ends),
+    )
+    return [functions.frame([content, b"", content[:9]]), skimmed, starts.tolist(), followed, ends.tolist()]
 
 
 def _unless_refused(function: Callable[..., None], changed: np.ndarray, numbers: np.ndarray) -> bytes | None:
@@ -268,7 +300,8 @@ def _check_decoder(records: list[bytes], parsed: list[Features] | None) -> None:
     try:
         decoded = ExampleDecoder("/logs/a").decode(records).to_pylist()
         assert repr(ExampleDecoder("/logs/a").decode_frames(Frames.of(records)).to_pylist()) == repr(decoded)
-    except InputError:
+    except InputError as error:
+        _check_refusal(error)
         assert parsed is None or _kinds_change(parsed), "refused"
         return
     assert parsed is not None, "accepted"
@@ -329,7 +362,10 @@ _NULLS = {"", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", 
 
 @st.composite
 def csvs(draw: st.DrawFn) -> Case:
-    content, encoding = draw(mutated_bytes(CSV, CSV_TOKENS)), draw(st.sampled_from(["utf-8", "cp1252", "utf-16-le"]))
+    content, encoding = (
+        draw(mutated_bytes(CSV, CSV_TOKENS)),
+        draw(st.sampled_from(["utf-8", "utf-8", "cp1252", "utf-16-le"])),
+    )
     delimiter = draw(st.sampled_from([",", ";", "\t", "|"]))
     content = content.replace(b",", delimiter.encode())
     if encoding == "utf-16-le":
@@ -338,6 +374,7 @@ def csvs(draw: st.DrawFn) -> Case:
     return {
         "file": content,
         "block": b"%d" % draw(st.integers(1, 200)),
+        "window": b"%d" % draw(st.sampled_from([1, 2, 5, 20, 1 << 16])),
         "delimiter": delimiter.encode(),
         "encoding": encoding.encode(),
         "newlines": draw(st.sampled_from([b"", b"yes"])),
@@ -349,7 +386,7 @@ def _check_csv(case: Case) -> bool:
     path.write_bytes(case["file"])
     newlines = bool(case["newlines"])
     dialect = Dialect(case["delimiter"].decode(), case["encoding"].decode(), newlines=newlines)
-    limits = Limits(block_bytes=int(case["block"]))
+    limits = Limits(block_bytes=int(case["block"]), window_bytes=int(case["window"]))
     format = Format("csv", {"f": "string", "g": "string"}, dialect=dialect, limits=limits)
     reader = FileReader(format, label_column="y")
     try:

@@ -2,7 +2,6 @@
 
 import itertools
 import random
-import re
 import struct
 import time
 from typing import Any
@@ -117,111 +116,10 @@ def assert_agrees(record: bytes, found: FoundValues, row: int, start: int) -> No
             assert decode_varints(octets, np.array([0]), np.array([len(content)])).tolist() == list(several)
 
 
-# Valid and invalid records of all kinds.
-
-NUMBERS = st.integers(0, 300) | st.integers(-(2**63), 2**63 - 1)
-TEXTS = st.binary(max_size=6) | st.binary(min_size=100, max_size=140)
-
-
-@st.composite
-def features(draw: Any) -> bytes:
-    """A Feature: mostly one list; also none, two, unpacked ones, and lists that hold more than values."""
-    kind = draw(st.sampled_from([BYTES, FLOAT, FLOAT, INT64, INT64]))
-    size = draw(st.sampled_from([1, 1, 1, 0, 2, 3, 20]))
-    if kind == BYTES:
-        content = b"".join(field(0x0A, value) for value in draw(st.lists(TEXTS, min_size=size, max_size=size)))
-    else:
-        if kind == FLOAT:
-            values = [struct.pack("<f", x) for x in draw(st.lists(st.floats(width=32), min_size=size, max_size=size))]
-        else:
-            values = [
-                encode_varints(np.array([x]))[0].tobytes()
-                for x in draw(st.lists(NUMBERS, min_size=size, max_size=size))
-            ]
-        unpacked = b"\x0d" if kind == FLOAT else b"\x08"
-        packed = draw(st.integers(0, 4)) > 0
-        content = field(0x0A, b"".join(values)) if packed else b"".join(unpacked + value for value in values)
-    oddity = draw(st.integers(0, 30))
-    return {
-        0: b"",
-        1: field(kind, content + b"\x10\x01"),
-        2: field(kind, content) + field(draw(st.sampled_from([BYTES, FLOAT, INT64])), b""),
-        3: field(draw(st.sampled_from([BYTES, FLOAT, INT64])), content),
-        4: field(kind, content) + b"\x22\x03odd",
-    }.get(oddity, field(kind, content))
-
-
-@st.composite
-def entries(draw: Any, name: str) -> bytes:
-    """A map entry: mostly key and value; also with one missing, repeated, in reverse order, or with extra fields."""
-    key, value = field(0x0A, name.encode()), field(0x12, draw(features()))
-    oddity = draw(st.integers(0, 60))
-    content = {
-        0: value + key,
-        1: key,
-        2: value,
-        3: key + key + value,
-        4: key + value + value,
-        5: key + value + b"\x1a\x01x",
-        6: field(0x0A, name.encode() + b"\xff") + value,
-    }.get(oddity, key + value)
-    if oddity == 7:
-        # The same number, encoded with one more byte.
-        return b"\x0a" + bytes([len(content) & 0x7F | 0x80]) + (varint(len(content) >> 7) + b"\0")[:2] + content
-    return field(0x0A, content)
-
-
-@st.composite
-def records(draw: Any) -> bytes:
-    """A tf.Example with y, id and other features in any order, possibly repeated, possibly corrupt."""
-    names = [name for name in ("y", "id") if draw(st.integers(0, 9))]
-    names += draw(st.lists(st.sampled_from(NAMES[2:]), max_size=3, unique=draw(st.integers(0, 9)) > 0))
-    if not draw(st.integers(0, 19)):
-        names.append("y")
-    record = example(*(draw(entries(name)) for name in draw(st.permutations(names))))
-    oddity = draw(st.integers(0, 40))
-    if oddity == 0:
-        record = record[: draw(st.integers(0, len(record)))]
-    return {1: record + record, 2: record + b"\x7a\x03odd", 3: b"", 4: b"\x0a\x00" + record}.get(oddity, record)
-
-
-@settings(deadline=None, max_examples=120)
-@given(st.lists(records(), min_size=1, max_size=12))
-def test_what_is_found_is_what_protocol_buffers_read(batch):
-    found, start = find(batch), 0
-    for row, record in enumerate(batch):
-        assert_agrees(record, found, row, start)
-        start += len(record)
-
-
-def mutants(record: bytes, count: int, seed: int) -> list[bytes]:
-    """Copies of the record, most of them with one or two bytes changed."""
-    shuffle = random.Random(seed)
-    copies = []
-    for _ in range(count):
-        octets = bytearray(record)
-        for _ in range(shuffle.choice([0, 1, 1, 2])):
-            octets[shuffle.randrange(len(octets))] = shuffle.choice(
-                [0, 1, 0x0A, 0x12, 0x7F, 0x80, shuffle.randrange(256)]
-            )
-        copies.append(bytes(octets))
-    return copies
-
-
 def test_the_compiled_functions_are_installed():
     """The set-up of the tests has a C compiler; without the compiled functions the comparisons below show nothing."""
     assert wire.COMPILED
     assert wire.walk_examples is not wire_reference.walk_examples
-
-
-@settings(deadline=None, max_examples=60)
-@given(records(), st.integers(0, 2**32))
-def test_what_is_compiled_gives_the_answers_of_the_reference(record, seed):
-    batch = [record, *mutants(record, 200, seed)] if record else []
-    assert_same(batch)
-    found = find(batch)
-    for row, mutant in enumerate(batch):
-        assert_agrees(mutant, found, row, row * len(record))
 
 
 FEATURES = {
@@ -325,21 +223,6 @@ def test_arrays_that_do_not_fit_are_refused(content):
         starts, stops, canonical, places = arrays
         with pytest.raises(ValueError, match=r"int64|length|contiguous"):
             wire.walk_examples(content, starts, stops, (b"y",), canonical, places, False, SEED)
-
-
-# Some bits of a varint have no meaning: 6 of the 70 bits of ten bytes, and trailing zeros.
-LOOSE_VARINTS = re.compile(rb"[\x80-\xff]{9}|[\x80-\xff]\0")
-
-
-@settings(deadline=None, max_examples=100)
-@given(records(), st.integers(0, 2**32))
-def test_no_byte_of_a_canonical_record_is_without_meaning(record, seed):
-    """A label could remain in a byte that parsers ignore, so different canonical records must parse differently."""
-    if not record or not find([record]).canonical[0]:
-        return
-    others = [other for other in mutants(record, 50, seed) if other != record and not LOOSE_VARINTS.search(other)]
-    for other, canonical in zip(others, find(others).canonical, strict=True):
-        assert not canonical or same_bytes(parsed(other)) != same_bytes(parsed(record))
 
 
 # Single cases.
@@ -550,7 +433,7 @@ def test_entries_are_those_of_the_canonical_records():
 
 
 @settings(deadline=None)
-@given(st.lists(NUMBERS, min_size=1, max_size=20))
+@given(st.lists(st.integers(0, 300) | st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=20))
 def test_decoded_varints_are_what_was_encoded(numbers):
     octets, sizes = encode_varints(np.array(numbers, np.int64))
     stops = np.cumsum(sizes)
