@@ -26,11 +26,13 @@ def _schema() -> dict[str, Any]:
 
 
 def check_form(document: object, form: str, name: str) -> None:
-    """Compares an untrusted document, parsed JSON, with the form of a name; `name` is that of the document in errors.
+    """Compares an untrusted document, parsed JSON, with a form, or a member of one as `mechanism/properties/gap`.
+
+    `name` is that of the document in errors.
 
     Raises ValueError, which names the member, if the document has another form.
     """
-    _check(document, _resolved(_schema()[form]), name)
+    _check(document, _resolved({"$ref": f"#/$defs/{form}"}), name)
 
 
 def _resolved(form: dict[str, Any]) -> dict[str, Any]:

@@ -13,21 +13,12 @@ from ..center.center_model import center_document, read_center
 from ..center.linear_center import Explained, LinearCenter
 from ..center.residuals import ClippingError, ResidualDomain, clipped_prior, clipping_error
 from ..core.budget import MIN_EPSILON
+from ..core.document_form import check_form
 from ..core.prior import Prior
 from ..noise.noisy_histogram import estimated_prior
 
-MOST_COUNT = 1 << 62
-"""Noised counts and numbers of records are below it."""
-
 # Relative to the largest weight. Weights have the same bits on every CPU; another numpy may add in another order.
 _TOLERANCE = 1e-6
-
-
-def read_counts(counts: object, name: str) -> tuple[int, ...]:
-    """Reads noised counts. Raises ValueError, which names the member, if they are anything else."""
-    if not isinstance(counts, list) or not all(type(count) is int and abs(count) < MOST_COUNT for count in counts):
-        raise ValueError(f"its {name} is not an array of integers")
-    return tuple(counts)
 
 
 @dataclass(frozen=True)
@@ -53,10 +44,9 @@ class NoisedCounts:
             raise ValueError("its prior has noised counts, but no epsilon, or a center with counts of its own")
         if not counted:
             return None
-        counts, records = read_counts(noised.get("counts"), "prior.counts"), noised.get("records")
-        if type(records) is not int or not 1 <= records < MOST_COUNT:
-            raise ValueError("its prior.records is not a positive integer")
-        return cls(counts, records)
+        for name in ("counts", "records"):
+            check_form(noised.get(name), f"prior/properties/{name}", f"its prior.{name}")
+        return cls(tuple(noised["counts"]), noised["records"])
 
     def to_document(self) -> dict[str, Any]:
         """Entries of the member `prior` of a mechanism file."""
@@ -98,21 +88,14 @@ class NoisedResiduals:
 
         Raises ValueError if the member does not have the form of a center.
         """
-        needed = {"column", "domain", "counts"}
-        if not isinstance(document, dict) or not needed <= set(document) <= {*needed, "linear"}:
-            raise ValueError("its center does not have exactly a column, a domain, counts and perhaps a linear center")
-        column, domain, counts = document["column"], document["domain"], document["counts"]
-        if not isinstance(column, str):
-            raise ValueError("its center.column is not text")
-        if not isinstance(domain, list) or not all(isinstance(label, float) for label in domain):
-            raise ValueError("its center.domain is not an array of floats")
-        counts = read_counts(counts, "center.counts")
+        check_form(document, "center", "its center")
+        column, domain, counts = document["column"], tuple(document["domain"]), tuple(document["counts"])
         if not prior_epsilon >= MIN_EPSILON:
             raise ValueError("its prior has no epsilon, but its center has noised counts")
         linear = read_center(document["linear"]) if "linear" in document else None
         if linear is not None and linear.labels != len(domain):
             raise ValueError("its center.linear is for another number of labels")
-        residuals = cls(column, tuple(domain), counts, prior_epsilon, linear)
+        residuals = cls(column, domain, counts, prior_epsilon, linear)
         if len(counts) != residuals.residuals.cells:
             raise ValueError("its center.counts has not one count for each cell of residuals")
         return residuals

@@ -5,17 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import sys
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
-from ...mechanisms.analysis.automatic import CANDIDATES
-from ...mechanisms.core.budget import check_epsilon, round_up
+from ...mechanisms.core.budget import round_up
+from ...mechanisms.core.document_form import check_form
 from ...mechanisms.core.label_classes import LabelClasses, domain_label
-from ...mechanisms.core.label_grid import MOST_LABELS, ROUNDINGS, DeclaredGrid
+from ...mechanisms.core.label_grid import ROUNDINGS, DeclaredGrid
 from ...mechanisms.core.prior import Prior
 from ...mechanisms.core.randomizer import Randomizer
 from ...mechanisms.release.drawing import CENTER_FORMAT, Around, Drawing, FromCenter, Table
@@ -178,88 +177,45 @@ def _randomizer_file(text: str, document: dict[str, Any]) -> MechanismFile:
 
 def _class_center_file(document: dict[str, Any]) -> MechanismFile:
     """Reads a file whose classes are drawn from a center. Raises ValueError if it is anything else."""
-    known = {"format", "label", "missing_label", "classes", "class_center", "unit"}
-    strangers = sorted(document.keys() - known)
-    if strangers:
-        raise ValueError(f"it has members that a center of classes does not have: {', '.join(map(repr, strangers))}")
-    classes, label = _stated_classes(document.get("classes")), document.get("label")
-    if not classes or not isinstance(label, str):
-        raise ValueError("it has no classes, or its label is not a name")
-    drawing = FromCenter.from_document(document.get("class_center"), classes)
-    unit, missing = _stated_unit(document.get("unit")), parse_missing_label(document, classes.domain, classes.values)
-    return MechanismFile(drawing, label, unit, None, classes, missing)
-
-
-def _members(stated: Any, name: str, first: str, second: str) -> tuple[Any, Any]:
-    if not isinstance(stated, dict) or set(stated) != {first, second}:
-        raise ValueError(f"its {name} must have {first} and {second}, and nothing else")
-    return stated[first], stated[second]
+    check_form(document, "center_mechanism", "it")
+    listed, unit = document["classes"], _stated_unit(document.get("unit"))
+    classes = LabelClasses(tuple(listed["values"]), listed["other"])
+    drawing = FromCenter.from_document(document["class_center"], classes)
+    missing = parse_missing_label(document, classes.domain, classes.values)
+    return MechanismFile(drawing, document["label"], unit, None, classes, missing)
 
 
 def _stated_unit(stated: Any) -> PrivacyUnit:
     if stated is None:
         return SINGLE
-    column, most = _members(stated, "unit", "column", "max_records")
-    if not isinstance(column, str) or type(most) is not int:
-        raise ValueError("its unit must be the name of a column with a whole number of records")
-    return UnitBound(column, most)
+    check_form(stated, "unit", "its unit")
+    return UnitBound(**stated)
 
 
 def _stated_grid(stated: Any) -> DeclaredGrid | None:
     """The declared label grid. The audit checks that the label domain follows from it."""
     if stated is None:
         return None
-    labels, epsilon = _members(stated, "declared_grid", "labels", "epsilon")
-    if type(labels) is not int or not 2 <= labels <= MOST_LABELS:
-        raise ValueError("the labels of its declared_grid are not a whole number of labels")
-    if type(epsilon) not in (int, float):
-        raise ValueError("the epsilon of its declared_grid is not a number")
-    check_epsilon(epsilon)
-    return DeclaredGrid(labels, epsilon)
+    check_form(stated, "declared_grid", "its declared_grid")
+    return DeclaredGrid(**stated)
 
 
 def _stated_classes(stated: Any) -> LabelClasses | None:
     if stated is None:
         return None
-    values, other = _members(stated, "classes", "values", "other")
-    if not isinstance(values, list) or not all(isinstance(value, str) for value in values) or type(other) is not int:
-        raise ValueError("its classes are not texts, with the place of the other class")
-    return LabelClasses(tuple(values), other)
+    check_form(stated, "classes", "its classes")
+    return LabelClasses(tuple(stated["values"]), stated["other"])
 
 
 def _check_stated(randomizer: Randomizer) -> None:
     """Checks values that the integers do not determine, and that are printed and published again."""
-    if not (isinstance(randomizer.mechanism, str) and re.fullmatch(_NAME, randomizer.mechanism)):
-        raise ValueError("its mechanism is not a name of 1 to 64 letters, digits and _.+-")
-    if not all(_is_parameter(name, value) for name, value in randomizer.parameters.items()):
-        raise ValueError("its parameters are not numbers, true, false, null or short texts")
-    gap = randomizer.gap
-    if gap is not None and not (type(gap) in (int, float) and 0 <= gap <= sys.float_info.max):
-        raise ValueError("its gap is not a finite number >= 0, or null")
-    choice = randomizer.choice
-    if choice is not None and not _is_choice(choice):
-        raise ValueError("its choice does not name candidates of --mechanism auto and their errors")
-
-
-def _is_parameter(name: str, value: Any) -> bool:
-    if value is None or isinstance(value, bool):
-        plain = True
-    elif isinstance(value, str):
-        plain = re.fullmatch("[ -~]{0,64}", value) is not None
-    else:
-        numbers = value if isinstance(value, list) and value else [value]
-        plain = all(isinstance(each, (int, float)) and abs(each) <= sys.float_info.max for each in numbers)
-    return plain and re.fullmatch(_NAME, name) is not None
-
-
-def _is_choice(choice: Any) -> bool:
-    if not isinstance(choice, dict) or set(choice) != {"mechanism", "model_errors"}:
-        return False
-    name, errors = choice["mechanism"], choice["model_errors"]
-    if not isinstance(name, str) or not isinstance(errors, dict) or not {name, *errors} <= set(CANDIDATES):
-        return False
-    numbers = [error for error in errors.values() if error is not None]
-    return all(type(error) in (int, float) and 0 <= error <= sys.float_info.max for error in numbers)
+    stated = {"mechanism": randomizer.mechanism, "parameters": randomizer.parameters, "gap": randomizer.gap}
+    if randomizer.choice is not None:
+        stated["choice"] = randomizer.choice
+    for name, value in stated.items():
+        check_form(value, f"mechanism/properties/{name}", f"its {name}")
+    if not all(re.fullmatch(_NAME, name) for name in randomizer.parameters):
+        raise ValueError("its parameters do not have names of 1 to 64 letters, digits and _.+-")
 
 
 def center_release_name(file: MechanismFile) -> str | None:

@@ -474,7 +474,7 @@ def test_no_field_takes_any_object_or_any_choice(field: str) -> None:
             Fields.of({"label": "y", field: "x"})
 
 
-NO_EPSILON, NO_GAP, NO_CHOICE = "prior's epsilon must be a finite number", "its gap is not", "its choice does not name"
+NO_EPSILON, NO_GAP, NO_CHOICE = "prior's epsilon must be a finite number", "its gap is not", "its choice"
 CHANGES: list[tuple[str, Any, str]] = [
     ("m", {"rounding": "upwards"}, "its rounding is not nearest or randomized"),
     ("m", {"labels.0": -1.0}, "cannot be used: "),
@@ -482,8 +482,8 @@ CHANGES: list[tuple[str, Any, str]] = [
     ("m", {"prior.epsilon": 0}, "the prior's epsilon is 0, but it names a release, which cost more"),
     *(("m", {"prior.epsilon": epsilon}, NO_EPSILON) for epsilon in (-0.9, np.inf, np.nan, True, "0.5", 10**400)),
     ("m", {"prior.epsilon": None}, NO_EPSILON),
-    ("m", {"mechanism": "rr\ncertified  epsilon 0"}, "its mechanism is not a name of 1 to 64 letters, digits and"),
-    ("m", {"mechanism": 3}, "its mechanism is not a name"),
+    ("m", {"mechanism": "rr\ncertified  epsilon 0"}, "its mechanism does not have the form ^[A-Za-z0-9_.+-]{1,64}$"),
+    ("m", {"mechanism": 3}, "its mechanism is not string"),
     *(("m", {"gap": gap}, NO_GAP) for gap in (-1.0, True, "<b>")),
     ("m", {"choice": "unbiased"}, NO_CHOICE),
     ("m", {"choice": {"mechanism": "a\nb", "model_errors": {}}}, NO_CHOICE),
@@ -495,11 +495,11 @@ CHANGES: list[tuple[str, Any, str]] = [
     ),
     ("classes", {"outputs": [0.0, 1.5]}, "cannot be used: "),
     ("column", {"center.counts.0": 10**6}, "its prior is not that of its center's counts"),
-    ("column", {"center.more": 1}, "does not have exactly a column, a domain, counts and perhaps"),
-    ("column", {"center.column": 3}, "its center.column is not text"),
-    ("column", {"center.domain": [0, 1]}, "its center.domain is not an array of floats"),
+    ("column", {"center.more": 1}, "its center has a member 'more'"),
+    ("column", {"center.column": 3}, "its center.column is not string"),
+    ("column", {"center.domain": [0, 1]}, "its center.domain is not number"),
     ("column", {"center.domain": [0.0, 1.0, 9.0]}, "evenly spaced"),
-    ("column", {"center.counts": [0.5]}, "its center.counts is not an array of integers"),
+    ("column", {"center.counts": [0.5]}, "its center.counts is not integer"),
     ("column", {"center.counts": [5, 5, 5]}, "not one count for each cell"),
     ("column", {"prior.epsilon": 0.0, "prior.release": ...}, "its prior has no epsilon"),
 ]
