@@ -15,7 +15,7 @@ from labeldp.audit.audit_mechanism import Audit, audit_document, audit_mechanism
 from labeldp.audit.audit_release import audit_path
 from labeldp.mechanisms.center.center_model import CenterModel
 from labeldp.mechanisms.center.class_model import ClassModel
-from labeldp.pipelines.publish.manifest import read_document
+from labeldp.pipelines.publish.manifest import parse_manifest, read_document
 from labeldp.pipelines.spec.mechanism_file import read_mechanism_file
 from labeldp.transforms.errors import InputError
 
@@ -194,7 +194,7 @@ def test_the_auditor_refuses_a_release(
 
 READERS: dict[str, Callable[[str], Any]] = {
     "mechanism.json": lambda path: read_mechanism_file(path).to_text(),
-    "release.json": read_document,
+    "release.json": lambda path: parse_manifest(read_document(path)),
     "center.json": lambda path: model(Path(path).read_text()),
 }
 
