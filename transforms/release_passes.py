@@ -19,7 +19,7 @@ from apache_beam.utils.shared import Shared
 from ..mechanisms.center.linear_center import LinearCenter
 from ..mechanisms.core.budget import BudgetSplit, split_budget
 from ..mechanisms.release.bound_noise import NoiseBinding
-from ..mechanisms.release.center_passes import After, Before, Design, Pass, Released
+from ..mechanisms.release.center_passes import After, Before, Design, Pass, PassResult
 from ..mechanisms.release.feature_sample import FeatureSample
 from ..mechanisms.release.label_column import LabelColumn
 from ..mechanisms.release.label_records import PassSums, add_passes
@@ -153,7 +153,7 @@ class ReleasePass(beam.PTransform):
     column: LabelColumn
     design: object
     key: NoiseKeyFile
-    released: PCollection[Any] | Carried[Any] | Released = None
+    released: PCollection[Any] | Carried[Any] | PassResult = None
     threshold: Threshold = field(default_factory=Threshold)
     id_groups: int = ID_GROUPS
 
@@ -223,7 +223,7 @@ class _Design(beam.DoFn):
     _step: Pass
 
     @redact_errors("designing the center")
-    def process(self, sample: FeatureSample, released: Released) -> Iterator[object]:
+    def process(self, sample: FeatureSample, released: PassResult) -> Iterator[object]:
         LOGGER.info("designing the %s of the center", self._step.name)
         try:
             yield self._step.design(sample, released)
@@ -245,7 +245,7 @@ class _Sum(beam.DoFn):
 
     @redact_errors("counting labels")
     def process(
-        self, batch: LabelledBatch, design: Argument[object], released: Argument[Released]
+        self, batch: LabelledBatch, design: Argument[object], released: Argument[PassResult]
     ) -> Iterator[PassSums]:
         known = batch.resolve(design)
         if known is not None:
@@ -262,8 +262,8 @@ class _AddNoise(beam.DoFn):
 
     @redact_errors("adding noise")
     def process(
-        self, sums: PassSums | None, design: object, released: Released, unique_ids: int = 0
-    ) -> Iterator[Released]:
+        self, sums: PassSums | None, design: object, released: PassResult, unique_ids: int = 0
+    ) -> Iterator[PassResult]:
         if design is not None:
             sums = check_sums(sums, self._column, self._threshold)
             try:

@@ -51,7 +51,7 @@ from .prior_release import PriorRelease, RefusedRelease
 Design = TypeVar("Design")
 Before = TypeVar("Before")
 After = TypeVar("After")
-Released: TypeAlias = LinearCenter | PriorRelease | NoiseBinding | None
+PassResult: TypeAlias = LinearCenter | PriorRelease | NoiseBinding | None
 """Releases of passes so far: a linear center, and from the histogram on a prior or a binding alone."""
 
 

@@ -13,7 +13,7 @@ from ..center.linear_center import LinearCenter
 from ..core.budget import BudgetSplit, remaining_epsilon
 from ..noise.input_digest import RawSums, add_sums
 from .bound_noise import NoiseBinding, make_binding
-from .center_passes import ClassCells, ClassSums, Marginals, Moments, Pass, Released, ResidualCells
+from .center_passes import ClassCells, ClassSums, Marginals, Moments, Pass, PassResult, ResidualCells
 from .feature_sample import CenterFeatures, FeatureSample
 from .label_column import LabelColumn
 from .label_records import LabelRecords, PassSums, add_passes
@@ -97,7 +97,7 @@ def passes_of(column: LabelColumn, histogram: Histogram, features: CenterFeature
     return Moments(epsilon), *cells, histogram
 
 
-Blocks: TypeAlias = Callable[[Pass, Any, Released], Iterator[tuple[LabelRecords, MappedColumns]]]
+Blocks: TypeAlias = Callable[[Pass, Any, PassResult], Iterator[tuple[LabelRecords, MappedColumns]]]
 
 
 def run_plan(
@@ -105,8 +105,8 @@ def run_plan(
     sample: FeatureSample,
     column: LabelColumn,
     secret: bytes,
-    add: Callable[[Pass, Any, Released], PassSums],
-    released: Released = None,
+    add: Callable[[Pass, Any, PassResult], PassSums],
+    released: PassResult = None,
 ) -> Any:
     """Runs passes one after the other; returns what they have released.
 
@@ -126,7 +126,7 @@ def run_passes(
     column: LabelColumn,
     secret: bytes,
     blocks: Blocks,
-    released: Released = None,
+    released: PassResult = None,
 ) -> Any:
     """Runs passes over records in memory, as `run_plan`.
 
@@ -134,7 +134,7 @@ def run_passes(
     pass that binds.
     """
 
-    def add(step: Pass, design: Any, before: Released) -> PassSums:
+    def add(step: Pass, design: Any, before: PassResult) -> PassSums:
         parts = blocks(step, design, before)
         sums = add_passes(step.summarize(*part, design, before, secret) for part in parts)
         assert sums is not None

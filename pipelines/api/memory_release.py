@@ -25,9 +25,8 @@ from ...mechanisms.center.feature_rows import Columns, MappedColumns, RowMap
 from ...mechanisms.center.linear_center import LinearCenter
 from ...mechanisms.core.label_classes import LabelClasses
 from ...mechanisms.noise.keyed_words import Identities, RowRange
-from ...mechanisms.release import center_passes
 from ...mechanisms.release.bound_noise import NoiseBinding
-from ...mechanisms.release.center_passes import Pass
+from ...mechanisms.release.center_passes import Pass, PassResult
 from ...mechanisms.release.conclude import conclude
 from ...mechanisms.release.drawing import Drawing, ReadFeatures
 from ...mechanisms.release.feature_sample import NO_SAMPLE, CenterFeatures, FeatureSample, sample_words, smallest
@@ -120,9 +119,7 @@ class MemoryRun:
     secret: bytes
     centers: np.ndarray | None = None
 
-    def run(
-        self, passes: Sequence[Pass], chosen: CenterFeatures | None, released: center_passes.Released = None
-    ) -> Any:
+    def run(self, passes: Sequence[Pass], chosen: CenterFeatures | None, released: PassResult = None) -> Any:
         """Runs the passes of a plan, for a center of the chosen features; returns what they have released.
 
         Raises ValueError if the center cannot be made.
@@ -132,9 +129,7 @@ class MemoryRun:
             sample = feature_sample(self.features, chosen, self.records, self.secret)
         return run_passes(passes, sample, self.records.released.column, self.secret, self._blocks, released)
 
-    def _blocks(
-        self, step: Pass, design: object, released: center_passes.Released
-    ) -> Iterator[tuple[LabelRecords, MappedColumns]]:
+    def _blocks(self, step: Pass, design: object, released: PassResult) -> Iterator[tuple[LabelRecords, MappedColumns]]:
         row_map, features = step.row_map(design, released), self.features
         if row_map is None or features is None:
             if isinstance(released, LinearCenter) and features is not None:

@@ -26,7 +26,7 @@ from ...mechanisms.center.linear_center import LinearCenter
 from ...mechanisms.noise.input_digest import RawSums, add_sums
 from ...mechanisms.noise.keyed_words import Identities, keyed_hash, labelled_words, words
 from ...mechanisms.release.bound_noise import NoiseBinding
-from ...mechanisms.release.center_passes import Pass, Released
+from ...mechanisms.release.center_passes import Pass, PassResult
 from ...mechanisms.release.drawing import Drawing
 from ...mechanisms.release.feature_sample import sample_words
 from ...mechanisms.release.label_column import LabelColumn
@@ -199,7 +199,7 @@ class Sum(Part):
 
     step: Pass
     design: Any
-    released: Released
+    released: PassResult
 
     def result(self, batches: Batches, secret: bytes) -> PassSums | None:
         """Sums the records of a partition."""

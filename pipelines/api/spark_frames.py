@@ -21,7 +21,7 @@ import pyarrow as pa
 from ...mechanisms.analysis.explained import Measured
 from ...mechanisms.analysis.utility import ReleasedFacts
 from ...mechanisms.noise.input_digest import add_sums, input_digest
-from ...mechanisms.release.center_passes import Released
+from ...mechanisms.release.center_passes import PassResult
 from ...mechanisms.release.feature_sample import NO_SAMPLE, CenterFeatures, FeatureSample, smallest
 from ...mechanisms.release.label_records import PassSums, add_passes
 from ...mechanisms.release.plan import run_plan
@@ -188,7 +188,7 @@ class SparkRun:
         words, records = np.concatenate([part[0] for part in parts]), sum(part[3] for part in parts)
         return chosen_features(smallest(words, columns, records, chosen.most), chosen)
 
-    def sums(self, step: Any, design: Any, released: Released) -> PassSums:
+    def sums(self, step: Any, design: Any, released: PassResult) -> PassSums:
         """Sums of a pass. Raises ValueError if too few records have a usable label."""
         row_map = step.row_map(design, released)
         made = getattr(released, "map", None) if row_map is None else row_map
