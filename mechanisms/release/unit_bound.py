@@ -57,7 +57,7 @@ class PrivacyUnit:
         return decimal_budget(epsilon)
 
     def record_share(self, budget: float) -> float:
-        """What one record gets of a delta, or of a part of epsilon, of a unit."""
+        """Share of one record in a delta, or in a part of epsilon, of a unit."""
         return budget
 
     def total(self, budget: float | Fraction) -> Fraction:

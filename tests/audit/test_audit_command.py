@@ -56,8 +56,8 @@ CENTERS = {"center_replay", "interval_products"}
 REPLAY = {"center_replay"}
 """The one module that imports code of the project: that of centers, to replay what follows from noised numbers."""
 RECORDS = {"audit_data", "cell_predictions", "center_predictions", "center_rows", "class_columns",
-           "class_predictions", "drawn_classes", "drawn_outputs", "output_distribution", "parquet_bytes", "part_scan",
-           "shard_columns", "tfrecord_examples"}  # fmt: skip
+           "class_predictions", "drawn_classes", "drawn_outputs", "marginal_predictions", "output_distribution",
+           "parquet_bytes", "part_scan", "shard_columns", "tfrecord_examples"}  # fmt: skip
 """Modules that only an audit with --data, or a removal of records, loads."""
 KEYS = {"signature_audit"}
 """Modules that load the library of signatures, for an audit with --signer alone."""

@@ -134,7 +134,10 @@ CELLS: list[tuple[dict[str, Any], str]] = [
     ({"sums": [], "range": []}, "sums of cells are missing that the histogram"),
     ({"sums": [], "range": [], "counts": flat}, TREES),
     # The noise was drawn for the true epsilon.
-    ({"sums_epsilon": lambda spent: spent / 2}, "release.center_epsilon is not the sum of those of the linear center"),
+    (
+        {"sums_epsilon": lambda spent: spent / 2},
+        "release.center_epsilon is not the sum of those of the parts of the center",
+    ),
     ({"records": lambda records: [0] * len(records)}, "= center.linear.cells.records are all 0"),
 ]
 MALFORMED: list[tuple[dict[str, Any], str]] = [

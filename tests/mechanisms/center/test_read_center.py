@@ -96,7 +96,7 @@ WRONG: list[tuple[list[Any], Any, str]] = [
     (["encoders", 2, "shares", 0], 1e-3, "spread"),
     (["encoders", 2, "spread"], 0.5, "spread"),
     (["encoders", 3, "shares"], [1e-9] * 5000, "not 1 to 4096"),
-    (["weights", 0], [0] * 49, "not 1 to 48"),
+    (["weights", 0], [0] * 49, "not 0 to 48"),
     (["weights", 0, 0], (1 << 26) + 1, "between"),
     (["norm"], 255, "between"),
     (["norm"], (1 << 24) + 1, "between"),
