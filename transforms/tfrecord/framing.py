@@ -118,7 +118,8 @@ def read_records(
             if not most:
                 return
             bounds, corrupt = _followed(content, bounds, most)
-            large = _first_large(content, bounds, corrupt, limits.record_bytes)
+            # The checksum of the header after a whole batch is not known yet.
+            large = _first_large(content, bounds, corrupt or len(bounds) > most, limits.record_bytes)
             if large is not None:
                 raise InputError(
                     f"{source}: the record at row {row + large} has more than {limits.record_bytes >> 20} MiB: write "
@@ -145,11 +146,11 @@ def _followed(content: memoryview, bounds: np.ndarray, batch_size: int) -> tuple
     return np.append(bounds, ends[:count]), corrupt
 
 
-def _first_large(content: memoryview, bounds: np.ndarray, corrupt: bool, largest: int) -> int | None:
-    """Place of the first record that is too large, of those that are complete and the next, unless that is corrupt."""
+def _first_large(content: memoryview, bounds: np.ndarray, passed: bool, largest: int) -> int | None:
+    """Place of the first record that is too large, of those that are complete and the next, unless that is passed."""
     header = content[int(bounds[-1]) : len(content) - PADDING][:HEADER_SIZE]
     sizes = np.diff(bounds) - HEADER_SIZE - FOOTER_SIZE
-    if not corrupt and len(header) == HEADER_SIZE and int.from_bytes(header[:8], "little") > largest:
+    if not passed and len(header) == HEADER_SIZE and int.from_bytes(header[:8], "little") > largest:
         sizes = np.append(sizes, largest + 1)
     return int(np.argmax(sizes > largest)) if np.any(sizes > largest) else None
 

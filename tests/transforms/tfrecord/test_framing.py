@@ -1,6 +1,7 @@
 """TFRecord container: byte-for-byte equal to TensorFlow's, and any corruption is detected."""
 
 import io
+import itertools
 import math
 
 import apache_beam as beam
@@ -104,6 +105,13 @@ def test_a_record_that_is_too_large_is_refused_before_it_is_read(chunk):
 def test_another_format_is_corrupt_at_once(content):
     with pytest.raises(InputError, match=r"/logs/a: corrupt TFRecord at row 0$"):
         read(content)
+
+
+def test_a_corrupt_header_after_a_whole_batch_is_no_large_record():
+    found = read_records(io.BytesIO(frame([b"abc"]) + b"PAR1" * 4), "/logs/a", 1)
+    assert [len(batch) for batch in itertools.islice(found, 1)] == [1]
+    with pytest.raises(InputError, match=r"/logs/a: corrupt TFRecord at row 1$"):
+        next(found)
 
 
 class Breaking:
