@@ -315,8 +315,7 @@ def read_records(
         _check_features(column, given.features, given.labels, len(usable))
     records = int(usable.sum())
     request.check_unusable(records, len(usable) - records)
-    if centers is not None and missing == records:
-        raise ValueError("no record has a usable center (missing, NaN or infinite): check center")
+    request.check_centers(records, missing)
     if (given.units is None) != (column.unit == SINGLE):
         raise ValueError("units and unit_column belong together: give both, or neither")
     own, values = identities.keep(usable), read.values if usable.all() else read.values[usable]
@@ -327,8 +326,7 @@ def read_records(
     if len(present) != len(usable):
         raise ValueError(f"there are {len(present):,} units for {len(usable):,} labels")
     within, counts = bounded(column.unit, found.keep(usable[present]), present[usable], own, secret)
-    if not within.any():
-        raise ValueError("no record with a usable label has a unit: check units")
+    request.check_bounded(int(within.sum()))
     kept = usable.copy()
     kept[usable] = within
     return MemoryRecords(read, identities, kept, kept | ~usable, released.keep(within), counts)

@@ -65,6 +65,16 @@ class MemoryRequest:
                 + ("fix them, or leave them out" if unusable > records else "fix them, leave them out, or raise it")
             )
 
+    def check_bounded(self, records: int) -> None:
+        """Checks that bounds of units leave a record. Raises ValueError if they leave none."""
+        if not records:
+            raise ValueError("no record with a usable label has a unit: check units")
+
+    def check_centers(self, records: int, missing: int) -> None:
+        """Checks that not all of at least one record lack a center. Raises ValueError if they do."""
+        if missing == records:
+            raise ValueError("no record has a usable center (missing, NaN or infinite): check center")
+
 
 @dataclass(frozen=True, eq=False)
 class Given:

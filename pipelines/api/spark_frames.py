@@ -195,13 +195,10 @@ class SparkRun:
         features = () if made is None else made.columns
         names = [name for name in features if name in self.source.schema.names]
         sums = add_passes(self.parts([*self._own, *names], Sum(self.reader, step, design, released)))
-        column = self.reader.column
         self.request.check_unusable(*((0, 0) if sums is None else (sums.records + sums.left_out, sums.unusable)))
         assert sums is not None
-        if not sums.records:
-            raise ValueError("no record with a usable label has a unit: check units")
-        if column.center is not None and sums.missing_centers == sums.records:
-            raise ValueError("no record has a usable center (missing, NaN or infinite): check center")
+        self.request.check_bounded(sums.records)
+        self.request.check_centers(sums.records, sums.missing_centers)
         if self.units is not None:
             self.units = dataclasses.replace(self.units, without_unit=sums.left_out - self.units.left_out)
         return sums

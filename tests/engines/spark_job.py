@@ -75,7 +75,7 @@ def kill_one(data: Path) -> None:
 
 
 def pages(port: int) -> str:
-    """What the web interface shows of all applications."""
+    """Pages of the web interface about all applications."""
     base, shown = f"http://localhost:{port}/api/v1/applications", []
     for application in json.load(urllib.request.urlopen(base)):
         for page in PAGES:

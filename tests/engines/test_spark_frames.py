@@ -71,7 +71,7 @@ def run_command(*arguments: Any) -> None:
 
 
 def asked_of(folder: Path) -> dict[str, Any]:
-    """What the job of a folder asks for."""
+    """Keywords of the job of a folder."""
     files = {"label_values": str(folder / "domain"), "noise_key_file": str(folder / "noise.key")}
     return {"label": "y", "epsilon": 2.0, "id_column": "id", **files}
 

@@ -23,7 +23,7 @@ FULL = (0, 1, 2, 3)
 
 
 class Model(NamedTuple):
-    """What is explored.
+    """Processes and store that are explored.
 
     Attributes:
       store: s3, where a copy takes two requests, or gs.
@@ -41,7 +41,7 @@ class Model(NamedTuple):
 
 
 def answer(model: Model, store: Store, request: Request) -> tuple[Store, str]:
-    """What a store, or a ledger, does at a request, at once; "no" if a condition does not hold."""
+    """Answer of a store, or a ledger, to a request, at once; "no" if a condition does not hold."""
     objects = dict(store)
     kind, name, *more = request
     if kind == "read":
@@ -240,7 +240,7 @@ def next_request(model: Model, process: int, answers: tuple[str, ...]) -> Reques
 
 
 def alone(model: Model, store: Store, program: Program) -> Store:
-    """What a store has after a program, while all others stand still."""
+    """Objects of a store after a program, while all others stand still."""
     try:
         request = next(program)
         for _ in range(STEPS):
@@ -252,7 +252,7 @@ def alone(model: Model, store: Store, program: Program) -> Store:
 
 
 def wrong(model: Model, store: Store) -> str:
-    """What a store must never have; empty if it does not."""
+    """Objects that a store must never have; empty if it does not."""
     objects = dict(store)
     output = {path[2:]: run for path, run in store if path.startswith("T/")}
     state, run = objects.get(CLAIM, "over 0").split(" ")
@@ -276,7 +276,7 @@ def wrong(model: Model, store: Store) -> str:
 
 
 def after_all(model: Model, store: Store) -> str:
-    """What is wrong after `finish` and then a third run, if the others stand still for ever; else empty."""
+    """Faults after `finish` and then a third run, if the others stand still for ever; else empty."""
     store = alone(model, store, finish(model, "", "f"))
     manifest = f"T/{MANIFEST}"
     if model.early and wrong(model._replace(early=False), store):
