@@ -15,9 +15,17 @@ from typing import Any
 import pytest
 from labeldp import ReleaseWarning
 
-from .release_jobs import make_releases
+from tests.gallery import Base
+from tests.release_cases import CASES, GRID
+
 from .release_states import STATES, Shown, announced
 
+# A release of each kind: those of the gallery, one by `fit` and `apply`, and one of a public prior.
+KINDS = (
+    "mechanism unbiased", "missing labels", "parquet to parquet, linear", "cells", "marginals", "center column",
+    "gaussian", "units", "units, linear", "several labels", "several labels, units", "classes", "center of classes",
+    "units, center of classes", "applied", "public",
+)  # fmt: skip
 LABEL = "<script>alert('y')</script>"
 VOID = ("meta", "rect", "path", "circle")
 LINES = ("h1", "h2", "h3", "p", "tr", "caption", "dt", "dd", "div", "figcaption", "li", "pre", "title", "svg", "footer")
@@ -160,15 +168,33 @@ def shown(tmp_path_factory: pytest.TempPathFactory, key_file: Path) -> Callable[
 
 
 @pytest.fixture(scope="session")
-def folder(tmp_path_factory: pytest.TempPathFactory, invoke: Any, command: Any, key_file: Path) -> Path:
-    """Folder of the releases of release_jobs.py."""
-    folder = tmp_path_factory.mktemp("jobs")
-    make_releases(folder, lambda name, flags, *more: invoke([*command(name, flags), *more]).ok(), key_file)
-    return folder
+def kind(
+    base: Callable[[str], Base], invoke: Any, command: Any, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], Base]:
+    """Function (name in KINDS) -> that release of the gallery, or one by `fit` and `apply`, or of a public prior."""
+
+    @cache
+    def find(name: str) -> Base:
+        if name not in ("applied", "public"):
+            return base(name)
+        plain, folder = base(KINDS[0]), tmp_path_factory.mktemp(name)
+        log = {flag: plain.flags[flag] for flag in ("input", "input_format", "noise_key_file", "id_column")}
+        files = {"mechanism_file": folder / "mechanism.json", "ledger": folder / "ledger.jsonl"}
+        if name == "applied":
+            invoke(command("fit", GRID | log | CASES[KINDS[0]].flags | files)).ok()
+        else:
+            (folder / "prior.csv").write_text("".join(f"{value / 2},{21 - value}\n" for value in range(21)))
+            solved = {"prior": folder / "prior.csv", "output": files["mechanism_file"], "epsilon": 1}
+            invoke(command("solve", solved | {"mechanism": "unbiased"})).ok()
+        flags = {**log, "label": "y", **files}
+        outcome = invoke(command("apply", {**flags, "output": folder / "out"})).ok()
+        return Base(plain.case, folder / "out", folder / "ledger.jsonl", flags, outcome)
+
+    return find
 
 
 @pytest.fixture
-def copied(released: Path, tmp_path: Path) -> Path:
+def damaged(released: Path, tmp_path: Path) -> Path:
     """A copy of the release that a test may damage."""
     shutil.copy(released.parent / "labeldp_ledger.jsonl", tmp_path)
     return Path(shutil.copytree(released, tmp_path / "released"))

@@ -28,11 +28,8 @@ from tests.snapshots import file_name, names
 
 from .release_states import STATES, announced
 
-# States whose whole texts are kept: those of other states are like the pages of jobs (`snapshots/jobs`).
-WHOLE = {
-    "biased", "center of unseen classes", "classes few", "coarse grid", "linear center that clips", "many classes",
-    "negative labels", "not pure", "numbers few", "one value", "poisson", "top k",
-}  # fmt: skip
+# States whose whole texts are kept: those of others have the same sentences, as the kinds (`snapshots/kinds`) have.
+WHOLE = {"center of unseen classes", "linear center that clips", "many classes", "one value", "top k"}
 pytestmark = pytest.mark.xdist_group("states")
 # What is said of numbers alone, and of labels that a randomizer draws.
 OF_NUMBERS = ("squared error", "standard deviation", "Largest bias", "mean of the released", "clamped", "True label")
@@ -47,7 +44,7 @@ def test_a_release(name: str, shown: Any, snapshot: Any) -> None:
     found = shown(name)
     mechanism = found.privatizer.mechanism_
     text = "".join(f"{line}\n" for line in found.page.shown)
-    if file_name(name) in map(file_name, WHOLE):
+    if name in WHOLE:
         snapshot(f"releases/{name}", f"{found.announcement}\n{text}")
     assert "\nUse       " in found.announcement
     clipped = re.search(r"of clipping \S+, for (\S+) % of the records", found.announcement)

@@ -17,9 +17,9 @@ def test_the_same_release_gives_the_same_page(released: Path, page_text: str, in
     assert (tmp_path / "again.html").read_text() == page_text
 
 
-def test_it_goes_into_the_release_by_default(copied: Path, invoke: Any, page_text: str) -> None:
-    assert invoke(["report", str(copied)]).ok().out == f"report     {copied / 'report.html'}\n"
-    assert (copied / "report.html").read_text() == page_text
+def test_it_goes_into_the_release_by_default(damaged: Path, invoke: Any, page_text: str) -> None:
+    assert invoke(["report", str(damaged)]).ok().out == f"report     {damaged / 'report.html'}\n"
+    assert (damaged / "report.html").read_text() == page_text
 
 
 def test_a_mechanism_file_goes_into_the_page_beside_it(solved: Any, invoke: Any) -> None:
@@ -49,44 +49,44 @@ def change(path: Path, keys: tuple[str, ...], value: Any) -> None:
     ],
 )
 def test_what_does_not_hold_gets_no_page(
-    copied: Path, invoke: Any, tmp_path: Path, file: str, keys: tuple[str, ...], value: Any, problem: str
+    damaged: Path, invoke: Any, tmp_path: Path, file: str, keys: tuple[str, ...], value: Any, problem: str
 ) -> None:
     """It says what the audit finds, whose own tests have all problems."""
-    change(copied / file, keys, value)
-    outcome = invoke(["report", str(copied), f"--output={tmp_path / 'page.html'}"])
+    change(damaged / file, keys, value)
+    outcome = invoke(["report", str(damaged), f"--output={tmp_path / 'page.html'}"])
 
     assert outcome.code == 1
     assert problem in outcome.error
-    assert outcome.error.startswith(f"labeldp report: error: {copied}")
+    assert outcome.error.startswith(f"labeldp report: error: {damaged}")
     assert outcome.out == ""
     assert not (tmp_path / "page.html").exists()
-    assert not (copied / "report.html").exists()
+    assert not (damaged / "report.html").exists()
 
 
 @pytest.mark.parametrize("missing", ["release.json", "mechanism.json"])
-def test_a_release_without_its_files(copied: Path, invoke: Any, missing: str) -> None:
-    (copied / missing).unlink()
-    outcome = invoke(["report", str(copied)])
+def test_a_release_without_its_files(damaged: Path, invoke: Any, missing: str) -> None:
+    (damaged / missing).unlink()
+    outcome = invoke(["report", str(damaged)])
 
     assert outcome.code == 1
     assert missing in outcome.error
-    assert not (copied / "report.html").exists()
+    assert not (damaged / "report.html").exists()
 
 
-def test_a_damaged_ledger(copied: Path, invoke: Any) -> None:
-    (copied.parent / "labeldp_ledger.jsonl").write_text("{}\n")
-    outcome = invoke(["report", str(copied)])
+def test_a_damaged_ledger(damaged: Path, invoke: Any) -> None:
+    (damaged.parent / "labeldp_ledger.jsonl").write_text("{}\n")
+    outcome = invoke(["report", str(damaged)])
 
     assert outcome.code == 1
     assert "labeldp_ledger.jsonl is corrupt (line 1)" in outcome.error
 
 
-def test_text_that_utf8_cannot_hold(copied: Path, invoke: Any) -> None:
-    ledger = copied.parent / "labeldp_ledger.jsonl"
+def test_text_that_utf8_cannot_hold(damaged: Path, invoke: Any) -> None:
+    ledger = damaged.parent / "labeldp_ledger.jsonl"
     ledger.write_text(ledger.read_text().replace('"time": "', '"time": "\\ud800'))
-    invoke(["report", str(copied)]).ok()
+    invoke(["report", str(damaged)]).ok()
 
-    assert "\\ud800" in (copied / "report.html").read_text()
+    assert "\\ud800" in (damaged / "report.html").read_text()
 
 
 @pytest.mark.parametrize(
@@ -105,11 +105,11 @@ def test_text_that_utf8_cannot_hold(copied: Path, invoke: Any) -> None:
     ],
 )
 def test_bad_usage(
-    copied: Path, invoke: Any, monkeypatch: pytest.MonkeyPatch, arguments: list[str], problem: str
+    damaged: Path, invoke: Any, monkeypatch: pytest.MonkeyPatch, arguments: list[str], problem: str
 ) -> None:
-    monkeypatch.chdir(copied.parent)
+    monkeypatch.chdir(damaged.parent)
     outcome = invoke(["report", *arguments])
 
     assert outcome.code == 2
     assert problem in outcome.error
-    assert {path.name for path in copied.parent.iterdir()} == {"released", "labeldp_ledger.jsonl"}
+    assert {path.name for path in damaged.parent.iterdir()} == {"released", "labeldp_ledger.jsonl"}

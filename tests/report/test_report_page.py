@@ -59,14 +59,14 @@ def test_the_facts_are_those_of_the_release(page: Any, released: Path) -> None:
     assert "PASS" in page.text
 
 
-def test_date_and_party_are_in_the_head(page: Any, released: Path, copied: Path, report_on: Any) -> None:
+def test_date_and_party_are_in_the_head(page: Any, released: Path, damaged: Path, report_on: Any) -> None:
     lines = (released.parent / "labeldp_ledger.jsonl").read_text().splitlines()
     date = json.loads(lines[-1])["time"][:10]
     assert re.fullmatch(r"\d{4}-\d\d-\d\d", date)
     assert f"Released on {date} \u2713" in page.text
-    assert f"Released on {date} by A & <b>B</b> \u2713" in report_on(copied, "--party=A & <b>B</b>").text
-    (copied.parent / "labeldp_ledger.jsonl").unlink()
-    assert "Released on" not in report_on(copied).text
+    assert f"Released on {date} by A & <b>B</b> \u2713" in report_on(damaged, "--party=A & <b>B</b>").text
+    (damaged.parent / "labeldp_ledger.jsonl").unlink()
+    assert "Released on" not in report_on(damaged).text
 
 
 def test_every_cell_of_a_wide_table_names_its_column(page_text: str, page: Any) -> None:
@@ -151,13 +151,13 @@ def test_the_ledger_is_added_up(page: Any, released: Path, spent: Any) -> None:
     assert "does not contain the whole release" not in page.text
 
 
-def test_deltas_of_the_ledger_are_added_up(copied: Path, report_on: Any) -> None:
+def test_deltas_of_the_ledger_are_added_up(damaged: Path, report_on: Any) -> None:
     """A release of another mechanism with (0.5, 1e-6)-DP is made twice and charged once."""
-    ledger = copied.parent / "labeldp_ledger.jsonl"
+    ledger = damaged.parent / "labeldp_ledger.jsonl"
     charge = {"what": "labels", "epsilon": 0.5, "delta": 1e-6, "release": "gaussian"}
     more = {"request": "x", "time": "now", "command": "apply", "charges": [charge]}
     ledger.write_text(ledger.read_text() + f"{json.dumps(more)}\n" * 2)
-    page = report_on(copied)
+    page = report_on(damaged)
     header, *runs = page.tables["All runs"]
 
     assert header[-2:] == ["\u03b4 added", "total \u03b4"]
@@ -167,17 +167,17 @@ def test_deltas_of_the_ledger_are_added_up(copied: Path, report_on: Any) -> None
     assert "except with a probability of the order of \u03b4" in page.text
 
 
-def test_a_ledger_of_something_else_is_said_to_be_one(copied: Path, report_on: Any) -> None:
-    ledger = copied.parent / "labeldp_ledger.jsonl"
+def test_a_ledger_of_something_else_is_said_to_be_one(damaged: Path, report_on: Any) -> None:
+    ledger = damaged.parent / "labeldp_ledger.jsonl"
     ledger.write_text(ledger.read_text().splitlines()[0] + "\n")
 
-    assert "does not contain the whole release" in report_on(copied).text
+    assert "does not contain the whole release" in report_on(damaged).text
 
 
-def test_without_a_ledger_there_is_no_section_on_it(copied: Path, report_on: Any) -> None:
-    (copied.parent / "labeldp_ledger.jsonl").unlink()
+def test_without_a_ledger_there_is_no_section_on_it(damaged: Path, report_on: Any) -> None:
+    (damaged.parent / "labeldp_ledger.jsonl").unlink()
 
-    assert "Privacy ledger" not in report_on(copied).headings
+    assert "Privacy ledger" not in report_on(damaged).headings
 
 
 def test_it_refers_to_nothing_outside(page_text: str, page: Any) -> None:
@@ -212,9 +212,9 @@ def test_names_are_text(page_text: str, page: Any) -> None:
     assert f"label {LABEL}, mechanism" in page.text
 
 
-def test_hostile_text_in_files_is_text(copied: Path, report_on: Any) -> None:
+def test_hostile_text_in_files_is_text(damaged: Path, report_on: Any) -> None:
     attack = '"><img src=x onerror=alert(1)>{{ 7 * 7 }}'
-    mechanism, release = load(copied / "mechanism.json"), load(copied / "release.json")
+    mechanism, release = load(damaged / "mechanism.json"), load(damaged / "release.json")
     mechanism["parameters"] = {"a": attack}  # the audit refuses such a name, version or digest
     release |= {
         "identity": attack,
@@ -223,10 +223,10 @@ def test_hostile_text_in_files_is_text(copied: Path, report_on: Any) -> None:
         "where": attack,
         "label": f"\x1b[2J{attack}",
     }
-    (copied / "mechanism.json").write_text(json.dumps(mechanism) + "\n")
-    (copied / "release.json").write_text(json.dumps(release, indent=2) + "\n")
+    (damaged / "mechanism.json").write_text(json.dumps(mechanism) + "\n")
+    (damaged / "release.json").write_text(json.dumps(release, indent=2) + "\n")
 
-    page = report_on(copied)
+    page = report_on(damaged)
 
     assert "img" not in {tag for tag, _ in page.elements}
     assert page.text.count(attack) >= 5
@@ -234,11 +234,11 @@ def test_hostile_text_in_files_is_text(copied: Path, report_on: Any) -> None:
     assert "\N{REPLACEMENT CHARACTER}[2J" in page.text
 
 
-def test_long_names_are_cut(copied: Path, report_on: Any) -> None:
-    release = load(copied / "release.json") | {"label": "y" * 100_000, "where": "i" * 100_000}
-    (copied / "release.json").write_text(json.dumps(release, indent=2) + "\n")
+def test_long_names_are_cut(damaged: Path, report_on: Any) -> None:
+    release = load(damaged / "release.json") | {"label": "y" * 100_000, "where": "i" * 100_000}
+    (damaged / "release.json").write_text(json.dumps(release, indent=2) + "\n")
 
-    assert "y" * 79 + "\u2026" in report_on(copied).text
+    assert "y" * 79 + "\u2026" in report_on(damaged).text
 
 
 def test_the_worth_of_a_label_by_hand(solved: Any, report_on: Any) -> None:
@@ -303,12 +303,19 @@ SOLVED: dict[str, tuple[dict[float, float], dict[str, Any]]] = {
 }
 
 
+# Mechanisms whose whole pages are kept: those of others have the same sentences.
+WHOLE = {"large domain", "less than nothing", "useless"}
+
+
 @pytest.mark.parametrize("name", SOLVED)
 def test_a_mechanism_solved_for_a_public_prior(name: str, solved: Any, report_on: Any, snapshot: Any) -> None:
     prior, flags = SOLVED[name]
     page = report_on(solved(prior, **flags))
-    snapshot(f"solved/{name}", "\n".join(page.shown))
+    assert "Audit passed" in page.text
+    assert not {"nan", "inf", "None"} & set(page.text.replace(",", " ").split())
+    if name in WHOLE:
+        snapshot(f"solved/{name}", "\n".join(page.shown))
 
 
 def test_no_snapshot_is_left_over() -> None:
-    assert names("solved") == set(map(file_name, SOLVED))
+    assert names("solved") == set(map(file_name, WHOLE))
