@@ -1,4 +1,4 @@
-"""Findings of the checks of samplers and releases, and the setting that all checks share."""
+"""Claims, findings of the checks of samplers and releases, and the setting that all checks share."""
 
 from __future__ import annotations
 
@@ -7,11 +7,30 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from labeldp.audit.documents import printable
+from labeldp.mechanisms.core.randomizer import Randomizer
 
-from .claims import Claim
 
-_LONGEST = 40  # characters of a class
+@dataclass(frozen=True)
+class Claim:
+    """A randomizer, whose certified epsilon and delta are the claim for the labels, and the claim for the histogram.
+
+    Attributes:
+      randomizer: The randomizer.
+      prior_epsilon: Claimed epsilon of the released histogram; 0 for a public prior.
+    """
+
+    randomizer: Randomizer
+    prior_epsilon: float
+
+    @property
+    def epsilon(self) -> float:
+        """Certified epsilon of the labels."""
+        return self.randomizer.certificate().epsilon
+
+    @property
+    def delta(self) -> float:
+        """Certified delta of the labels; 0 for pure label DP."""
+        return self.randomizer.certificate().delta
 
 
 @dataclass(frozen=True)
@@ -64,11 +83,3 @@ def output_codes(outputs: np.ndarray, values: np.ndarray) -> np.ndarray:
     """
     places = np.minimum(np.searchsorted(outputs, values), len(outputs) - 1)
     return np.where(outputs[places] == values, places, len(outputs))
-
-
-def value_text(claim: Claim, label: float) -> str:
-    """Text of a label or an output in a finding: a number, or the beginning of a class."""
-    if claim.classes is None:
-        return f"{label:g}"
-    value = claim.classes.values[int(label)]
-    return f"'{printable(value[:_LONGEST])}{'...' * (len(value) > _LONGEST)}'"

@@ -14,18 +14,15 @@ from typing import NamedTuple
 import numpy as np
 from labeldp.mechanisms.core.randomizer import Randomizer
 
-from tests.privacy.findings import Finding, Setting, output_codes, value_text
-from tests.privacy.release_function import BlackBox, SamplerError
+from tests.privacy.findings import Claim, Finding, Setting, output_codes
+from tests.privacy.release_function import BlackBox
 from tests.privacy.sampling_bounds import Event, epsilon_at_least, misfits, select_event
-
-from .claims import Claim
 
 # Records of one call of the sampler, which bounds memory.
 _MOST_RECORDS = 1 << 20
 
-RECORDS = 200
-"""Number of records of a release in the checks of histograms."""
-
+# Records of a release in the checks of histograms.
+_RECORDS = 200
 _BINS = 64
 # A run takes as long as so many draws from the channel, and as so many more for each cell of the histogram.
 _DRAWS_PER_RUN, _DRAWS_PER_CELL = 500, 5
@@ -33,8 +30,8 @@ _LEAST_RUNS, _MOST_RUNS = 200, 20_000
 
 # Outputs are put into at most this many groups; whether two outputs are equal is kept as well.
 _GROUPS = 8
-MOST_PAIRS = 1 << 18
-"""Largest number of pairs of released labels in a check."""
+# Largest number of pairs of released labels in a check.
+_MOST_PAIRS = 1 << 18
 # The labels of a pair, as indices of two labels a and b: (a, a), (a, b), (b, a), (b, b). Neighbors differ in one label.
 _FIRST, _SECOND = np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])
 _NEIGHBORS = [(kind, other) for kind in range(4) for other in range(4) if kind ^ other in (1, 2)]
@@ -59,7 +56,7 @@ def check_channel(box: BlackBox, claim: Claim, setting: Setting) -> Iterator[Fin
         )
     elif len(wrong):
         label, output = randomizer.labels[wrong[0, 0]], randomizer.outputs[wrong[0, 1]]
-        first = f"first label {value_text(claim, label)} to {value_text(claim, output)}"
+        first = f"first label {label:g} to {output:g}"
         yield Finding("probabilities", False, f"{len(wrong):,} differ from the file's, {first}; {tested}")
     else:
         yield Finding("probabilities", True, f"as in the file; {tested}")
@@ -68,20 +65,19 @@ def check_channel(box: BlackBox, claim: Claim, setting: Setting) -> Iterator[Fin
         return
     event = select_event(counts, setting.draws // 2, setting.alpha, claim.delta)
     pair = np.array([event.first, event.second])
-    yield bound_finding(
+    yield _bound_finding(
         "channel",
         event,
         _count_outputs(box, claim, pair, setting, "bound"),
         claim.epsilon,
         claim.delta,
         setting.alpha,
-        f"label {value_text(claim, randomizer.labels[event.first])} against "
-        f"{value_text(claim, randomizer.labels[event.second])}, "
+        f"label {randomizer.labels[event.first]:g} against {randomizer.labels[event.second]:g}, "
         f"{int(event.outcomes[:outputs].sum())} of {outputs} outputs",
     )
 
 
-def bound_finding(
+def _bound_finding(
     check: str, event: Event, counts: np.ndarray, epsilon: float, delta: float, alpha: float, about: str
 ) -> Finding:
     """Bounds epsilon by fresh draws and compares the bound with the claim.
@@ -103,7 +99,7 @@ def _count_outputs(box: BlackBox, claim: Claim, inputs: np.ndarray, setting: Set
     for start in range(0, setting.draws, _MOST_RECORDS):
         ids = np.arange(start, min(start + _MOST_RECORDS, setting.draws))
         rows = ids % len(inputs)
-        released = box.release(inputs[rows], ids, next(keys)).labels
+        released = box.release(inputs[rows], ids, next(keys))[0]
         cells = rows * counts.shape[1] + output_codes(outputs, released)
         counts += np.bincount(cells, minlength=counts.size).reshape(counts.shape)
     return counts
@@ -118,13 +114,12 @@ def check_histogram(box: BlackBox, claim: Claim, setting: Setting) -> Iterator[F
     observer of both releases sees: with the same noise for changed data, they are those of the raw histograms.
 
     Yields the findings "histogram" and "changed histogram"; none if no prior is released, or the domain has one label.
-    Raises SamplerError if only some releases have a prior.
     """
     labels = len(claim.randomizer.labels)
-    if labels == 1 or box.release(np.zeros(1, np.int64), np.arange(1), next(setting.keys("probe"))).prior is None:
+    if labels == 1 or box.release(np.zeros(1, np.int64), np.arange(1), next(setting.keys("probe")))[1] is None:
         return
-    runs = histogram_runs(labels, setting)
-    base = np.repeat([0, labels - 1], RECORDS // 2)
+    runs = _histogram_runs(labels, setting)
+    base = np.repeat([0, labels - 1], _RECORDS // 2)
     swapped = base.copy()
     swapped[[0, -1]] = base[[-1, 0]]
     neighbor = base.copy()
@@ -134,25 +129,23 @@ def check_histogram(box: BlackBox, claim: Claim, setting: Setting) -> Iterator[F
     for run in range(runs):
         key = next(keys)
         shares[run] = [_difference(box, indices, key) for indices in (base, swapped, neighbor)]
-    yield bound_epsilon("histogram", shares[:, 1:], claim, setting)
-    yield bound_epsilon("changed histogram", shares[:, 1:] - shares[:, :1], claim, setting)
+    yield _bound_epsilon("histogram", shares[:, 1:], claim, setting)
+    yield _bound_epsilon("changed histogram", shares[:, 1:] - shares[:, :1], claim, setting)
 
 
-def histogram_runs(labels: int, setting: Setting) -> int:
+def _histogram_runs(labels: int, setting: Setting) -> int:
     """Number of runs, each under a key of its own, in which the histogram of a sampler's labels is released."""
     return min(max(setting.draws // (_DRAWS_PER_RUN + _DRAWS_PER_CELL * labels), _LEAST_RUNS), _MOST_RUNS)
 
 
 def _difference(box: BlackBox, indices: np.ndarray, key: bytes) -> float:
     """The released weight of the first label, minus that of the last."""
-    prior = box.release(indices, np.arange(RECORDS), key).prior
-    if prior is None or not np.all(np.isfinite(prior)):
-        raise SamplerError("the sampler must release a prior of finite weights in each run, or in none")
-    first, last = box.ends
-    return float(prior[first] - prior[last])
+    _, prior = box.release(indices, np.arange(_RECORDS), key)
+    assert prior is not None
+    return float(prior[0] - prior[-1])
 
 
-def bound_epsilon(check: str, values: np.ndarray, claim: Claim, setting: Setting) -> Finding:
+def _bound_epsilon(check: str, values: np.ndarray, claim: Claim, setting: Setting) -> Finding:
     """Bounds epsilon from a statistic of two neighboring inputs; a quarter of the runs selects.
 
     `values` are the statistic of each input in each run, shape (runs, 2), float64.
@@ -177,7 +170,7 @@ def bound_statistic(check: str, values: np.ndarray, epsilon: float, delta: float
         for part in (cells[:selecting], cells[selecting:])
     )
     event = select_event(select, len(values) - selecting, alpha, delta)
-    return bound_finding(check, event, bound[[event.first, event.second]], epsilon, delta, alpha, about)
+    return _bound_finding(check, event, bound[[event.first, event.second]], epsilon, delta, alpha, about)
 
 
 class _Pairs(NamedTuple):
@@ -212,7 +205,7 @@ def _changed_data(box: BlackBox, ends: np.ndarray, count: int, keys: Iterator[by
     """Two releases under one key. Half of the labels change; their histogram does not."""
     ids, key = np.arange(count), next(keys)
     kinds = ids % 4
-    first, second = (box.release(ends[side[kinds]], ids, key).labels for side in (_FIRST, _SECOND))
+    first, second = (box.release(ends[side[kinds]], ids, key)[0] for side in (_FIRST, _SECOND))
     return _Pairs(kinds, first, second)
 
 
@@ -224,8 +217,8 @@ def _other_key(box: BlackBox, ends: np.ndarray, count: int, keys: Iterator[bytes
     """
     ids = np.arange(count // 4)
     released, guessed = next(keys), next(keys)
-    first = [box.release(np.full(len(ids), end), ids, released).labels for end in ends]
-    second = [box.release(np.full(len(ids), end), ids, guessed).labels for end in ends]
+    first = [box.release(np.full(len(ids), end), ids, released)[0] for end in ends]
+    second = [box.release(np.full(len(ids), end), ids, guessed)[0] for end in ends]
     return _Pairs(
         np.repeat(np.arange(4), len(ids)),
         np.concatenate([first[end] for end in _FIRST]),
@@ -238,7 +231,7 @@ def _duplicate_ids(box: BlackBox, ends: np.ndarray, count: int, keys: Iterator[b
     kinds = np.arange(count) % 4
     labels = np.stack([ends[_FIRST[kinds]], ends[_SECOND[kinds]]], axis=1).ravel()
     try:
-        released = box.try_release(labels, np.repeat(np.arange(count), 2), next(keys)).labels
+        released = box.release(labels, np.repeat(np.arange(count), 2), next(keys))[0]
     except ValueError:
         raise _RefusedIds from None
     return _Pairs(kinds, released[0::2], released[1::2])
@@ -246,16 +239,16 @@ def _duplicate_ids(box: BlackBox, ends: np.ndarray, count: int, keys: Iterator[b
 
 def _check_pairs(check: str, source: _Source, box: BlackBox, claim: Claim, setting: Setting) -> Finding:
     """Selects an event on the pairs of one run, and bounds epsilon on those of another."""
-    outputs, count = claim.randomizer.outputs, min(setting.draws // 4, MOST_PAIRS)
-    ends, keys = two_labels(claim.randomizer), setting.keys(check)
+    outputs, count = claim.randomizer.outputs, min(setting.draws // 4, _MOST_PAIRS)
+    ends, keys = _two_labels(claim.randomizer), setting.keys(check)
     select, bound = (_count_pairs(source(box, ends, count, keys), outputs) for _ in range(2))
     event = select_event(select, count // 4, setting.alpha, claim.delta, _NEIGHBORS)
     counts = bound[[event.first, event.second]]
     about = f"pairs of released labels, {2 * count:,} drawn"
-    return bound_finding(check, event, counts, claim.epsilon, claim.delta, setting.alpha, about)
+    return _bound_finding(check, event, counts, claim.epsilon, claim.delta, setting.alpha, about)
 
 
-def two_labels(randomizer: Randomizer) -> np.ndarray:
+def _two_labels(randomizer: Randomizer) -> np.ndarray:
     """Indices of the two labels whose output distributions differ the most from each other, in total variation.
 
     The randomizer has at least two labels; the result has shape (2,).

@@ -14,18 +14,16 @@ from labeldp.mechanisms.noise.input_digest import digest_sums, input_digest
 from labeldp.mechanisms.noise.keyed_words import NoiseRequest, derive_noise_key, integer_identities, keyed_hash, words
 from labeldp.mechanisms.noise.noisy_histogram import noisy_counts
 
-from tests.privacy.findings import Finding, Setting
+from tests.privacy.findings import Claim, Finding, Setting
 from tests.privacy.release_function import BlackBox, KeyedRelease
 from tests.privacy.sampler_checks import check_channel, check_histogram, check_independence
-
-from .claims import Claim
 
 Check = Callable[[BlackBox, Claim, Setting], Iterator[Finding]]
 ALPHA = 1e-6 / 7
 LABELS = np.arange(8.0)
 PRIOR = Prior(LABELS, np.arange(8.0, 0.0, -1.0))
 BUDGET = BudgetSplit(0.5, 1.0)
-CLAIM = Claim(solve("rr", PRIOR, 1.0), PRIOR, 0.5)
+CLAIM = Claim(solve("rr", PRIOR, 1.0), 0.5)
 CHECKS: tuple[Check, ...] = (check_channel, check_independence, check_histogram)
 
 
@@ -82,7 +80,7 @@ def keyed(**changed: Any) -> Callable[[np.ndarray, np.ndarray, bytes], Any]:
     ],
 )
 def test_an_honest_mechanism_passes_all_checks(name: str, epsilon: float, parameters: dict[str, Any]) -> None:
-    claim = Claim(mechanism_named(name, **parameters).solve(PRIOR, epsilon), PRIOR, 0.5)
+    claim = Claim(mechanism_named(name, **parameters).solve(PRIOR, epsilon), 0.5)
     found = findings(KeyedRelease(claim.randomizer, 0.5), claim)
     assert failed(found) == set(), found
     assert set(found) == {
@@ -98,7 +96,7 @@ def test_an_honest_mechanism_passes_all_checks(name: str, epsilon: float, parame
 def test_the_bound_holds_under_many_seeds() -> None:
     """At confidence 1/2 for all checks together, a bound that were not valid would exceed epsilon often."""
     seeds, alpha = 60, 0.1
-    box, claim = BlackBox(KeyedRelease(CLAIM.randomizer, 0.0), LABELS), Claim(CLAIM.randomizer, PRIOR, 0.0)
+    box, claim = BlackBox(KeyedRelease(CLAIM.randomizer, 0.0), LABELS), Claim(CLAIM.randomizer, 0.0)
     alarms = sum(
         not finding.passed for seed in range(seeds) for finding in check_channel(box, claim, Setting(5000, alpha, seed))
     )
@@ -108,7 +106,7 @@ def test_the_bound_holds_under_many_seeds() -> None:
 
 def test_a_domain_of_one_label_has_nothing_to_tell_apart() -> None:
     prior = Prior(np.array([3.0]), np.array([1.0]))
-    claim = Claim(solve("rr", prior, 1.0), prior, 0.0)
+    claim = Claim(solve("rr", prior, 1.0), 0.0)
     found = findings(KeyedRelease(claim.randomizer, 0.0), claim, checks=(check_channel, check_histogram))
     assert failed(found) == set()
     assert found["channel"].epsilon == 0
@@ -128,7 +126,7 @@ def test_a_float_sampler_with_a_clamped_tail_is_found() -> None:
         values = np.clip(labels + np.clip(noise, -6.5, 6.5), mechanism.outputs[0], mechanism.outputs[-1])
         return mechanism.outputs[np.rint((values - mechanism.outputs[0]) / step).astype(int)]
 
-    found = findings(sampler, Claim(mechanism, PRIOR, 0.0))
+    found = findings(sampler, Claim(mechanism, 0.0))
     assert failed(found) >= {"probabilities", "channel"}
     assert found["channel"].epsilon is not None
     assert found["channel"].epsilon > 2
@@ -164,13 +162,13 @@ def test_words_of_a_label_are_found() -> None:
         identities = integer_identities("id", ids * 8 + labels.astype(np.int64))
         return CLAIM.randomizer.sample(labels.astype(int), words(key, b"", identities))
 
-    assert failed(findings(sampler, Claim(CLAIM.randomizer, PRIOR, 0.0))) == {"changed data", "duplicate ids"}
+    assert failed(findings(sampler, Claim(CLAIM.randomizer, 0.0))) == {"changed data", "duplicate ids"}
 
 
 @pytest.mark.parametrize("labels", [2, 8])
 def test_an_epsilon_off_by_five_percent_is_found(labels: int) -> None:
     prior = Prior(np.arange(float(labels)), np.ones(labels))
-    claim = Claim(solve("rr", prior, 1.0), prior, 0.0)
+    claim = Claim(solve("rr", prior, 1.0), 0.0)
     found = findings(KeyedRelease(solve("rr", prior, 1.05), 0.0), claim, 10**6, (check_channel,))
     assert "channel" in failed(found)
     assert found["channel"].epsilon is not None
@@ -183,7 +181,7 @@ def test_a_prior_without_noise_is_found() -> None:
 
 
 def test_a_prior_with_a_quarter_of_the_noise_is_found() -> None:
-    claim = Claim(CLAIM.randomizer, PRIOR, 1.0)
+    claim = Claim(CLAIM.randomizer, 1.0)
     found = findings(
         keyed(prior=lambda counts, key: Prior.from_counts(LABELS, noisy_counts(counts, 4.0, key)).weights),
         claim, 10**6, checks=(check_histogram,),
