@@ -26,7 +26,7 @@ from .shown_transform import ShownTransform
 ID_GROUPS = 1 << 12
 """Default number of groups of ids; with ten billion ids, each has about 2.4 million, some 160 MB."""
 
-_HELD = 1 << 19
+HELD_IDS = 1 << 19
 """Ids that a bundle holds before it passes them on, so that it passes hundreds at a time to each group."""
 
 
@@ -166,7 +166,7 @@ class _Split(beam.DoFn):
     def process(self, batch: LabelledBatch) -> Iterator[tuple[int, _Ids]]:
         self._held.append((batch.source, batch.rows, record_identities(batch, self._id_column).blocks))
         self._count += len(batch.rows)
-        if self._count >= _HELD:
+        if self._count >= HELD_IDS:
             yield from self._flush()
 
     @redact_errors("checking ids")

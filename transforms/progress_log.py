@@ -117,7 +117,8 @@ def advance(doing: str, done: int, total: int | None = None, unit: str = "record
 
 LOGGER = logging.getLogger("labeldp")
 
-_RECORDS_BETWEEN_LINES = 1_000_000
+RECORDS_BETWEEN_LINES = 1_000_000
+"""A line is logged for each so many records."""
 
 
 class Progress:
@@ -137,8 +138,8 @@ class Progress:
         """Adds records, >= 0, and logs the multiples of a million that were reached; a terminal shows all."""
         advance(self._doing, records)
         with self._lock:
-            before = self._records // _RECORDS_BETWEEN_LINES
+            before = self._records // RECORDS_BETWEEN_LINES
             self._records += records
-            reached = self._records // _RECORDS_BETWEEN_LINES
+            reached = self._records // RECORDS_BETWEEN_LINES
             for multiple in range(before + 1, reached + 1):
-                LOGGER.info("%s %s records", self._doing, f"{multiple * _RECORDS_BETWEEN_LINES:,}")
+                LOGGER.info("%s %s records", self._doing, f"{multiple * RECORDS_BETWEEN_LINES:,}")

@@ -9,7 +9,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-_MAX_FILE_BYTES = 1 << 27
+MAX_FILE_BYTES = 1 << 27
+"""Largest document that is read."""
 _DECIMAL = re.compile(r"0|[1-9][0-9]{0,19}")  # 2^63 has 19 digits
 _MOST_DIGITS = 20
 
@@ -33,9 +34,9 @@ def load_document(path: Path) -> dict[str, Any]:
         if path.exists() and not path.is_file():  # reading a pipe or a device might never end
             raise RefusedDocument(f"{name} is not a regular file")
         with path.open("rb") as file:
-            text = file.read(_MAX_FILE_BYTES + 1)
-        if len(text) > _MAX_FILE_BYTES:
-            raise RefusedDocument(f"{name} has more than {_MAX_FILE_BYTES} bytes")
+            text = file.read(MAX_FILE_BYTES + 1)
+        if len(text) > MAX_FILE_BYTES:
+            raise RefusedDocument(f"{name} has more than {MAX_FILE_BYTES} bytes")
         loaded = json.loads(text.decode(), parse_constant=_refuse_constant, object_pairs_hook=_unique_members)
     except OSError as error:
         raise RefusedDocument(f"{name} cannot be read: {error.strerror}") from None

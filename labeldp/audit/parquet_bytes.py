@@ -35,8 +35,8 @@ _CODECS = {0: "none", 2: "gzip"}
 _DATA_PAGE, _DICTIONARY_PAGE = 0, 2
 _MOST_BYTES = 1 << 28
 _SAMPLED = 1 << 10
-# A row group ends with the record with which its values reach this size.
-_GROUP_BYTES = 1 << 26
+GROUP_BYTES = 1 << 26
+"""A row group ends with the record with which its values reach this size."""
 
 # Members of the structures of Parquet's Thrift definition that the writer uses: number and structure, {} for a value.
 _Members = dict[int, Any]
@@ -150,7 +150,7 @@ def _check_size(group: pa.Table, most: int, last: bool) -> None:
     for column in group.columns:
         sizes += np.concatenate([_size_of(chunk) for chunk in column.chunks] or [sizes])
     totals = np.cumsum(sizes)
-    end = int(np.searchsorted(totals, _GROUP_BYTES)) + 1
+    end = int(np.searchsorted(totals, GROUP_BYTES)) + 1
     if group.num_rows > end or (group.num_rows < min(end, most) and not last):
         raise RefusedDocument(f"has row groups that end neither at {most} records nor where these are large")
 

@@ -23,9 +23,10 @@ import numpy as np
 
 from .shard_columns import Column
 
-_BLOCKS = 128
-# Records of a block of a short release.
-_FIRST_BLOCK = 64
+BLOCKS = 128
+"""Blocks of a release; where it has more, two are merged."""
+FIRST_BLOCK = 64
+"""Records of a block of a short release."""
 _MOST_VALUES = 64
 _LOOKED_AT = 1 << 10
 
@@ -35,13 +36,13 @@ class Blocks:
 
     def __init__(self, shape: tuple[int, ...]):
         """Prepares sums of a shape."""
-        self._sums = np.zeros((_BLOCKS, *shape))
-        self._width, self._records = _FIRST_BLOCK, 0
+        self._sums = np.zeros((BLOCKS, *shape))
+        self._width, self._records = FIRST_BLOCK, 0
 
     def places(self, rows: int) -> np.ndarray:
         """Numbers of the blocks of the next records, shape (rows,)."""
-        while self._records + rows > self._width * _BLOCKS:
-            merged = self._sums.reshape(_BLOCKS // 2, 2, *self._sums.shape[1:]).sum(axis=1)
+        while self._records + rows > self._width * BLOCKS:
+            merged = self._sums.reshape(BLOCKS // 2, 2, *self._sums.shape[1:]).sum(axis=1)
             self._sums = np.concatenate([merged, np.zeros_like(merged)])
             self._width *= 2
         places = (self._records + np.arange(rows)) // self._width

@@ -28,7 +28,8 @@ from .documents import RefusedDocument
 
 _POLYNOMIAL = 0x82F63B78  # Castagnoli, bits reflected
 _MASK_DELTA = np.uint32(0xA282EAD8)
-_CHUNK = 4 << 20
+CHUNK_BYTES = 4 << 20
+"""Bytes that are read at a time."""
 _HEADER, _FOOTER = 12, 4
 _GZIP_HEADER = bytes.fromhex("1f8b08000000000000ff")  # no name, no time, unknown system
 _LONGEST = 1 << 31  # protocol buffers are shorter
@@ -67,7 +68,7 @@ def read_tfrecords(path: Path) -> Iterator[Records]:
     try:
         with gzip.open(path, "rb") if path.name.endswith(".gz") else path.open("rb") as file:
             rest, base = b"", 0
-            while chunk := file.read(max(_CHUNK, len(rest))):
+            while chunk := file.read(max(CHUNK_BYTES, len(rest))):
                 content = rest + chunk
                 records, end = _verified(content, base)
                 yield records
@@ -91,10 +92,10 @@ def check_gzip(path: Path) -> None:
                 raise RefusedDocument("has a name, a time or a comment in its gzip header")
             file.seek(0)
             stream = zlib.decompressobj(wbits=31)
-            while not stream.eof and (chunk := file.read(_CHUNK)):
+            while not stream.eof and (chunk := file.read(CHUNK_BYTES)):
                 rest = chunk
                 while rest and not stream.eof:
-                    stream.decompress(rest, _CHUNK)
+                    stream.decompress(rest, CHUNK_BYTES)
                     rest = stream.unconsumed_tail
             if stream.unused_data or file.read(1):
                 raise RefusedDocument("has more than one gzip stream")

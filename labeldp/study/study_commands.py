@@ -33,7 +33,8 @@ from ..pipelines.spec.written_files import CSV_TABLE, TABLE, write_file
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-_SECONDS_BETWEEN_LINES = 2.0
+SECONDS_BETWEEN_LINES = 2.0
+"""Least time between two lines on progress."""
 
 
 def run_prior_command(command: str, args: argparse.Namespace, work: Callable[[argparse.Namespace], None]) -> int:
@@ -196,6 +197,6 @@ def _lines(iterable: Iterable[Item], total: int, verb: str) -> Iterator[Item]:
     last = time.monotonic()
     for done, item in enumerate(iterable, start=1):
         yield item
-        if done == total or time.monotonic() - last >= _SECONDS_BETWEEN_LINES:
+        if done == total or time.monotonic() - last >= SECONDS_BETWEEN_LINES:
             last = time.monotonic()
             print(f"labeldp: {verb} {done} of {total}", file=sys.stderr, flush=True)

@@ -56,8 +56,8 @@ LARGEST_COEFFICIENT = 1 << 36
 _VARIANCE, _LINEAR, _OTHER = 1 / 12, 0.5, 0.25
 # Shares of the budget that are tried for the center.
 CENTER_SHARES = tuple(Fraction(percent, 100) for percent in (2, 4, 7, 10, 15, 20, 30, 40, 50, 60, 75))
-# Errors up to this multiple of the least one are close to it.
-_CLOSE = 1.05
+CLOSE = 1.05
+"""Errors up to this multiple of the least one are close to it."""
 _GRAIN = Fraction(1, 1 << 24)
 # Least variance of a component, in units of 1 / FEATURE_UNIT^2. The rounded indicators of a category of w places add up
 # to a constant of up to w / 2 instead of 0, along a direction of its own with a variance of up to w / 4, mostly 1 / 12:
@@ -206,7 +206,7 @@ def _best_share(signal: np.ndarray, norms: np.ndarray, records: int, epsilon: fl
     least = min((error for error, _, _ in found), default=math.inf)
     if least >= _learned(explained + other, _VARIANCE, records, epsilon):
         return Fraction(0), 0
-    return max((share, size) for error, share, size in found if error <= _CLOSE * least)
+    return max((share, size) for error, share, size in found if error <= CLOSE * least)
 
 
 def _learned(learnable: float, variance: float, records: int, epsilon: float) -> float:

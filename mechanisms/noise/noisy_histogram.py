@@ -33,8 +33,8 @@ from .discrete_laplace import ByteStream, discrete_laplace
 HISTOGRAM_SENSITIVITY = 2
 """The histograms of neighboring datasets differ by one in two cells."""
 
-# Counts that are estimated side by side: more take more memory (some 2 kB each) and hardly less time.
-_MOST_COUNTS = 1 << 12
+MOST_COUNTS = 1 << 12
+"""Counts that are estimated side by side: more take more memory (some 2 kB each) and hardly less time."""
 # Counts are compared with levels that are a quarter of the noise's scale apart, up to 64 such steps.
 _STEPS_PER_SCALE, _STEPS = 4, 64
 _FIT_ROUNDS = 10
@@ -63,7 +63,7 @@ def noisy_priors(
     Many are estimated in little more time than one.
     """
     records, found = max(int(np.sum(counts)), 1), []
-    draws = max(_MOST_COUNTS // len(counts), 1)
+    draws = max(MOST_COUNTS // len(counts), 1)
     for start in range(0, len(noise_keys), draws):
         noised = [noisy_counts(counts, prior_epsilon, key) for key in noise_keys[start : start + draws]]
         estimates = estimate_counts_of_draws(np.array(noised), records, HISTOGRAM_SENSITIVITY / prior_epsilon)

@@ -48,8 +48,8 @@ _RELATIVE_EPSILON_MARGIN, _LEAST_EPSILON_MARGIN = 1e-7, 1e-14
 # Likewise for the bias limit: a share of the limit or of its distance from 1, whichever is less. Limits at or below
 # the last number are solved as 0.
 _RELATIVE_BIAS_MARGIN, _SMALLEST_BIAS_LIMIT = 1e-8, 1e-9
-# Up to this many labels, all intervals are columns from the start.
-_DIRECT_LABELS = 64
+DIRECT_LABELS = 64
+"""Up to this many labels, all intervals are columns from the start."""
 _MAX_ROUNDS = 12
 # Relative gap at which coarser resolutions are solved.
 _COARSE_GAP = 1e-4
@@ -180,7 +180,7 @@ def _solve_multiscale(program: Program, gap: float) -> tuple[InteriorSolution, P
     prices.
     """
     k = len(program.labels)
-    if k <= _DIRECT_LABELS:
+    if k <= DIRECT_LABELS:
         interior = solve_interior_point(program, *np.triu_indices(k), gap)
         return interior, program.price_intervals(interior.potentials)
     # Every second label and the last one, each with the prior weight of the labels nearest to it.

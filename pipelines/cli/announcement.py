@@ -31,8 +31,8 @@ from ..spec.mechanism_file import MechanismFile
 from ..spec.release import Release
 from ..spec.signing_key import SigningKey
 
-# Records of a large file, on average.
-_LARGE_FILE = 1 << 20
+LARGE_FILE = 1 << 20
+"""Records of a large file, on average."""
 _OUTPUTS_SHOWN = 6
 _COLUMNS_SHOWN = 12
 
@@ -84,7 +84,7 @@ def announce_readers(release: Release, binding: NoiseBinding) -> None:
     """
     input = release.input
     files, rows = len(input.parts), binding.records + binding.unusable
-    if input.format.name == "parquet" or files >= ENOUGH_FILES or rows < _LARGE_FILE * files:
+    if input.format.name == "parquet" or files >= ENOUGH_FILES or rows < LARGE_FILE * files:
         return
     which = "the input file" if files == 1 else "each input file"
     enough = max(release.output.num_shards, ENOUGH_FILES * files)

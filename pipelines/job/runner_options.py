@@ -34,7 +34,8 @@ from ..spec.machine import available_cpus
 _LOCAL_RUNNERS = ("directrunner", "fnapirunner")
 _THREADS = 2
 """Default number of threads; more were not measured."""
-_CONNECTION_SECONDS = 20
+CONNECTION_SECONDS = 20
+"""Time that a job server has to answer."""
 
 
 def runner_options(flags: Sequence[str], input_format: str, file_size: float) -> PipelineOptions:
@@ -172,7 +173,7 @@ def _check_endpoint(endpoint: str) -> None:
     """Refuses an address at which no server answers soon; Beam would wait for minutes."""
     with grpc.insecure_channel(endpoint) as channel:
         try:
-            grpc.channel_ready_future(channel).result(timeout=_CONNECTION_SECONDS)
+            grpc.channel_ready_future(channel).result(timeout=CONNECTION_SECONDS)
         except grpc.FutureTimeoutError:
             raise UsageError(
                 f"--job_endpoint {endpoint}: no job server answers there; start one, or correct the address"

@@ -53,10 +53,12 @@ _RUNS = sa.Table(
 )
 
 _CONNECT_SECONDS = 10
-_PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 60.0
 """How long a charge is attempted again, and how long SQLite waits for another process."""
 
-_LONGEST_PAUSE = 1.0
+LONGEST_PAUSE = 1.0
+"""Longest time in seconds between two attempts."""
+
 # serialization_failure, deadlock_detected; then what two first runs meet that make the table: unique_violation,
 # duplicate_table, duplicate_object (of the type of its rows, where the other run ends between two look-ups).
 _CONFLICTS = ("40001", "40P01", "23505", "42P07", "42710")
@@ -203,7 +205,7 @@ class LedgerDatabase:
         If `patient`, starts again after a failure of the connection, too: at the end of a long job, the database was
         reached before.
         """
-        end = time.monotonic() + _PATIENCE_SECONDS
+        end = time.monotonic() + PATIENCE_SECONDS
         # One connection serves all attempts: connecting takes longer than a charge. SQLAlchemy replaces a lost one.
         connection = None
         try:
@@ -246,7 +248,7 @@ def _engine(url: sa.URL) -> sa.Engine:
             {"connect_timeout": str(_CONNECT_SECONDS)} | dict(url.query) | {"client_encoding": "utf8"}
         )
         return sa.create_engine(url, isolation_level="SERIALIZABLE", poolclass=sa.NullPool)
-    engine = sa.create_engine(url, poolclass=sa.NullPool, connect_args={"timeout": _PATIENCE_SECONDS})
+    engine = sa.create_engine(url, poolclass=sa.NullPool, connect_args={"timeout": PATIENCE_SECONDS})
 
     # Python's driver starts a transaction only at the first write, so that two could read the same sums.
     @event.listens_for(engine, "connect")
@@ -262,7 +264,7 @@ def _engine(url: sa.URL) -> sa.Engine:
 
 def _pause(attempt: int) -> None:
     """Waits a random time, so that runs that met do not meet again: longer after each attempt, up to a second."""
-    time.sleep(random.uniform(0, min(_LONGEST_PAUSE, 0.01 * 2**attempt)))
+    time.sleep(random.uniform(0, min(LONGEST_PAUSE, 0.01 * 2**attempt)))
 
 
 def _create_private(path: str) -> None:

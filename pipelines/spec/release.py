@@ -25,8 +25,8 @@ from .label_folders import label_folders
 from .mechanism_file import MechanismFile
 from .signing_key import SigningKeyFile
 
-# Many small files are read in so many runs of neighbors, or up to twice as many.
-_RUNS = 64
+RUNS = 64
+"""Many small files are read in so many runs of neighbors, or up to twice as many."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class InputSpec:
     @property
     def files_per_read(self) -> int:
         """Number of neighboring files that one worker reads one after the other: several if files are small."""
-        return 1 if self.file_size >= SMALL_FILE_SIZE else max(len(self.parts) // _RUNS, 1)
+        return 1 if self.file_size >= SMALL_FILE_SIZE else max(len(self.parts) // RUNS, 1)
 
     @property
     def id_groups(self) -> int:

@@ -12,6 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 from labeldp.attack import feature_leaks
 
+IsotonicRegression: Any = pytest.importorskip("sklearn.isotonic").IsotonicRegression
+
 RECORDS = 2000
 
 
@@ -106,7 +108,7 @@ def test_features_may_be_any_floats(attack: Any) -> None:
 
 
 def test_a_figure_that_is_not_finite_fails(attack: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feature_leaks, "_monotone", lambda numbers, labels, folds: labels + np.nan)
+    monkeypatch.setattr(IsotonicRegression, "predict", lambda self, numbers: numbers + np.nan)
     monkeypatch.setattr(feature_leaks, "cross_fitted_predictions", lambda matrix, labels, folds, seed: labels * np.inf)
     outcome = attack(columns(), "--label=spent", "--exclude=bought")
     assert outcome.code == 1

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -369,7 +370,7 @@ def test_nothing_is_written(attack: Any, release: Any, tree: Any) -> None:
 
 
 def test_without_scikit_learn(attack: Any, release: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("labeldp.pipelines.spec.machine._importable", lambda module: module != "sklearn")
+    monkeypatch.setitem(sys.modules, "sklearn", None)
     outcome = attack(release())
     assert outcome.code == 2
     assert "--truth needs the extra evaluation: pip install 'labeldp[evaluation]'" in outcome.error

@@ -65,7 +65,7 @@ def test_a_pipe_is_not_read(tmp_path):
 
 
 def test_a_file_that_is_too_large_is_not_parsed(tmp_path, monkeypatch):
-    monkeypatch.setattr(documents, "_MAX_FILE_BYTES", 10)
+    monkeypatch.setattr(documents, "MAX_FILE_BYTES", 10)
     assert audit_path(write(tmp_path / "m.json", RESPONSE)).problems == ("'m.json' has more than 10 bytes",)
 
 

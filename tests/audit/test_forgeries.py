@@ -113,7 +113,7 @@ def test_row_groups_end_early_where_records_are_large_and_only_there(
     for path in (folder / "data").iterdir():
         write_shard(pq.read_table(path), path, limits=Limits(group_bytes=1 << 12))
     for size in (1 << 12, 1 << 13, 1 << 11):
-        monkeypatch.setattr(parquet_bytes, "_GROUP_BYTES", size)
+        monkeypatch.setattr(parquet_bytes, "GROUP_BYTES", size)
         problems = audit_path(str(folder), data=True).problems
         assert any("row groups that end" in problem for problem in problems) == bool(problems) == (size != 1 << 12)
 

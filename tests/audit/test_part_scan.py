@@ -24,8 +24,8 @@ def columns_of(rows: np.ndarray) -> dict[str, Column]:
 @pytest.fixture(autouse=True)
 def short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of one record at first: 7 records have runs of four blocks, which were merged once."""
-    monkeypatch.setattr(part_scan, "_BLOCKS", 4)
-    monkeypatch.setattr(part_scan, "_FIRST_BLOCK", 1)
+    monkeypatch.setattr(part_scan, "BLOCKS", 4)
+    monkeypatch.setattr(part_scan, "FIRST_BLOCK", 1)
 
 
 def test_expectation_for_classes() -> None:

@@ -57,7 +57,7 @@ RECORDS = [bytes([i % 251]) * (i * 37 % 700) for i in range(200)] + [b"", bytes(
 @pytest.mark.parametrize("chunk", [1, 13, 4096, 4 << 20])
 @pytest.mark.parametrize("suffix", ["tfrecord", "tfrecord.gz"])
 def test_records_are_read_in_any_chunks(tmp_path, monkeypatch, suffix, chunk):
-    monkeypatch.setattr(tfrecord_examples, "_CHUNK", chunk)
+    monkeypatch.setattr(tfrecord_examples, "CHUNK_BYTES", chunk)
     path = tmp_path / f"shard.{suffix}"
     content = framed(RECORDS)
     path.write_bytes(gzip.compress(content) if suffix.endswith("gz") else content)

@@ -89,7 +89,7 @@ class Terminal(io.StringIO):
 
 
 def test_lines_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(study_commands, "_SECONDS_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr(study_commands, "SECONDS_BETWEEN_LINES", 0.0)
 
     assert list(study_commands.progress(iter("abc"), 3, "solved")) == ["a", "b", "c"]
 

@@ -57,7 +57,7 @@ def cut(source: str, size: int) -> list[LabelledBatch]:
 @pytest.mark.parametrize("labels", [11, 70_000])
 def test_centers_are_found_by_source_and_row(tmp_path: Path, monkeypatch: Any, size: int, most: int, labels: int):
     """Tests batches of other rows than those that were written, in bundles of several sources."""
-    monkeypatch.setattr(center_files, "_MOST_ROWS", most)
+    monkeypatch.setattr(center_files, "MOST_ROWS", most)
     column = LabelColumn("y", tuple(float(each) for each in range(labels)), center="c")
     bundles = [cut("/logs/a", 100), cut("/logs/bb", 64)[:5] + cut("/logs/ccc", 100), cut("/logs/bb", 64)[5:]]
     parts = written(tmp_path, *bundles, column=column)

@@ -129,7 +129,7 @@ def test_one_pair_among_thousands(labelled, complaint):
 @pytest.mark.parametrize("held", [1, 700, 1 << 19])
 def test_one_pair_among_many_files_however_many_ids_a_bundle_holds(labelled, complaint, monkeypatch, held):
     """Ids of several files are passed on together."""
-    monkeypatch.setattr(input_checks, "_HELD", held)
+    monkeypatch.setattr(input_checks, "HELD_IDS", held)
     ids = np.arange(3_000)
     ids[2_987] = 413
     batches = [labelled({"id": ids[s : s + 100]}, f"/logs/{s:04d}", 7) for s in range(0, 3_000, 100)]

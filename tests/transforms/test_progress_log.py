@@ -54,7 +54,7 @@ def test_lines_do_not_tell_how_records_were_cut_into_batches(logged, batches, cu
         logged.clear()
         counted = Progress("counted")
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(progress, "_RECORDS_BETWEEN_LINES", 1_000)
+            patch.setattr(progress, "RECORDS_BETWEEN_LINES", 1_000)
             for size in sizes:
                 counted.add(size)
         assert logged == [f"counted {n:,} records" for n in range(1_000, total + 1, 1_000)]
@@ -62,7 +62,7 @@ def test_lines_do_not_tell_how_records_were_cut_into_batches(logged, batches, cu
 
 def test_lines_are_the_same_whatever_the_width_of_labels(tmp_path: Path, monkeypatch, logged):
     """CSV files are read in blocks of bytes, so one more digit may move a record to the next block."""
-    monkeypatch.setattr(progress, "_RECORDS_BETWEEN_LINES", 100)
+    monkeypatch.setattr(progress, "RECORDS_BETWEEN_LINES", 100)
     seen, sizes = [], []
     for label in ("7", "52", "1234567"):
         path = tmp_path / f"{label}.csv"

@@ -27,8 +27,8 @@ from ..errors import CHANGED_INPUT, InputError, StageError, named_file, redact_e
 from ..io.filesystems import create, make_directory, makes_parents, open_file
 from .append_center import with_centers
 
-# Rows of a file at most, apart from the last batch: a worker holds them in memory.
-_MOST_ROWS = 1 << 20
+MOST_ROWS = 1 << 20
+"""Rows of a file at most, apart from the last batch: a worker holds them in memory."""
 
 
 class CenterRows(NamedTuple):
@@ -147,7 +147,7 @@ class _Write(beam.DoFn):
             self._parts.append((batch.source, batch.start, batch.stop, self._rows))
         self._held.append(indices)
         self._rows += rows
-        if self._rows >= _MOST_ROWS:
+        if self._rows >= MOST_ROWS:
             yield from self._written()
 
     @redact_errors("writing centers")

@@ -25,8 +25,8 @@ from .example_values import encode_varints, varint
 from .framing import frame_headers
 from .wire import FOOTER_SIZE, write_footers
 
-# Memory for a batch whose records are padded to the longest one. A batch that needs more is halved.
-_MAX_MATRIX_BYTES = 1 << 28
+MAX_MATRIX_BYTES = 1 << 28
+"""Memory for a batch whose records are padded to the longest one. A batch that needs more is halved."""
 
 _LENGTH_DELIMITED = 2
 _BYTES_LIST, _FLOAT_LIST, _INT64_LIST = 1, 2, 3
@@ -99,7 +99,7 @@ def _encoded(batch: pa.RecordBatch, with_nulls: bool, framed: bool) -> tuple[np.
     features = [_feature(name, batch.column(i)) for i, name in enumerate(batch.schema.names)]
     rows = batch.num_rows
     longest = sum(int(feature.lengths.max(initial=0)) + len(feature.name) + 32 for feature in features)
-    if rows > 1 and rows * longest > _MAX_MATRIX_BYTES:
+    if rows > 1 and rows * longest > MAX_MATRIX_BYTES:
         half = rows // 2
         parts = [_encoded(part, with_nulls, framed) for part in (batch.slice(0, half), batch.slice(half))]
         octets, lengths = zip(*parts, strict=True)

@@ -39,7 +39,7 @@ def test_of_shares_that_are_close_to_the_best_the_largest_is_taken(
     sample: dict[str, np.ndarray], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chosen = design_center(sample, 16_000, 0.3, 64).epsilon
-    monkeypatch.setattr(linear_center, "_CLOSE", 1.0)
+    monkeypatch.setattr(linear_center, "CLOSE", 1.0)
     assert chosen > design_center(sample, 16_000, 0.3, 64).epsilon
 
 

@@ -48,7 +48,7 @@ def test_the_noisy_prior_is_estimated_from_counts_plus_keyed_discrete_noise(coun
 def test_several_draws_have_the_bits_of_each_alone(counts, epsilon, draws):
     keys, labels = [bytes([draw] * 32) for draw in range(draws)], np.arange(float(len(counts)))
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(noisy_histogram, "_MOST_COUNTS", 4 * len(counts))
+        patched.setattr(noisy_histogram, "MOST_COUNTS", 4 * len(counts))
         together = noisy_priors(labels, np.array(counts), epsilon, keys)
     alone = [noisy_prior(labels, np.array(counts), epsilon, key) for key in keys]
     assert [prior.weights.tobytes() for prior in together] == [prior.weights.tobytes() for prior in alone]

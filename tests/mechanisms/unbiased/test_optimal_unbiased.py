@@ -161,7 +161,7 @@ def test_many_labels_reach_the_gap(prior, epsilon):
 @pytest.mark.parametrize("prior", [spiked(60), halved(60)], ids=["spiked", "zeros"])
 def test_starting_from_half_the_labels_changes_nothing(monkeypatch, prior, bias):
     direct = BiasLimited(bias).solve(prior, 2.0)
-    monkeypatch.setattr("labeldp.mechanisms.unbiased.optimal_unbiased._DIRECT_LABELS", 8)
+    monkeypatch.setattr("labeldp.mechanisms.unbiased.optimal_unbiased.DIRECT_LABELS", 8)
     halving = BiasLimited(bias).solve(prior, 2.0)
     assert halving.gap is not None
     assert halving.gap <= 1e-6

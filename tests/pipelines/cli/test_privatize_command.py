@@ -80,7 +80,7 @@ class TestDeterminism:
         create = shard_writer.create
         monkeypatch.setattr(shard_writer, "create", lambda path: segments.append(path) or create(path))
         together, few = release(**flags), len(segments)
-        monkeypatch.setattr("labeldp.pipelines.spec.release._RUNS", 200)
+        monkeypatch.setattr("labeldp.pipelines.spec.release.RUNS", 200)
         one_by_one, many = release(**flags), len(segments) - few
 
         assert shard_bytes(together) == shard_bytes(one_by_one)
@@ -159,7 +159,7 @@ def test_workers_of_a_process_log_what_they_did_together(
     """If each counted by itself, both would log 1,000, and no line would say that 2,000 are done."""
     from labeldp.transforms import progress_log
 
-    monkeypatch.setattr(progress_log, "_RECORDS_BETWEEN_LINES", 1_000)
+    monkeypatch.setattr(progress_log, "RECORDS_BETWEEN_LINES", 1_000)
     for name in "abcd":
         write_csv(tmp_path / f"{name}.csv", [f"{row},{row % 5}" for row in range(600)], "f,y")
     for output in ("once", "again"):

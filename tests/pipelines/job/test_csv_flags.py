@@ -105,7 +105,7 @@ def test_a_large_file_is_read_in_parts_for_tfrecords_or_many_shards(
 ):
     """The parts of a file do not show: the shards are those of the file as a whole. That it has none is logged."""
     found: list[int] = []
-    monkeypatch.setattr(announcement, "_LARGE_FILE", 1)
+    monkeypatch.setattr(announcement, "LARGE_FILE", 1)
 
     def watched(*arguments: Any) -> Iterator[FilePart]:
         for part in split_csv(*arguments):

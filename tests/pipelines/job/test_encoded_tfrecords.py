@@ -166,12 +166,12 @@ def test_shards_of_a_large_file_are_written_once(
     """Its parts are whole shards, so each shard is its only segment, renamed; and the parts do not show."""
     renamed: list[str] = []
 
-    def watched(segment: Any, final: str) -> None:
-        renamed.append(final)
-        rename(segment, final)
+    def watched(pairs: list[tuple[str, str]]) -> None:
+        renamed.extend(final for _, final in pairs)
+        move(pairs)
 
-    rename = shard_writer._rename
-    monkeypatch.setattr(shard_writer, "_rename", watched)
+    move = shard_writer.move_files
+    monkeypatch.setattr(shard_writer, "move_files", watched)
     rows, log = 3 * BATCH_ROWS + 5, tmp_path / "large.tfrecord"
     table = pa.RecordBatch.from_pydict({"x": np.arange(rows), "y": np.arange(rows) % LABELS})
     log.write_bytes(frame(encode_examples(table)))

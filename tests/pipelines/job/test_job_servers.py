@@ -47,7 +47,7 @@ def test_not_to_wait(job: Any, invoke: Any, outputs: Path) -> None:
 
 
 def test_an_address_without_a_job_server(job: Any, invoke: Any, outputs: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr("labeldp.pipelines.job.runner_options._CONNECTION_SECONDS", 0.5)
+    monkeypatch.setattr("labeldp.pipelines.job.runner_options.CONNECTION_SECONDS", 0.5)
     with socket.create_server(("localhost", 0)) as server:
         endpoint = f"localhost:{server.getsockname()[1]}"
     outcome = invoke([*job(), "--runner=PortableRunner", f"--job_endpoint={endpoint}", "--environment_type=LOOPBACK"])

@@ -117,12 +117,10 @@ def test_a_table_with_other_columns_is_refused(job, invoke, outputs, log, tmp_pa
 
 
 def test_an_interrupted_commit_is_not_called_unreleased(job, invoke, outputs, log, catalog, monkeypatch):
-    from labeldp.pipelines.publish import output_table
-
-    def interrupt(*_: Any) -> bool:
+    def interrupt(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(output_table, "_add_to_iceberg", interrupt)
+    monkeypatch.setattr("pyiceberg.table.Table.add_files", interrupt)
     outcome = invoke(job(**flags(log, "iceberg://cat/n.released")))
     assert outcome.code == 1
     assert "is released and charged, but was not added" in outcome.error

@@ -3,6 +3,7 @@
 import importlib
 import json
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -241,9 +242,7 @@ def test_the_domain_command_takes_a_table(invoke, command, outputs, delta, key_f
 
 @pytest.mark.parametrize(("module", "url"), [("pyiceberg", "iceberg://cat/n.t"), ("deltalake", "delta:///t")])
 def test_a_missing_extra_is_named(job, invoke, monkeypatch, module, url):
-    from labeldp.pipelines.spec import machine
-
-    monkeypatch.setattr(machine, "_importable", lambda name: name != module)
+    monkeypatch.setitem(sys.modules, module, None)
     extra = url.partition(":")[0]
     assert f"--input {extra}:// needs the extra {extra}: pip install 'labeldp[{extra}]'" in invoke(
         job(**flags(url))

@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -165,9 +166,8 @@ def test_bad_usage(ledger: Any, invoke: Any, arguments: list[str], said: str) ->
 
 
 def test_without_the_extra_the_error_names_it(ledger: Any, invoke: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from labeldp.pipelines.spec import machine
-
-    monkeypatch.setattr(machine, "_importable", lambda name: name not in ("dp_accounting", "sqlalchemy"))
+    for module in ("dp_accounting", "sqlalchemy"):
+        monkeypatch.setitem(sys.modules, module, None)
     path = ledger(line(1, "a"))
     outcome = invoke(["ledger", path, "--delta=1e-6"])
     assert outcome.code == 2

@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+import sys
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -227,7 +228,7 @@ def test_a_charge_survives_a_lost_connection(postgres: Any, postgres_url: str, m
         if len(attempts) == 1:
             connection.execute("SELECT pg_terminate_backend(pg_backend_pid())")
 
-    monkeypatch.setattr(ledger_database, "_LONGEST_PAUSE", 0.01)
+    monkeypatch.setattr(ledger_database, "LONGEST_PAUSE", 0.01)
     monkeypatch.setattr(dialect, "do_commit", lose)
     charge(postgres_url, "a")
 
@@ -277,7 +278,7 @@ def test_charges_are_serializable_and_durable(postgres: Any, monkeypatch: Any) -
 def test_another_process_that_keeps_the_file_locked(new_ledger: Any, monkeypatch: Any) -> None:
     from labeldp.pipelines.ledger import ledger_database
 
-    monkeypatch.setattr(ledger_database, "_PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(ledger_database, "PATIENCE_SECONDS", 0.1)
     place = new_ledger("sqlite")
     charge(place, "a")
     other = sqlite3.connect(place.removeprefix("sqlite:///"), isolation_level=None)
@@ -299,9 +300,7 @@ def test_a_file_that_is_no_database(new_ledger: Any) -> None:
 def test_without_the_extra_the_error_names_it(
     job: Any, invoke: Any, tmp_path: Path, monkeypatch: Any, kind: str, module: str
 ) -> None:
-    from labeldp.pipelines.spec import machine
-
-    monkeypatch.setattr(machine, "_importable", lambda name: name != module)
+    monkeypatch.setitem(sys.modules, module, None)
     outcome = invoke(job(ledger=f"sqlite:///{tmp_path}/l" if kind == "sqlite" else f"postgresql://u:{SECRET}@h/db"))
     assert outcome.code == 2
     assert "needs the extra ledger: pip install 'labeldp[ledger]'" in outcome.error

@@ -202,7 +202,7 @@ def test_nulls_may_be_left_out():
 
 @pytest.mark.parametrize("limit", [1 << 28, 500], ids=["whole", "halves"])
 def test_frames_are_the_records_in_their_container(limit, monkeypatch):
-    monkeypatch.setattr(tf_example_encoder, "_MAX_MATRIX_BYTES", limit)
+    monkeypatch.setattr(tf_example_encoder, "MAX_MATRIX_BYTES", limit)
     batch = pa.RecordBatch.from_pydict({"id": ["a" * i for i in range(9)], "y": [0.5, None, 1.5] * 3})
     assert bytes(encode_frames(batch)) == frame(encode_examples(batch))
     assert bytes(encode_frames(batch.slice(0, 0))) == b""
@@ -274,7 +274,7 @@ def tables(draw):
 def test_the_bytes_are_protocol_buffers_own_canonical_ones(table, matrix_bytes):
     batch, features = table
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tf_example_encoder, "_MAX_MATRIX_BYTES", matrix_bytes)
+        patch.setattr(tf_example_encoder, "MAX_MATRIX_BYTES", matrix_bytes)
         records = encode_examples(batch)
     assert records == [example(**record) for record in features]
 
@@ -301,7 +301,7 @@ def test_numbers_that_are_no_numbers_are_kept():
 
 
 def test_one_long_text_does_not_cost_memory_for_every_record(monkeypatch):
-    monkeypatch.setattr(tf_example_encoder, "_MAX_MATRIX_BYTES", 1 << 20)
+    monkeypatch.setattr(tf_example_encoder, "MAX_MATRIX_BYTES", 1 << 20)
     texts = ["short"] * 2_000
     texts[700] = "long" * 10_000
     batch = pa.RecordBatch.from_pydict({"t": texts})
