@@ -272,10 +272,10 @@ def test_what_lets_several_workers_read_a_large_file(
         binding: Any = SimpleNamespace(records=records - 5, unusable=5)
         announcement.announce_readers(dataclasses.replace(found, input=input), binding)
 
-    announce(1, announcement._LARGE_FILE - 1)
-    announce(8, announcement._LARGE_FILE * 8)
+    announce(1, announcement.LARGE_FILE - 1)
+    announce(8, announcement.LARGE_FILE * 8)
     assert caplog.messages == []
-    announce(1, announcement._LARGE_FILE)
+    announce(1, announcement.LARGE_FILE)
     assert caplog.messages == said
 
 
