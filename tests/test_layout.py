@@ -34,13 +34,13 @@ ORDER = {
 CALLERS_OF_AUDIT = {f"pipelines.cli.{name}" for name in ("audit_command", "existing_release", "remove_command")}
 # What wings may import of the core, beside public names, which they take from `labeldp`, and `Released`.
 READS = "pipelines.publish.released"
-COMMANDS = """pipelines.errors pipelines.cli.exit_codes pipelines.flags.arguments pipelines.spec.machine
-    transforms.errors transforms.progress_log"""
+COMMANDS = """pipelines.errors pipelines.flags.arguments pipelines.spec.machine transforms.errors
+    transforms.progress_log"""
 FILES = "pipelines.spec.written_files transforms.io.filesystems"
 FLAGS = "pipelines.flags.command_parser pipelines.flags.job_flags"
 RECORDS = """mechanisms.center.feature_rows transforms.arrow_values transforms.batches transforms.center.feature_columns
     transforms.readers.file_reader"""
-REQUESTS = """pipelines.job.run_pipeline pipelines.spec.fields pipelines.spec.input_spec pipelines.spec.label_domain
+REQUESTS = """pipelines.spec.fields pipelines.spec.input_spec pipelines.spec.label_domain
     mechanisms.release.drawing"""
 BESIDE = {
     # Replays what follows from noised numbers.

@@ -7,6 +7,7 @@ import errno
 import functools
 import inspect
 import os
+import re
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -95,6 +96,16 @@ def describe(error: BaseException) -> str:
     if text is not None:
         return f"{text} ({place})" if place else text
     return f"{type(error).__name__} {place}".rstrip()
+
+
+def describe_failure(error: BaseException) -> str:
+    """Describes an unforeseen error of a job without its message, which could quote a label.
+
+    The text is that of a StageError, which holds no label; for other errors, the class, file and line.
+    """
+    text = f"StageError: {error}" if isinstance(error, StageError) else str(error)
+    found = re.search(r"\bStageError: ([^\n]*)", text)
+    return re.sub(r" \[while running .*", "", found[1]) if found else describe(error)
 
 
 def system_text(error: BaseException) -> str | None:

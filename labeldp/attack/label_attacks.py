@@ -15,10 +15,8 @@ import numpy as np
 from labeldp import InputError, UsageError
 
 from ..mechanisms.release.drawing import DRAWN_BY_CENTER
-from ..pipelines.cli.exit_codes import FAILURE, SUCCESS, WARNED, run_command
 from ..pipelines.errors import one_line
-from ..pipelines.flags.arguments import local_copy, log_to_stderr
-from ..pipelines.job.run_pipeline import describe_failure
+from ..pipelines.flags.arguments import local_copy
 from ..pipelines.publish.released import Released
 from ..pipelines.spec.fields import Fields, names_of
 from ..pipelines.spec.input_spec import input_spec
@@ -48,21 +46,12 @@ def run(args: argparse.Namespace) -> int:
 
     Returns the exit code: 0 if it passes, 1 if not or if records cannot be used, 2 for bad usage, 3 if it warns.
     """
-    result = SUCCESS
-    log_to_stderr()
-
-    def work() -> None:
-        nonlocal result
-        check_extra("--truth" if args.truth else "--features", "evaluation", "sklearn")
-        _check_numbers(args)
-        with progress_bar():
-            found = _attack_release(args) if args.truth else _attack_features(args)
-        print("\n".join([_WARNING, *found.lines, found.verdict]))
-        result = FAILURE if found.problems else WARNED if found.doubts else SUCCESS
-
-    code = run_command("labeldp attack", work, (InputError, OSError, MemoryError), "nothing is written",
-                       describe_failure)  # fmt: skip
-    return code if code != SUCCESS else result
+    check_extra("--truth" if args.truth else "--features", "evaluation", "sklearn")
+    _check_numbers(args)
+    with progress_bar():
+        found = _attack_release(args) if args.truth else _attack_features(args)
+    print("\n".join([_WARNING, *found.lines, found.verdict]))
+    return 1 if found.problems else 3 if found.doubts else 0
 
 
 @dataclass(frozen=True)

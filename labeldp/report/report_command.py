@@ -12,7 +12,6 @@ import re
 from labeldp import InputError, UsageError
 
 from ..audit.audit_release import audit_path
-from ..pipelines.cli.exit_codes import run_command
 from ..pipelines.errors import one_line
 from ..pipelines.flags.arguments import local_copy
 from ..pipelines.flags.release_flags import REPORT_NAME
@@ -28,33 +27,28 @@ _CLAIM_FLAGS = ("claim", "claim_facts", "claim_template", "check_claim")
 _CLAIM_NAME = re.compile(r"[a-z0-9_]+\.yaml")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     """Runs the command and prints the path of the page, or of the claim file.
 
-    Exit code 0 if it was written, or a claim states the release; 1 if a check failed or a file cannot be read, 2 for
-    bad usage.
+    Raises UsageError for bad usage, and InputError if a file cannot be read or a claim does not state the release.
     """
-
-    def work() -> None:
-        if any(getattr(args, name) is not None for name in _CLAIM_FLAGS):
-            _claim(args)
-            return
-        check_extra("labeldp report", "evaluation", "jinja2")
-        _check_inputs(args)
-        _check_ledger(args.ledger)
-        pages = {default_output(path): path for path in _of_labels(args.path)}
-        if args.output is not None:
-            pages = {args.output: args.path}
-        for output in pages:
-            _check_output(output)
-        with progress_bar():
-            for output, path in pages.items():
-                _write_page(args, path, output)
-                advance("wrote", 1, len(pages), "pages")
-        for output in pages:
-            print(f"report     {one_line(output)}")
-
-    return run_command("labeldp report", work, (InputError,))
+    if any(getattr(args, name) is not None for name in _CLAIM_FLAGS):
+        _claim(args)
+        return
+    check_extra("labeldp report", "evaluation", "jinja2")
+    _check_inputs(args)
+    _check_ledger(args.ledger)
+    pages = {default_output(path): path for path in _of_labels(args.path)}
+    if args.output is not None:
+        pages = {args.output: args.path}
+    for output in pages:
+        _check_output(output)
+    with progress_bar():
+        for output, path in pages.items():
+            _write_page(args, path, output)
+            advance("wrote", 1, len(pages), "pages")
+    for output in pages:
+        print(f"report     {one_line(output)}")
 
 
 def _claim(args: argparse.Namespace) -> None:

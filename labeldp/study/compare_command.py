@@ -7,18 +7,18 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from labeldp import Prior, Quality, loss_named, quality
+from labeldp import InputError, Prior, Quality, loss_named, quality
 
 from ..pipelines.cli.text_format import Row, table_lines
 from ..pipelines.spec.mechanism_spec import MechanismSpec
 from ..pipelines.spec.prior_file import PriorFile
 from .study_commands import (
+    check_study_flags,
     describe_prior,
     explain_residuals,
     load_prior,
     map_with_progress,
     parse_mechanisms,
-    run_prior_command,
     write_results,
 )
 from .study_flags import COMPARED_MECHANISMS
@@ -70,12 +70,9 @@ class ComparisonResult:
         }
 
 
-def run(args: argparse.Namespace) -> int:
-    """Prints the table and writes the requested files; returns the exit code."""
-    return run_prior_command("compare", args, _compare)
-
-
-def _compare(args: argparse.Namespace) -> None:
+def run(args: argparse.Namespace) -> None:
+    """Prints the table and writes the requested files. Raises UsageError and InputError."""
+    check_study_flags(args)
     named = args.mechanism or [*COMPARED_MECHANISMS, *([] if args.delta is None else ["gaussian"])]
     specs = parse_mechanisms(named, args)
     source = load_prior(args)
@@ -85,7 +82,7 @@ def _compare(args: argparse.Namespace) -> None:
     write_results(args, source, rows)
     print(_text(rows, args, source))
     if all(result.quality is None for result in results):
-        raise ValueError("no mechanism could be solved: see the reasons in the table")
+        raise InputError("no mechanism could be solved: see the reasons in the table")
 
 
 def solve_cell(cell: ComparisonCell) -> ComparisonResult:

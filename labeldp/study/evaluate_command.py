@@ -20,11 +20,9 @@ from labeldp import InputError, UsageError, loss_named
 
 from ..mechanisms.registry import CLASS_MECHANISMS
 from ..mechanisms.release.drawing import DRAWN_BY_CENTER
-from ..pipelines.cli.exit_codes import run_command
 from ..pipelines.cli.text_format import csv_text, table_lines
 from ..pipelines.errors import FieldError, field_errors, one_line
-from ..pipelines.flags.arguments import check_unique, log_to_stderr
-from ..pipelines.job.run_pipeline import describe_failure
+from ..pipelines.flags.arguments import check_unique
 from ..pipelines.spec.fields import NO_CENTER, Fields
 from ..pipelines.spec.input_spec import input_format, where_filter
 from ..pipelines.spec.label import loss_of
@@ -41,14 +39,8 @@ from .study_commands import map_with_progress
 from .study_flags import EVALUATED_MECHANISMS
 
 
-def run(args: argparse.Namespace) -> int:
-    """Computes the cells of the grid, writes the results and prints the table; returns the exit code."""
-    log_to_stderr()
-    return run_command("labeldp evaluate", partial(_evaluate, args), (InputError, OSError, MemoryError),
-                       "nothing is written", describe_failure)  # fmt: skip
-
-
-def _evaluate(args: argparse.Namespace) -> None:
+def run(args: argparse.Namespace) -> None:
+    """Computes the cells of the grid, writes the results and prints the table. Raises UsageError and InputError."""
     check_extra("evaluate", "evaluation", "sklearn", "tqdm")
     task, cells = parse_evaluation(args)
     classes = None if task.classes is None else {task.label: task.classes}

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from labeldp import Prior, UsageError, loss_named
+from labeldp import InputError, Prior, UsageError, loss_named
 
 from ..mechanisms.analysis.planning import ModelPlan, SplitPlan, expected_loss, plan_model, plan_split
 from ..mechanisms.core.randomizer import label_variance
@@ -15,12 +15,12 @@ from ..pipelines.cli.text_format import Row, table_lines
 from ..pipelines.spec.mechanism_spec import MechanismSpec
 from ..pipelines.spec.prior_file import PriorFile
 from .study_commands import (
+    check_study_flags,
     describe_prior,
     explain_residuals,
     load_prior,
     map_with_progress,
     parse_mechanisms,
-    run_prior_command,
     write_results,
 )
 
@@ -106,8 +106,8 @@ class PlanResult:
         }
 
 
-def run(args: argparse.Namespace, runner_flags: Sequence[str]) -> int:
-    """Prints the plan and writes the requested files; returns the exit code.
+def run(args: argparse.Namespace, runner_flags: Sequence[str]) -> None:
+    """Prints the plan and writes the requested files. Raises UsageError and InputError.
 
     With `--units` it reads no prior but its input, as a job does.
     """
@@ -115,11 +115,13 @@ def run(args: argparse.Namespace, runner_flags: Sequence[str]) -> int:
         # Loads Beam.
         from .plan_units import run_units
 
-        return run_units(args, runner_flags)
-    return run_with_copies(lambda args: run_prior_command("plan", args, _plan), args, runner_flags)
+        run_units(args, runner_flags)
+    else:
+        run_with_copies(_plan, args, runner_flags)
 
 
 def _plan(args: argparse.Namespace) -> None:
+    check_study_flags(args)
     (spec,) = parse_mechanisms([args.mechanism], args)
     source = load_prior(args)
     records = _check_records(args, source)
@@ -145,7 +147,7 @@ def _plan(args: argparse.Namespace) -> None:
     )  # fmt: skip
     print(_text(rows, args, source, records))
     if all(each.split is None for each in planned):
-        raise ValueError("no epsilon could be planned for: see the reasons in the table")
+        raise InputError("no epsilon could be planned for: see the reasons in the table")
 
 
 def _check_records(args: argparse.Namespace, source: PriorFile) -> int:

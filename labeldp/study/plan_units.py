@@ -12,10 +12,7 @@ from labeldp import InputError, Prior, UsageError
 from ..mechanisms.center.residuals import MODEL_PARAMETERS
 from ..mechanisms.core.randomizer import label_variance
 from ..mechanisms.release.records_per_unit import BoundOption, best_bound, bound_options
-from ..pipelines.cli.exit_codes import SUCCESS, run_command
 from ..pipelines.cli.text_format import Row, table_lines
-from ..pipelines.flags.arguments import log_to_stderr
-from ..pipelines.job.run_pipeline import describe_failure
 from ..pipelines.job.unit_counts import UnitCountJob
 from ..pipelines.spec.fields import Fields
 from ..pipelines.spec.label_domain import GRID, label_domain, working_domain
@@ -71,24 +68,16 @@ class UnitsPlan:
         ]
 
 
-def run_units(args: argparse.Namespace, runner_flags: Sequence[str]) -> int:
+def run_units(args: argparse.Namespace, runner_flags: Sequence[str]) -> None:
     """Counts the records of the units, prints what each number of records is worth, and writes the requested files.
 
-    Takes the parsed flags of `plan`; returns the exit code.
+    Takes the parsed flags of `plan`. Raises UsageError and InputError.
     """
-    log_to_stderr()
-    counted: list[tuple[PriorFile, dict[int, int]]] = []
-
-    def count() -> None:
-        check_study_flags(args)
-        if args.features is not None and args.features < 0:
-            raise UsageError(f"--features must be at least 0, not {args.features}")
-        job = UnitCountJob.of(args, runner_flags)
-        counted.append((_prior(args, job.fields), job.run()))
-
-    # The text of an unforeseen exception of the job could quote a label; its class and line cannot.
-    code = run_command("labeldp plan", count, (InputError,), "nothing is written", describe_failure)
-    return code if code != SUCCESS else run_command("labeldp plan", lambda: _report(args, *counted[0]))
+    check_study_flags(args)
+    if args.features is not None and args.features < 0:
+        raise UsageError(f"--features must be at least 0, not {args.features}")
+    job = UnitCountJob.of(args, runner_flags)
+    _report(args, _prior(args, job.fields), job.run())
 
 
 def _prior(args: argparse.Namespace, fields: Fields) -> PriorFile:
@@ -96,10 +85,7 @@ def _prior(args: argparse.Namespace, fields: Fields) -> PriorFile:
     if args.prior is None:
         labels = np.array(working_domain(fields, max(args.epsilon)).labels)
         return PriorFile(Prior(labels, np.ones(len(labels))))
-    try:
-        stated = load_prior(args)
-    except ValueError as error:
-        raise InputError(str(error)) from None
+    stated = load_prior(args)
     given = [name for name in (*GRID, "label_values") if getattr(args, name) is not None]
     labels = tuple(stated.prior.labels.tolist())
     if given and labels not in _domains(args, fields):
@@ -146,4 +132,4 @@ def _report(args: argparse.Namespace, source: PriorFile, units: dict[int, int]) 
     ]
     print("\n".join(text))
     if all(plan.reason for plan in plans):
-        raise ValueError("no epsilon could be planned for: see the reasons in the table")
+        raise InputError("no epsilon could be planned for: see the reasons in the table")

@@ -10,32 +10,22 @@ import time
 
 from labeldp import UsageError, loss_named, mechanism_named
 
-from ..mechanisms.core.budget import check_epsilon
 from ..mechanisms.registry import default_rounding
-from ..pipelines.cli.exit_codes import run_command
 from ..pipelines.spec.machine import check_file
 from ..pipelines.spec.mechanism_spec import mechanism_parameters
 from ..pipelines.spec.written_files import NEW, write_file
-from .study_commands import load_prior
+from .study_commands import check_budget, load_prior
 
 
-def run(args: argparse.Namespace) -> int:
-    """Solves, writes the mechanism file and prints one JSON line of facts; returns the exit code."""
-    return run_command("labeldp solve", lambda: print(_solve(args)))
-
-
-def _solve(args: argparse.Namespace) -> str:
-    """Solves and writes the file; gives the line of facts."""
+def run(args: argparse.Namespace) -> None:
+    """Solves, writes the mechanism file and prints one JSON line of facts. Raises UsageError and InputError."""
     epsilon, loss, output = args.epsilon, args.loss, args.output
     name = args.mechanism.partition(":")[0]
     try:
         mechanism = mechanism_named(name, loss=loss, **mechanism_parameters(args.mechanism, args.delta))
     except ValueError as error:
         raise UsageError(f"--mechanism: {error}") from None
-    try:
-        check_epsilon(epsilon)
-    except ValueError as error:
-        raise UsageError(f"--{error}") from None
+    check_budget(epsilon)
     check_file("--output", output)
     if os.path.lexists(output):
         raise UsageError(f"--output {output} exists: name another file, or delete it")
@@ -61,18 +51,17 @@ def _solve(args: argparse.Namespace) -> str:
     missing = {} if source.missing_label is None else {"missing_label": source.missing_label}
     released = {"weights": prior.weights.tolist(), "epsilon": source.prior_epsilon, **release, **missing, **counts}
     write_file(output, randomizer.to_json(prior=released, rounding=default_rounding(name)) + "\n", NEW, "--output")
-    return json.dumps(
-        {
-            "mechanism": name,
-            "labels": len(randomizer.labels),
-            "outputs": len(randomizer.outputs),
-            "epsilon": certificate.epsilon,
-            "prior_epsilon": source.prior_epsilon,
-            **({} if randomizer.pure else {"delta": certificate.delta}),
-            # JSON has no infinity, which is the Poisson loss of an output <= 0.
-            "loss": expected if math.isfinite(expected) else None,
-            "max_bias": certificate.max_bias,
-            **({} if randomizer.gap is None else {"gap": randomizer.gap}),
-            "seconds": round(seconds, 6),
-        }
-    )
+    facts = {
+        "mechanism": name,
+        "labels": len(randomizer.labels),
+        "outputs": len(randomizer.outputs),
+        "epsilon": certificate.epsilon,
+        "prior_epsilon": source.prior_epsilon,
+        **({} if randomizer.pure else {"delta": certificate.delta}),
+        # JSON has no infinity, which is the Poisson loss of an output <= 0.
+        "loss": expected if math.isfinite(expected) else None,
+        "max_bias": certificate.max_bias,
+        **({} if randomizer.gap is None else {"gap": randomizer.gap}),
+        "seconds": round(seconds, 6),
+    }
+    print(json.dumps(facts))

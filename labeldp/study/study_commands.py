@@ -18,10 +18,9 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, TypeVar
 
-from labeldp import UsageError, loss_named
+from labeldp import InputError, UsageError, loss_named
 
 from ..mechanisms.core.budget import check_epsilon
-from ..pipelines.cli.exit_codes import run_command
 from ..pipelines.cli.text_format import Row, csv_text, json_text
 from ..pipelines.errors import one_line
 from ..pipelines.flags.arguments import check_unique, local_copy
@@ -37,16 +36,6 @@ SECONDS_BETWEEN_LINES = 2.0
 """Least time between two lines on progress."""
 
 
-def run_prior_command(command: str, args: argparse.Namespace, work: Callable[[argparse.Namespace], None]) -> int:
-    """Checks the flags that these commands share, then runs the work of the command; returns the exit code."""
-
-    def checked() -> None:
-        check_study_flags(args)
-        work(args)
-
-    return run_command(f"labeldp {command}", checked)
-
-
 def check_study_flags(args: argparse.Namespace) -> None:
     """Checks the budgets and the files to write.
 
@@ -54,10 +43,7 @@ def check_study_flags(args: argparse.Namespace) -> None:
     """
     check_extra("showing progress", "evaluation", "tqdm")
     for epsilon in args.epsilon:
-        try:
-            check_epsilon(epsilon)
-        except ValueError as error:
-            raise UsageError(f"--{error}") from None
+        check_budget(epsilon)
     check_unique("epsilon", args.epsilon)
     if args.processes < 1:
         raise UsageError(f"--processes must be at least 1, not {args.processes}")
@@ -65,6 +51,14 @@ def check_study_flags(args: argparse.Namespace) -> None:
         path = getattr(args, flag)
         if path is not None:
             check_file(f"--{flag}", path)
+
+
+def check_budget(epsilon: float) -> None:
+    """Checks a value of --epsilon. Raises UsageError if it is out of range."""
+    try:
+        check_epsilon(epsilon)
+    except ValueError as error:
+        raise UsageError(f"--{error}") from None
 
 
 def parse_mechanisms(texts: Sequence[str], args: argparse.Namespace) -> list[MechanismSpec]:
@@ -82,10 +76,15 @@ def parse_mechanisms(texts: Sequence[str], args: argparse.Namespace) -> list[Mec
 def load_prior(args: argparse.Namespace) -> PriorFile:
     """Reads the prior of --prior and checks that --loss is defined on its labels.
 
-    Raises UsageError if the file cannot be read, or the loss is not defined on a label, and ValueError if it is not a
+    Raises UsageError if the file cannot be read, or the loss is not defined on a label, and InputError if it is not a
     prior.
     """
-    source = read_prior(local_copy(args, args.prior), args.prior)
+    try:
+        source = read_prior(local_copy(args, args.prior), args.prior)
+    except UsageError:
+        raise
+    except ValueError as error:
+        raise InputError(str(error)) from None
     try:
         loss_named(args.loss).check(source.prior.labels)
     except ValueError as error:

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 from labeldp import __version__
 
 from ..errors import BAD_USAGE, UsageError, one_line
-from ..flags.arguments import ArgumentParser
+from ..flags.arguments import ArgumentParser, log_to_stderr
 from ..flags.command_parser import CommandParser
 from ..publish.signals import sigterm_as_interrupt
-from .exit_codes import FAILURE, SUCCESS, with_standard_streams, without_temporary_folder
+from .exit_codes import FAILURE, SUCCESS, run_command, with_standard_streams, without_temporary_folder
 
 
 class Command(NamedTuple):
@@ -31,6 +31,7 @@ class Command(NamedTuple):
       summary: Line of help.
       runner_flags: Whether unknown flags are passed to Beam.
       copies: Whether it reads local copies of what it is given in object stores; `work` takes no runner flags then.
+      reported: Whether its errors are reported here: `work` raises them, and need not give a code.
       slow: Whether its libraries take seconds to load, which it says.
     """
 
@@ -39,6 +40,7 @@ class Command(NamedTuple):
     summary: str
     runner_flags: bool = False
     copies: bool = False
+    reported: bool = False
     slow: bool = False
 
 
@@ -60,21 +62,21 @@ GROUPS = {
         "domain": Command(f"{_JOB}:domain_flags", "pipelines.cli.domain_command:run",
             "propose a label domain, from a histogram with noise", True),
         "solve": Command(f"{_STUDY}:solve_flags", "study.solve_command:run",
-            "solve for a mechanism from a public or released prior", True, True),
+            "solve for a mechanism from a public or released prior", True, True, True),
         "compare": Command(f"{_STUDY}:compare_flags", "study.compare_command:run",
-            "compare mechanisms for one prior: loss, variance, bias", True, True),
+            "compare mechanisms for one prior: loss, variance, bias", True, True, True),
         "plan": Command(f"{_STUDY}:plan_flags", "study.plan_command:run",
-            "show the expected error at a privacy budget, and its best split", True),
+            "show the expected error at a privacy budget, and its best split", True, reported=True),
         "evaluate": Command(f"{_STUDY}:evaluation_flags", "study.evaluate_command:run",
-            "score models that were trained on privatized labels", True, True, True),
+            "score models that were trained on privatized labels", True, True, True, True),
     },
     "Check and explain a release": {
         "audit": Command("pipelines.cli.audit_command:add_flags", "pipelines.cli.audit_command:run",
-            "recompute the certificate of a mechanism file or a release", True, True),
+            "recompute the certificate of a mechanism file or a release", True, True, True),
         "attack": Command("attack.label_attack_flags:attack_flags", "attack.label_attacks:run",
-            "guess labels by their features, with a release and without", True, True),
+            "guess labels by their features, with a release and without", True, True, True),
         "report": Command(f"{_FLAGS}:report_flags", "report.report_command:run",
-            "audit a release and explain it in one HTML page", True, True),
+            "audit a release and explain it in one HTML page", True, True, True),
         "ledger": Command(f"{_FLAGS}:ledger_flags", "pipelines.cli.ledger_command:run",
             "list what was released and what it costs together", True),
     },
@@ -174,6 +176,14 @@ def _call(target: str, *arguments: Any) -> Any:
     return call(*arguments)
 
 
+def _reported(name: str, work: Callable[[], int | None]) -> int:
+    from ...transforms.errors import InputError, describe_failure
+
+    log_to_stderr()
+    shown = (InputError, OSError, MemoryError)
+    return run_command(f"labeldp {name}", work, shown, "nothing is written", describe_failure)
+
+
 def _quiet_libraries() -> None:
     """Silences import-time messages of libraries. A runner's own log is enabled where the runner starts."""
     warnings.filterwarnings("ignore", category=FutureWarning, module="google")
@@ -217,11 +227,11 @@ def _run(arguments: Sequence[str]) -> int:
                 parser.error(str(error))
             if command.slow:
                 print("labeldp: loading libraries", file=sys.stderr, flush=True)
+            work = partial(_call, command.work)
             if command.copies:
-                return _call(
-                    "pipelines.cli.store_copies:run_with_copies", partial(_call, command.work), args, runner_flags
-                )
-            return _call(command.work, args, *([runner_flags] if command.runner_flags else []))
+                work = partial(_call, "pipelines.cli.store_copies:run_with_copies", work)
+            work = partial(work, args, *([runner_flags] if command.runner_flags else []))
+            return _reported(args.command, work) if command.reported else work()
     except KeyboardInterrupt:
         # During imports and while flags are parsed. A command that has begun its work reports this itself.
         print(f"labeldp {arguments[0]}: interrupted; nothing was done", file=sys.stderr)

@@ -23,7 +23,7 @@ from ...mechanisms.release.bound_noise import NoiseBinding
 from ...mechanisms.release.label_column import LabelColumn
 from ...mechanisms.release.prior_release import PriorRelease
 from ...mechanisms.release.unit_bound import UnitCounts
-from ...transforms.errors import InputError
+from ...transforms.errors import InputError, describe_failure
 from ...transforms.input_checks import Threshold
 from ...transforms.io.filesystems import read_text, write_text
 from ...transforms.noise_key_file import NoiseKeyFile
@@ -33,7 +33,7 @@ from ...transforms.release_passes import NoisyPrior
 from ..errors import FieldError, one_line
 from ..flags.arguments import log_to_stderr
 from ..job.input_reads import bound_units, without_excess
-from ..job.run_pipeline import describe_failure, run_pipeline
+from ..job.run_pipeline import run_pipeline
 from ..job.runner_options import runner_options
 from ..ledger.ledger import Ledger, LedgerEntry
 from ..ledger.spent_budget import Caps

@@ -23,7 +23,7 @@ OUTPUT_LOST = 74
 
 def run_command(
     prog: str,
-    work: Callable[[], object],
+    work: Callable[[], int | None],
     shown: tuple[type[Exception], ...] = (ValueError, OSError, MemoryError),
     interrupted: str = "nothing is written",
     redact: Callable[[Exception], str] | None = None,
@@ -32,11 +32,12 @@ def run_command(
     """Does the work of a command and reports every error in one line on standard error.
 
     The text of exceptions in `shown` holds no label. `interrupted` describes the state after an interrupt. `redact`
-    makes the text to show of any other exception; without it, such an exception is a bug and is raised. Returns 0 on
-    success, 1 if the work failed or was interrupted, 2 if the command line is wrong. `naming` names fields in errors.
+    makes the text to show of any other exception; without it, such an exception is a bug and is raised. `naming` names
+    fields in errors. Returns the exit code of the work, 0 if it gives none, 1 if it failed or was interrupted, 2 if the
+    command line is wrong.
     """
     try:
-        work()
+        return work() or SUCCESS
     except UsageError as error:
         text = error.text(naming) if isinstance(error, FieldError) else error
         return _fail(prog, f"error: {named(str(text), naming)}", BAD_USAGE)
@@ -54,7 +55,6 @@ def run_command(
         if redact is None:
             raise
         return _fail(prog, f"error: the job failed: {redact(error)}", FAILURE)
-    return SUCCESS
 
 
 def names_of_flags(args: argparse.Namespace) -> Naming:

@@ -12,13 +12,12 @@ from collections.abc import Sequence
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from ...transforms.errors import InputError
+from ...transforms.errors import InputError, describe_failure
 from ...transforms.io.filesystems import FileSystems, exists
 from ...transforms.progress_log import LOGGER
 from ...transforms.stores.object_store import is_store
 from ..errors import UsageError, one_line
 from ..flags.arguments import log_to_stderr
-from ..job.run_pipeline import describe_failure
 from ..job.runner_options import runner_options
 from ..job.submitted_job import state_of_job
 from ..job.validation_passes import check_output

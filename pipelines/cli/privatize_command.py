@@ -9,14 +9,13 @@ from collections.abc import Sequence
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from ...transforms.errors import InputError
+from ...transforms.errors import InputError, describe_failure
 from ...transforms.io.filesystems import is_remote
 from ...transforms.progress_log import LOGGER, progress_bar
 from ...transforms.stores.object_store import is_store
 from ..errors import FieldError, one_line
 from ..flags.arguments import log_to_stderr
 from ..job.job_graph import run_job
-from ..job.run_pipeline import describe_failure
 from ..job.runner_options import forbid_short_lived, runner_options
 from ..job.validation_passes import check_features, check_values
 from ..ledger.ledger import Ledger

@@ -15,14 +15,13 @@ from labeldp.audit.audit_mechanism import Audit
 from labeldp.audit.signature_audit import NoPublicKey, Signer
 from labeldp.audit.weight_runs import rounded_up
 
-from ...transforms.errors import InputError, StageError
+from ...transforms.errors import InputError, StageError, describe_failure
 from ...transforms.io.filesystems import FileSystems, exists, is_remote
 from ...transforms.progress_log import LOGGER
 from ...transforms.shards.reduced_shards import select_records
 from ...transforms.stores.object_store import is_store
 from ..errors import UsageError, one_line
 from ..flags.arguments import log_to_stderr
-from ..job.run_pipeline import describe_failure
 from ..publish.named_records import NamedRecords
 from ..publish.removal import EarlierRelease, check_removal, find_records, publish_removal, read_before
 from ..publish.signals import signals_as_interrupts

@@ -19,7 +19,6 @@ from urllib.parse import quote
 
 from ..errors import UsageError
 from ..spec.label_folders import SIGNATURE_NAME
-from .exit_codes import run_command
 
 _URL = re.compile(r"(s3|gs)://")
 _DOCUMENTS = ("release.json", "mechanism.json", "center.json")
@@ -37,8 +36,8 @@ _SHARD = re.compile(r"data/([^/=\0]+=[^/\0]*/)*(?!\.{1,2}$)[^/\0]+")
 
 
 def run_with_copies(
-    work: Callable[[argparse.Namespace], int], args: argparse.Namespace, store_flags: Sequence[str]
-) -> int:
+    work: Callable[[argparse.Namespace], int | None], args: argparse.Namespace, store_flags: Sequence[str]
+) -> int | None:
     """Runs a command with local copies of what it reads from object stores; returns the exit code.
 
     The parsed arguments have the name of the command; `store_flags` are Beam's flags for the stores.
@@ -46,17 +45,11 @@ def run_with_copies(
     named = [*_paths(args), getattr(args, "ledger", None), _records_of(args)]
     if not store_flags and not any(_is_url(path) for path in named):
         return work(args)
-    codes: list[int] = []
-
-    def with_copies() -> None:
-        _check_urls(named, store_flags)
-        with tempfile.TemporaryDirectory(prefix="labeldp-") as folder:
-            digests: dict[str, dict[str, tuple[int, str]]] = {}
-            copies = _copies(args, store_flags, Path(folder), digests)
-            codes.append(work(argparse.Namespace(**vars(args), copies=copies, digests=digests)))
-
-    failed = run_command(f"labeldp {args.command}", with_copies, _shown())
-    return failed or codes[0]
+    _check_urls(named, store_flags)
+    with tempfile.TemporaryDirectory(prefix="labeldp-") as folder:
+        digests: dict[str, dict[str, tuple[int, str]]] = {}
+        copies = _copies(args, store_flags, Path(folder), digests)
+        return work(argparse.Namespace(**vars(args), copies=copies, digests=digests))
 
 
 def _check_urls(named: Sequence[str | None], store_flags: Sequence[str]) -> None:
@@ -78,12 +71,6 @@ def _paths(args: argparse.Namespace) -> list[str | None]:
     if hasattr(args, "prior"):
         return [args.prior]
     return [getattr(args, "path", None)]
-
-
-def _shown() -> tuple[type[Exception], ...]:
-    from ...transforms.errors import InputError
-
-    return (InputError, OSError)
 
 
 def _copies(

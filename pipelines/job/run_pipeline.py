@@ -120,16 +120,6 @@ def make_pipeline(options: PipelineOptions) -> beam.Pipeline:
         raise UsageError(f"--runner: {error}") from None
 
 
-def describe_failure(error: BaseException) -> str:
-    """Describes an unforeseen error of a job without its message, which could quote a label.
-
-    The text is that of a StageError, which holds no label; for other errors, the class, file and line.
-    """
-    text = f"StageError: {error}" if isinstance(error, StageError) else str(error)
-    found = re.search(r"\bStageError: ([^\n]*)", text)
-    return re.sub(r" \[while running .*", "", found[1]) if found else describe(error)
-
-
 def _run_on_cluster(
     pipeline: beam.Pipeline,
     options: PipelineOptions,

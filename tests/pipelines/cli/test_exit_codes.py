@@ -21,7 +21,8 @@ def raising(error: BaseException) -> Callable[[], None]:
 
 
 def test_success_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_command("labeldp fit", lambda: 17) == SUCCESS == 0
+    assert run_command("labeldp fit", lambda: None) == SUCCESS == 0
+    assert run_command("labeldp fit", lambda: 3) == 3
     assert capsys.readouterr() == ("", "")
 
 
