@@ -116,7 +116,8 @@ class ReleasedFrame:
     def write(self, path: str | os.PathLike[str]) -> None:
         """Writes the release of a Spark DataFrame as the command does: shards of Parquet and its documents.
 
-        They are for `labeldp audit`, `report` and all that reads a release. Nothing is charged: the release was.
+        They are for `labeldp audit`, `report` and all that reads a release. The ledger gets an entry that names the
+        folder and costs nothing: the release was charged when it was made.
 
         Args:
           path: Folder that this process and the executors share, new or empty.
@@ -128,8 +129,7 @@ class ReleasedFrame:
         if self.spark is None:
             raise TypeError("write is for Spark DataFrames: any other frame has a writer of its own")
         with python_errors(InputError):
-            privatizer = self.privatizer
-            self.spark.write(os.fspath(path), ledger_place(privatizer.ledger), privatizer._facts(self.spark.release))
+            self.spark.write(os.fspath(path), ledger_place(self.privatizer.ledger))
 
 
 def privatize(frame: object, *, label: str, epsilon: float, **parameters: object) -> ReleasedFrame:

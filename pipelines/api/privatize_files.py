@@ -17,7 +17,7 @@ from apache_beam.transforms.window import GlobalWindows
 
 from ...mechanisms.analysis.release_warnings import measured_warnings, release_warnings
 from ...transforms.errors import InputError, StageError, redact_errors
-from ...transforms.io.filesystems import exists, is_remote, match, read_text, write_text
+from ...transforms.io.filesystems import exists, is_remote, match, write_text
 from ...transforms.noise_key_file import NoiseKeyFile
 from ...transforms.progress_log import LOGGER
 from ...transforms.stores.object_store import is_store
@@ -27,25 +27,9 @@ from ..job.runner_options import check_runner
 from ..ledger.ledger import Ledger, is_database
 from ..ledger.spent_budget import CapError
 from ..publish.job_result import NeverReleased
-from ..publish.output_folder import (
-    Staging,
-    check_files,
-    new_work,
-    publish_folder,
-    publishing,
-    staging_at,
-    staging_folder,
-)
-from ..publish.protocol import charged, check_caps
-from ..publish.release_steps import (
-    charge_of,
-    earlier_of_release,
-    measured_results,
-    read_results,
-    release_files,
-    remove_segments,
-    write_manifests,
-)
+from ..publish.output_folder import Staging, new_work, staging_at, staging_folder
+from ..publish.protocol import check_caps
+from ..publish.release_steps import earlier_of_release, publish_release, read_results
 from ..publish.request import REQUEST_NAME, Request, Run, new_run
 from ..publish.staging_locks import SUBMITTED_NAME, remove_staging
 from ..publish.unfinished_run import UnfinishedRun, claimed, has_begun, is_published
@@ -57,7 +41,6 @@ from ..spec.release import InputSpec, Release
 from ..spec.target_checks import check_target, create_key
 
 _OF_THE_COMMAND = ("output_table", "validate", "mechanism_file", "sign", "dry_run")
-_CHARGED_NAME = "charged.txt"
 _HELD: dict[str, tuple[Staging, contextlib.ExitStack]] = {}
 """Staging folders of runs in this process, by their path, and what ends each of them."""
 
@@ -292,17 +275,7 @@ class _Publish(beam.DoFn):
 
 
 def _publish(run: Run, staging: Staging) -> None:
-    request, ledger = run.request, Ledger(run.request.ledger)
-    released = measured_results(request, read_results(run, staging), staging)
-    manifests = write_manifests(request, released, staging)
-    check_files(staging, release_files(request, released), manifests)
-    remove_segments(staging)
-    charge, target = charge_of(request, released), publishing(staging, request.target)
-    # A retry publishes what it finds charged.
-    path, text = FileSystems.join(staging.work, _CHARGED_NAME), repr(charge)
-    with target if exists(path) and read_text(path) == text else charged(ledger, charge, request.caps, target):
-        write_text(path, text)
-        publish_folder(staging, request.target, manifests)
-    facts, measured = released[0].facts, released[0].measured
-    for warning in (*release_warnings(facts), *measured_warnings(measured)):
+    released = read_results(run, staging)
+    publish_release(run.request, released, staging, charged_once=True)
+    for warning in (*release_warnings(released[0].facts), *measured_warnings(released[0].measured)):
         LOGGER.warning("warning: %s", warning.text)

@@ -19,7 +19,6 @@ import numpy as np
 import pyarrow as pa
 
 from ...mechanisms.analysis.explained import Measured
-from ...mechanisms.analysis.utility import ReleasedFacts
 from ...mechanisms.noise.input_digest import add_sums, input_digest
 from ...mechanisms.release.center_passes import PassResult
 from ...mechanisms.release.feature_sample import NO_SAMPLE, CenterFeatures, FeatureSample, smallest
@@ -214,7 +213,8 @@ class SparkRun:
             name for name in self.source.schema.names if name in {*seen, *(() if made is None else made.map.columns)}
         ]
         parts: list[Compared] = self.parts([*self._own, *names], Compare(self.reader, draw, bound, seen))
-        check_digest(draw, self.secret, [part.sums for part in parts])
+        if digest_of(draw, self.secret, [part.sums for part in parts]) != draw.binding.digest:
+            raise InputError(CHANGED_INPUT)
         tags = np.concatenate([part.tags for part in parts])
         draw = dataclasses.replace(draw, bound=bound, tags=tags[np.argsort(tags[:, 0])])
         labels = [each for part in parts for each in part.labels]
@@ -289,23 +289,22 @@ class SparkRelease:
     release: MemoryRelease = field(repr=False)
     frame: Any = field(repr=False)
 
-    def write(self, path: str, ledger: str, facts: ReleasedFacts) -> None:
-        """Writes shards of Parquet, and the documents of a release. It was charged before."""
+    def write(self, path: str, ledger: str) -> None:
+        """Writes shards of Parquet, and the documents of a release. Its charge repeats the first, and costs nothing."""
         from ...transforms.io.filesystems import write_text
         from ..publish.job_result import JobResult
-        from ..publish.output_folder import check_files, publish_folder, publishing, staging_folder
-        from ..publish.release_steps import ReleasedLabel, release_files, write_manifests
+        from ..publish.output_folder import staging_folder
+        from ..publish.release_steps import publish_release, released_label
         from ..publish.request import Request, RequestedLabel
 
         release, request, column = self.release, self.run.request, self.run.reader.column
-        target, mechanism, label = path_of("output", path), release.mechanism, self.run.request.label
+        target, mechanism, label = path_of("output", path), release.mechanism, RequestedLabel.of(request.label)
         if is_remote(target):
             raise InputError(f"write {path}: name a folder that this process and the executors share")
         if os.path.lexists(target) and (not os.path.isdir(target) or os.listdir(target)):
             raise InputError(f"write {path}: it exists and is not an empty folder")
-        of_label = RequestedLabel.of(label)
         written = Request(
-            "privatize", request_in_memory("privatize", release.source, label), (of_label,), tuple(column.columns),
+            "privatize", request_in_memory("privatize", release.source, request.label), (label,), tuple(column.columns),
             target, path, "parquet", (), None, None, None, False, column.unit, request.caps, ledger,
             self.run.reader.key, False, tuple(self.run.left_out),
         )  # fmt: skip
@@ -314,7 +313,6 @@ class SparkRelease:
             os.makedirs(data)
             parts = self.run.parts(self.run.source.schema.names, WriteShard(self.run.reader, self.draw, data))
             shards: list[Shard] = sorted(parts, key=lambda shard: shard.partition)
-            check_digest(self.draw, self.run.secret, [shard.sums for shard in shards])
             names = [f"part-{place:05d}-of-{len(shards):05d}.parquet" for place in range(len(shards))]
             for shard, name in zip(shards, names, strict=True):
                 os.rename(os.path.join(data, shard.name), os.path.join(data, name))
@@ -322,14 +320,12 @@ class SparkRelease:
             for name in {*os.listdir(data)} - {*names}:
                 os.unlink(os.path.join(data, name))
             write_text(os.path.join(staging.release, MECHANISM_NAME), mechanism.to_text())
-            records = {name: shard.records for shard, name in zip(shards, names, strict=True)}
-            fingerprint, digest = mechanism.drawing.fingerprint, release.binding.digest
-            result = JobResult(release.binding, digest, records, frozenset([fingerprint]), release.counts)
-            released = [ReleasedLabel(of_label, result, mechanism, facts)]
-            manifests = write_manifests(written, released, staging)
-            check_files(staging, release_files(written, released), manifests)
-            with publishing(staging, target):
-                publish_folder(staging, target, manifests)
+            result = JobResult(
+                release.binding, digest_of(self.draw, self.run.secret, [shard.sums for shard in shards]),
+                {name: shard.records for shard, name in zip(shards, names, strict=True)},
+                frozenset([mechanism.drawing.fingerprint]), release.counts,
+            )  # fmt: skip
+            publish_release(written, [released_label(written, label, result, mechanism, staging)], staging)
 
 
 def executors_key(key: bytes | None, path: str | None) -> NoiseKeyFile:
@@ -342,11 +338,9 @@ def executors_key(key: bytes | None, path: str | None) -> NoiseKeyFile:
         return noise_key_file(path)
 
 
-def check_digest(draw: Draw, secret: bytes, sums: Sequence[Any]) -> None:
-    """Raises InputError if the sums of a later pass are not those of the labels that the noise is bound to."""
-    digest = input_digest(secret, add_sums(sums), draw.reader.column.request, draw.binding.budget)
-    if digest != draw.binding.digest:
-        raise InputError(CHANGED_INPUT)
+def digest_of(draw: Draw, secret: bytes, sums: Sequence[Any]) -> int:
+    """Digest of the labels that a later pass has seen."""
+    return input_digest(secret, add_sums(sums), draw.reader.column.request, draw.binding.budget)
 
 
 def collected(frame: Any) -> list[Any]:

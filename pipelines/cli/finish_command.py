@@ -21,22 +21,11 @@ from ..flags.arguments import log_to_stderr
 from ..job.runner_options import runner_options
 from ..job.submitted_job import state_of_job
 from ..job.validation_passes import check_output
-from ..ledger.ledger import Ledger
 from ..publish.job_result import NeverReleased
-from ..publish.output_folder import Staging, publish_file, publish_folder, publishing
-from ..publish.protocol import charged
-from ..publish.release_steps import (
-    ReleasedLabel,
-    charge_of,
-    measured_results,
-    read_results,
-    release_files,
-    remove_segments,
-    write_manifests,
-)
+from ..publish.output_folder import Staging
+from ..publish.release_steps import ReleasedLabel, publish_release, read_results
 from ..publish.request import Run
 from ..publish.signals import ignore_signals, signals_as_interrupts
-from ..publish.signature import sign_release
 from ..publish.unfinished_run import (
     RunBusy,
     UnfinishedRun,
@@ -47,7 +36,6 @@ from ..publish.unfinished_run import (
     place_of,
 )
 from ..spec.label_folders import MANIFEST_NAME
-from ..spec.mechanism_file import MECHANISM_NAME
 from ..spec.signing_key import SigningKey
 from ..spec.store_access import check_store, open_stores
 from ..spec.target_checks import noise_key_file, resolve_signing_key
@@ -59,30 +47,17 @@ from .exit_codes import names_of_flags, run_command
 def publish_results(
     run: Run, staging: Staging, options: PipelineOptions, key: SigningKey | None = None, verbose: bool = False
 ) -> list[ReleasedLabel]:
-    """Checks the results of a job, signs the release, charges the ledger and publishes it, in this order.
-
-    Without a signing key, it is not signed. `verbose` prints all its facts. It may be repeated after an error or a
-    kill, at whatever point. Raises InputError if a check fails.
-    """
-    request = run.request
-    fit, target, ledger = request.command == "fit", request.target, Ledger(request.ledger)
-    released = read_results(run, staging)
-    manifests: tuple[str, ...] = ()
-    if not fit:
-        released = measured_results(request, released, staging)
-        manifests = write_manifests(request, released, staging)
-        remove_segments(staging)
-        if request.validation is not None:
-            mechanisms = {each.label.name: each.mechanism for each in released}
-            check_output(request, mechanisms, options, staging)
-        manifests = sign_release(staging, release_files(request, released), manifests, key)
-    with charged(ledger, charge_of(request, released), request.caps, publishing(staging, target)):
-        if fit:
-            publish_file(staging, MECHANISM_NAME, target)
-        else:
-            publish_folder(staging, target, manifests)
-        # An interrupt before this would be reported as "nothing is released" when something is; so would a later one.
-        announce(request, released, key, verbose)
+    """Checks the results of a job, and publishes them, as `publish_release`; `verbose` prints all facts."""
+    request, released = run.request, read_results(run, staging)
+    mechanisms = {each.label.name: each.mechanism for each in released}
+    publish_release(
+        request,
+        released,
+        staging,
+        key,
+        validate=lambda: check_output(request, mechanisms, options, staging),
+        announce=lambda: announce(request, released, key, verbose),
+    )
     ignore_signals()
     return released
 

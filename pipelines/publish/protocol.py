@@ -129,15 +129,16 @@ def check_caps(
 
 @contextlib.contextmanager
 def charged(
-    ledger: Ledger, charge: Charge, caps: Caps, target: AbstractContextManager[object] | None = None
+    ledger: Ledger, charge: Charge | None, caps: Caps, target: AbstractContextManager[object] | None = None
 ) -> Iterator[None]:
-    """Charges a release and lets its block publish it.
+    """Charges a release and lets its block publish it; `charge` is None for one that was charged before.
 
     `target` holds the target and makes what is staged durable, as `publishing` does; None for labels in memory. Signals
     are ignored within the block, which must be done completely. Raises InputError if a cap would be exceeded.
     """
     with ExitStack() as until_the_end, ledger.locked(), nullcontext() if target is None else target:
-        charge.write(ledger, caps)
+        if charge is not None:
+            charge.write(ledger, caps)
         # The end of the target and the ledger belongs to the block.
         until_the_end.enter_context(signals_ignored())
         yield

@@ -1,4 +1,4 @@
-"""Steps of a release of files between its job and its charge: read the results, write the manifests, make the charge.
+"""Steps of a release of files after its job: read the results, then write the manifests, sign, charge and publish.
 
 Functions that read the ledger raise InputError if it is corrupt.
 
@@ -10,7 +10,7 @@ second release. So it takes the mechanism from the output of the first one, if i
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from apache_beam.io.filesystem import BeamIOError
@@ -21,7 +21,7 @@ from ...mechanisms.analysis.release_warnings import release_warnings
 from ...mechanisms.analysis.utility import ReleasedFacts
 from ...mechanisms.release.conclude import EarlierMechanism
 from ...transforms.errors import InputError
-from ...transforms.io.filesystems import delete_folder, read_text, write_text
+from ...transforms.io.filesystems import delete_folder, exists, read_text, write_text
 from ..ledger.ledger import Ledger
 from ..spec.label_folders import (
     BY_PLACE,
@@ -35,16 +35,27 @@ from ..spec.label_folders import (
 from ..spec.mechanism_file import MECHANISM_NAME, MechanismFile, read_mechanism_file
 from ..spec.release import Release
 from ..spec.release_files import released_file
+from ..spec.signing_key import SigningKey
 from .job_result import JobResult
 from .manifest import feature_columns, labels_manifest, make_manifest, output_statement, released_facts
 from .measured_release import measured_shards
-from .output_folder import SEGMENTS_NAME, Staging, job_result_path, released_path
-from .protocol import Charge, release_entries
+from .output_folder import (
+    SEGMENTS_NAME,
+    Staging,
+    job_result_path,
+    publish_file,
+    publish_folder,
+    publishing,
+    released_path,
+)
+from .protocol import Charge, charged, release_entries
 from .request import Request, RequestedLabel, Run
 from .sealed_result import unsealed
+from .signature import sign_release
 
 # The mechanisms travel in the job graph. A log that changes between runs has one for each version.
 _MOST_EARLIER = 8
+_CHARGED_NAME = "charged.txt"
 
 
 class ReleasedLabel(NamedTuple):
@@ -67,8 +78,8 @@ def earlier_of_release(ledger: Ledger, release: Release) -> list[tuple[EarlierMe
 def read_results(run: Run, staging: Staging) -> list[ReleasedLabel]:
     """Reads what the job has written, and checks that both passes saw the same input and workers the same mechanisms.
 
-    Raises NeverReleased if one of these checks fails, and InputError if a file is not that of this run, or a staged
-    shard cannot be read.
+    What a ridge explains of the true labels is measured on a sample of the shards. Raises NeverReleased if one of these
+    checks fails, and InputError if a file is not that of this run, or a staged shard cannot be read.
     """
     request = run.request
     # On a store, the files are those of another run if it has taken over.
@@ -77,31 +88,79 @@ def read_results(run: Run, staging: Staging) -> list[ReleasedLabel]:
     for place, (label, folder) in enumerate(zip(request.labels, request.folders, strict=True)):
         path, mechanism_path = job_result_path(staging, place), released_path(staging.release, folder, MECHANISM_NAME)
         result = unsealed(path, read_text(path), read_text(mechanism_path), run.digest, request.key)
-        mechanism = read_mechanism_file(mechanism_path)
-        result.check_same_input()
-        result.check_same_mechanism(mechanism.drawing.fingerprint)
-        for name in _stated_files(result):
-            released_file(staging.release, name)
-        facts = _facts(request, label, result, mechanism, staging)
-        released.append(ReleasedLabel(label, result, mechanism, facts))
-    return released
-
-
-def _facts(
-    request: Request, label: RequestedLabel, result: JobResult, mechanism: MechanismFile, staging: Staging
-) -> ReleasedFacts:
-    """Collects the released and public facts of a label, for warnings and the verdict."""
-    binding, partitions = result.binding, [name for name, _ in request.partitions]
-    data = FileSystems.join(staging.release, DATA_NAME)
-    features = feature_columns(data, result.shards, request.columns, partitions)
-    return released_facts(mechanism, binding.records, features, label.loss, binding.missing_centers)
-
-
-def measured_results(request: Request, released: Sequence[ReleasedLabel], staging: Staging) -> list[ReleasedLabel]:
-    """Adds what a ridge explains of the true labels, measured on a sample of the shards."""
+        released.append(released_label(request, label, result, read_mechanism_file(mechanism_path), staging))
+    if request.command == "fit":
+        return released
     labels, data = {each.label.name: each.mechanism for each in released}, FileSystems.join(staging.release, DATA_NAME)
     found = measured_shards(data, released[0].result.shards, labels, request.no_features)
     return [each._replace(measured=found[each.label.name]) for each in released]
+
+
+def released_label(
+    request: Request, label: RequestedLabel, result: JobResult, mechanism: MechanismFile, staging: Staging
+) -> ReleasedLabel:
+    """Checks the result of a label, and adds the facts of it for warnings and the verdict.
+
+    Raises NeverReleased if the passes saw other labels or mechanisms, and InputError if a shard cannot be read.
+    """
+    result.check_same_input()
+    result.check_same_mechanism(mechanism.drawing.fingerprint)
+    for name in _stated_files(result):
+        released_file(staging.release, name)
+    binding, partitions = result.binding, [name for name, _ in request.partitions]
+    data = FileSystems.join(staging.release, DATA_NAME)
+    features = feature_columns(data, result.shards, request.columns, partitions)
+    facts = released_facts(mechanism, binding.records, features, label.loss, binding.missing_centers)
+    return ReleasedLabel(label, result, mechanism, facts)
+
+
+def publish_release(
+    request: Request,
+    released: Sequence[ReleasedLabel],
+    staging: Staging,
+    key: SigningKey | None = None,
+    *,
+    validate: Callable[[], None] | None = None,
+    announce: Callable[[], None] | None = None,
+    charged_once: bool = False,
+) -> None:
+    """Writes the manifests, validates and signs what is staged, charges the ledger and publishes, in this order.
+
+    It may be repeated after an error or a kill, at whatever point: the same charge costs nothing.
+
+    Args:
+      request: The request.
+      released: Its labels, as they were made and checked.
+      staging: Place of the files.
+      key: The signing key; None for a release without a signature.
+      validate: Validates the shards of a request that asks for it.
+      announce: Tells of the release; called once it is published, before an interrupt can be reported as a failure.
+      charged_once: Whether a repetition adds no entry to the ledger.
+
+    Raises:
+      InputError: If a check fails, or a cap would be exceeded.
+      StageError: If the target cannot be written, or another run has.
+    """
+    fit, manifests = request.command == "fit", ()
+    if not fit:
+        manifests = write_manifests(request, released, staging)
+        delete_folder(FileSystems.join(staging.work, SEGMENTS_NAME))
+        if request.validation is not None and validate is not None:
+            validate()
+        manifests = sign_release(staging, release_files(request, released), manifests, key)
+    charge: Charge | None = charge_of(request, released)
+    path, text = FileSystems.join(staging.work, _CHARGED_NAME), repr(charge)
+    if charged_once and exists(path) and read_text(path) == text:
+        charge = None
+    with charged(Ledger(request.ledger), charge, request.caps, publishing(staging, request.target)):
+        if charged_once:
+            write_text(path, text)
+        if fit:
+            publish_file(staging, MECHANISM_NAME, request.target)
+        else:
+            publish_folder(staging, request.target, manifests)
+        if announce is not None:
+            announce()
 
 
 def write_manifests(request: Request, released: Sequence[ReleasedLabel], staging: Staging) -> tuple[str, ...]:
@@ -176,11 +235,6 @@ def _manifest(request: Request, released: ReleasedLabel, output: dict[str, Any])
     fitted = mechanism.total_epsilon(mechanism.labels_budget[0])
     epsilon = fitted if request.fitted else label.budget.epsilon
     return make_manifest(result, mechanism, epsilon, details)
-
-
-def remove_segments(staging: Staging) -> None:
-    """Deletes the temporary segments that shards were made from."""
-    delete_folder(FileSystems.join(staging.work, SEGMENTS_NAME))
 
 
 def charge_of(request: Request, released: Sequence[ReleasedLabel]) -> Charge:

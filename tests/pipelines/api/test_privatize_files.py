@@ -256,11 +256,12 @@ def test_a_failed_pipeline_leaves_nothing(key_file: Path, tmp_path: Path) -> Non
 def test_the_last_stage_may_run_again(files: Any, outputs: Path, tree: Any, monkeypatch: Any) -> None:
     """A runner repeats a bundle whose worker died after it charged, or after it published."""
     from labeldp.pipelines.api import privatize_files
+    from labeldp.pipelines.publish import release_steps
 
     process = privatize_files._Publish.process
 
     def twice(self: Any, first: None, *written: Any) -> Any:
-        publish, calls = privatize_files.publish_folder, []
+        publish, calls = release_steps.publish_folder, []
 
         def die_first(*arguments: Any) -> None:
             calls.append(arguments)
@@ -268,7 +269,7 @@ def test_the_last_stage_may_run_again(files: Any, outputs: Path, tree: Any, monk
                 raise labeldp.InputError("the worker died")
             publish(*arguments)
 
-        monkeypatch.setattr(privatize_files, "publish_folder", die_first)
+        monkeypatch.setattr(release_steps, "publish_folder", die_first)
         with pytest.raises(labeldp.InputError, match="the worker died"):
             list(process(self, first, *written))
         list(process(self, first, *written))

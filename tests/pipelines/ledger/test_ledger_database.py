@@ -193,13 +193,13 @@ def test_a_row_that_was_written_by_hand_counts(place: str, execute: Execute) -> 
 def test_a_crash_before_the_publication_leaves_a_charge_that_the_run_again_finds(
     place: str, job: Any, invoke: Any, outputs: Path, execute: Execute, monkeypatch: Any, tree: Any
 ) -> None:
-    from labeldp.pipelines.cli import finish_command
+    from labeldp.pipelines.publish import release_steps
 
     def crash(*_: Any) -> None:
         raise RuntimeError("power off")
 
     with monkeypatch.context() as patched:
-        patched.setattr(finish_command, "publish_folder", crash)
+        patched.setattr(release_steps, "publish_folder", crash)
         assert invoke(job(ledger=place, epsilon_cap=1)).code == 1
     assert list(outputs.iterdir()) == []
     once = spent(place)

@@ -11,7 +11,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import load_der_public_key
 from labeldp.pipelines.cli import finish_command
-from labeldp.pipelines.publish import signature
+from labeldp.pipelines.publish import release_steps, signature
 from labeldp.transforms.errors import StageError
 
 NAME = "signature.json"
@@ -125,13 +125,13 @@ def test_the_key_is_nowhere(
 ) -> None:
     """Neither its bytes nor its path: not in the request, the release, the ledger or what a run says."""
     seen: dict[str, bytes] = {}
-    sign = finish_command.sign_release
+    sign = release_steps.sign_release
 
     def looking(staging: Any, *rest: Any) -> Any:
         seen.update(tree(Path(staging.work)))
         return sign(staging, *rest)
 
-    monkeypatch.setattr(finish_command, "sign_release", looking)
+    monkeypatch.setattr(release_steps, "sign_release", looking)
     outcome = invoke(job(sign=key)).ok()
     assert json.loads(seen["request.json"])["signed"] is True
     written = [*seen.values(), *tree(outputs).values(), outcome.out.encode(), outcome.err.encode()]

@@ -14,6 +14,7 @@ import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from labeldp import PrivatizeFiles
 from labeldp.pipelines.api import privatize_files
+from labeldp.pipelines.publish import release_steps
 from labeldp.transforms.errors import InputError
 
 pytestmark = pytest.mark.xdist_group("stores")
@@ -123,7 +124,7 @@ def test_a_job_that_starts_again_continues_its_run(
     run = elsewhere(files())
     for step in ("charge_of", "publish_folder"):
         with monkeypatch.context() as patched:
-            patched.setattr(privatize_files, step, broken)
+            patched.setattr(release_steps, step, broken)
             with pytest.raises(Exception, match="a fault"):
                 run()
         assert "run `labeldp finish` with this output" in invoke(on_store()).error

@@ -148,8 +148,8 @@ def test_every_file_of_a_release_but_the_manifests_is_written_under_the_lease(
     emulator: Any, on_store: Any, invoke: Any, stop: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever a job writes: here also the files of several labels, a linear center and the validation."""
-    from labeldp.pipelines.cli import finish_command
     from labeldp.pipelines.job import validation_passes
+    from labeldp.pipelines.publish import release_steps
     from labeldp.transforms.validation.validate_examples import Validation
 
     def passed(*_: Any) -> None:
@@ -159,20 +159,19 @@ def test_every_file_of_a_release_but_the_manifests_is_written_under_the_lease(
     folders: list[str] = []
     monkeypatch.setattr(validation_passes, "run_single_threaded", passed)
     monkeypatch.setattr(validation_passes, "_check_anomalies", lambda *_: None)
-    check = finish_command.remove_segments
+    sign, stated = release_steps.sign_release, release_steps.release_files
 
-    def with_validation(staging: Any) -> None:
+    def with_validation(staging: Any, *rest: Any) -> Any:
         folders.append(f"{staging.work}/validation")
         passed()
         request: Any = SimpleNamespace(output_format="parquet", partitions=())
         validation_passes.check_output(request, {}, PipelineOptions([]), staging)
-        check(staging)
+        return sign(staging, *rest)
 
-    monkeypatch.setattr(finish_command, "remove_segments", with_validation)
+    monkeypatch.setattr(release_steps, "sign_release", with_validation)
     # The request asks for no validation.
-    stated = finish_command.release_files
     monkeypatch.setattr(
-        finish_command,
+        release_steps,
         "release_files",
         lambda *given: stated(*given) | {f"validation/{name}" for name in VALIDATION_FILES},
     )
