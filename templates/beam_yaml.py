@@ -28,7 +28,7 @@ from ..pipelines.publish.job_result import JobResult
 from ..pipelines.publish.manifest import make_manifest
 from ..pipelines.publish.protocol import Charge, charged, check_caps, release_entries
 from ..pipelines.spec.feature_choice import CenterChoice
-from ..pipelines.spec.fields import CENTERS, NO_CENTER, Fields, keywords_of, names_of
+from ..pipelines.spec.fields import CENTERS, MODELS_OF_LOG, NO_CENTER, Fields, keywords_of, names_of
 from ..pipelines.spec.label import Budget, Label, make_label, request_in_memory
 from ..pipelines.spec.label_domain import with_texts
 from ..pipelines.spec.mechanism_file import MechanismFile
@@ -59,7 +59,7 @@ from ..transforms.units.bounds_by_id import BoundUnitsById
 
 _ARGUMENTS = (
     "label", "id_column", "epsilon", "noise_key_file", "label_min", "label_max", "label_step", "label_values",
-    "label_classes", "other_class", "prior_epsilon", "delta", "mechanism", "loss", "rounding",
+    "label_classes", "other_class", "prior_epsilon", "delta", "mechanism", "for_", "loss", "rounding",
     "center_column", "center", "center_features", "leave_out", "unit_column", "max_records_per_unit",
     "missing_label", "max_unusable_fraction", "noise_key_mode", "ledger", "epsilon_cap", "delta_cap", "cap_window",
 )  # fmt: skip
@@ -105,7 +105,7 @@ class LabelDP(beam.PTransform):
     differ between the two passes over them, if not all labels were drawn by the mechanism of the release, or if too
     many rows are left out. With `ledger`, the release is charged before anything is output; without, it is not.
 
-    A center that the job makes needs `center` and `center_features`: rows may have any fields.
+    A center that the job makes needs `center`, or `for_` log_features, and `center_features`: rows may have any fields.
     """
 
     def __init__(self, **arguments: object):
@@ -220,9 +220,10 @@ keywords_of(LabelDP.__init__, _ARGUMENTS, "Checks the arguments.", _NEEDED)
 def _center_features(fields: Fields) -> tuple[str, ...]:
     """Names of the features of the center that the job makes; none without one."""
     names, center, id_column = names_of(fields.center_features), fields.center, fields.id_column
-    if not names and center in (None, NO_CENTER):
+    of_log = center is None and fields.for_ == MODELS_OF_LOG
+    if not names and (of_log or center in (None, NO_CENTER)):
         return ()
-    if not names or center not in CENTERS or center == NO_CENTER:
+    if not names or not (of_log or (center in CENTERS and center != NO_CENTER)):
         raise ValueError("a center that the job makes needs center: cells, linear or marginals, and center_features")
     if {fields.label, id_column} & {*names}:
         raise ValueError("center_features must name neither the label nor the id_column")

@@ -23,6 +23,7 @@ GRID = {"label": "y", "label_min": 0, "label_max": 10, "label_step": 0.5, "epsil
 LABELS = {"for": "labels"}
 CELLS = {"center": "cells", "mechanism": "auto", "center_features": "f,k"}
 MARGINALS = {"center": "marginals", "mechanism": "auto", "center_features": "f,k"}
+OF_LOG = {"for": "log_features"}
 LINEAR = {"center": "linear", "mechanism": "unbiased", "center_features": "f,k"}
 UNITS = {"unit_column": "user", "max_records_per_unit": 2}
 SHUFFLED = {"shuffle": True, "num_shards": 2}
@@ -392,6 +393,12 @@ def _cases() -> dict[str, Case]:
         "units, cells": Case("many", {**CELLS, **UNITS}, laws=False),
         "marginals": Case("many", {**MARGINALS, "output_format": "tfrecord"}),
         "units, marginals": Case("many", {**MARGINALS, **UNITS}, laws=False),
+        "log features, numbers": Case("many", {**OF_LOG, "center_features": "f,k"}, False, {
+            "release.json center.linear.marginals": None,
+        }),
+        "log features, categories": Case("many", {**OF_LOG, "center_features": "k"}, True, {
+            "release.json center.linear.marginals.sums": 4,
+        }),
         "center of classes": Case("grades", CLASS_CENTER, True, nothing, (
             "center     grade_probabilities: probabilities of the classes, from ", "Use       The center is the model",
         )),

@@ -26,6 +26,7 @@ import pyarrow as pa
 from labeldp.mechanisms.analysis.explained import EstimatedLabels
 from labeldp.mechanisms.center.residuals import Moment
 from labeldp.pipelines.cli.demo_command import CONVERTED, LABEL, LABEL_MAX, click_batches, new_clicks
+from labeldp.pipelines.spec.fields import MODELS_OF_LOG
 from labeldp.training import Release
 from labeldp.training.release_models import ReleaseRegressor
 from prepare import as_texts, housing, of_package
@@ -46,6 +47,7 @@ class Row(NamedTuple):
     Attributes:
       name: The data set.
       lacking: Whether the log lacks two features that recipients have.
+      purpose: Purpose of the release.
       epsilon: Budget of the release.
       seed: Number of the split of the records.
       records: Training records.
@@ -59,6 +61,7 @@ class Row(NamedTuple):
 
     name: str
     lacking: bool
+    purpose: str
     epsilon: float
     seed: int
     records: int
@@ -79,6 +82,7 @@ class Log(NamedTuple):
     label: str
     domain: dict[str, float]
     lacking: tuple[str, ...]
+    purposes: tuple[str, ...] = ("models",)
 
 
 @dataclass(frozen=True)
@@ -131,7 +135,7 @@ def clicks(folder: Path, seed: int) -> Log:
     domain = {"label_min": 0.0, "label_max": float(LABEL_MAX), "label_step": 1.0}
     logged = click_batches(CLICKS, seed, CLICKS // 8)
     new = iter([new_clicks(CLICKS // 8, seed)])
-    return Log(conversions(logged), conversions(new), LABEL, domain, ())
+    return Log(conversions(logged), conversions(new), LABEL, domain, (), ("models", MODELS_OF_LOG))
 
 
 def measure(name: str, log: Log, epsilons: tuple[float, ...], seed: int) -> Iterator[Row]:
@@ -155,15 +159,15 @@ def measure(name: str, log: Log, epsilons: tuple[float, ...], seed: int) -> Iter
 
     domain = np.linspace(low, high, round((high - low) / step) + 1)
     true = missed(ReleaseRegressor(TrueLabels(log.label, domain)).fit(features, labels).predict(new))
-    for epsilon, lacking in product(epsilons, (False, True)[: 1 + bool(log.lacking)]):
+    for epsilon, lacking, purpose in product(epsilons, (False, True)[: 1 + bool(log.lacking)], log.purposes):
         given = log.train.drop(columns=list(log.lacking)) if lacking else log.train
-        released = labeldp.privatize(given, label=log.label, epsilon=epsilon, **log.domain)
+        released = labeldp.privatize(given, label=log.label, epsilon=epsilon, for_=purpose, **log.domain)
         release, z = Release.from_privatizer(released.privatizer), released.frame[log.label].to_numpy(float)
         model = release.fit(features, z, released.center)
         center = missed(release.predict_center(new)) if release.model is not None else float("nan")
         yield Row(
-            name, lacking, epsilon, seed, released.records, missed(model.predict(new)), center, missed(labels.mean()),
-            true, *model.explained_, model.line_,
+            name, lacking, purpose, epsilon, seed, released.records, missed(model.predict(new)), center,
+            missed(labels.mean()), true, *model.explained_, model.line_,
         )  # fmt: skip
 
 
@@ -182,11 +186,12 @@ def summary(rows: list[Row]) -> str:
 
     lines = []
     epsilons = sorted({row.epsilon for row in rows})
-    for name, lacking in dict.fromkeys((row.name, row.lacking) for row in rows):
-        of = [row for row in rows if (row.name, row.lacking) == (name, lacking)]
+    for name, lacking, purpose in dict.fromkeys((row.name, row.lacking, row.purpose) for row in rows):
+        of = [row for row in rows if (row.name, row.lacking, row.purpose) == (name, lacking, purpose)]
         figures = [figure([row.fit for row in of if row.epsilon == epsilon]) for epsilon in epsilons]
         ends = (figure([getattr(row, end) for row in of]) for end in ("true", "mean"))
         title = f"{name}; the log lacks {LACKING[name]}" if lacking else f"{name}, {of[0].records:,} records"
+        title += "" if purpose == "models" else f"; `--for {purpose}`"
         lines.append([title, *figures, *ends])
     return table(["Data", *(f"epsilon {epsilon:g}" for epsilon in epsilons), "true labels", "no features"], lines)
 
@@ -201,7 +206,7 @@ def main(folder: Path, seeds: int) -> None:
     warnings.filterwarnings("ignore")
 
     before = read_rows("fit_known", Row)
-    logs = {"housing": (houses, EPSILONS), "conversions": (clicks, EPSILONS[:1]), "diamonds": (diamonds, EPSILONS)}
+    logs = {"housing": (houses, EPSILONS), "conversions": (clicks, EPSILONS[:3]), "diamonds": (diamonds, EPSILONS)}
 
     def rows() -> Iterator[Row]:
         for seed, name in product(range(seeds), logs):

@@ -16,7 +16,7 @@ from ..mechanisms.noise.noisy_histogram import mean_variance
 from ..mechanisms.registry import AUTO
 from ..mechanisms.release.drawing import DRAWN_BY_CENTER
 from ..pipelines.api.array_release import ArrayRelease, label_around, release_arrays
-from ..pipelines.spec.fields import CELL_CENTER, LINEAR_CENTER, MARGINAL_CENTER, NO_CENTER, Fields
+from ..pipelines.spec.fields import CELL_CENTER, LINEAR_CENTER, MARGINAL_CENTER, MODELS_OF_LOG, NO_CENTER, Fields
 from ..pipelines.spec.label import Label
 from ..pipelines.spec.machine import one_thread_for_fits
 from ..pipelines.spec.mechanism_spec import takes_delta
@@ -27,8 +27,8 @@ CLEAN = "clean"
 """In place of a mechanism: true labels, without privacy."""
 MEAN_PREDICTOR = "mean_predictor"
 """In place of a mechanism and of its model: the mean of the true training labels, or their most frequent class."""
-MADE_CENTERS = (LINEAR_CENTER, CELL_CENTER, MARGINAL_CENTER)
-"""Centers that a release makes of features; any other one is the name of a column."""
+MADE_CENTERS = (LINEAR_CENTER, CELL_CENTER, MARGINAL_CENTER, MODELS_OF_LOG)
+"""Centers that a release makes of features, the last one as `--for` does; any other one is the name of a column."""
 
 
 @dataclass(frozen=True)
@@ -153,11 +153,12 @@ def label_of(cell: Cell, task: Task, features: Sequence[str] = ()) -> Label:
 
     The cell's epsilon is not None. Raises FieldError where `privatize` refuses such a label.
     """
-    name = cell.mechanism.partition(":")[0]
+    name, of_log = cell.mechanism.partition(":")[0], cell.center == MODELS_OF_LOG
     fields: dict[str, Any] = {
         "label": task.label, "epsilon": cell.epsilon, "prior_epsilon": task.prior_epsilon,
-        "mechanism": None if name == DRAWN_BY_CENTER else cell.mechanism,
-        "center": cell.center if cell.center in MADE_CENTERS else NO_CENTER,
+        "mechanism": None if name == DRAWN_BY_CENTER or (of_log and name == AUTO) else cell.mechanism,
+        "for_": MODELS_OF_LOG if of_log else None,
+        "center": None if of_log else cell.center if cell.center in MADE_CENTERS else NO_CENTER,
         "delta": task.delta if takes_delta(name) else None,
     }  # fmt: skip
     if task.classes is None:

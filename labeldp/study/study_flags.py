@@ -11,6 +11,7 @@ from ..pipelines.spec.fields import (
     MECHANISM_LIST,
     MECHANISMS,
     MODELS,
+    MODELS_OF_LOG,
     NO_CENTER,
     MechanismNames,
 )
@@ -154,10 +155,10 @@ def evaluation_flags(parser: CommandParser) -> None:
     add("--loss", choices=LOSSES, metavar="LOSS",
         help=f"loss to minimize and to score with: {', '.join(LOSSES)}; default {DEFAULT_LOSS}; that of classes is the "
         "share of wrong ones")  # fmt: skip
-    add("--center", nargs="+", choices=CENTERS, default=[NO_CENTER], metavar="CENTER",
+    add("--center", nargs="+", choices=(*CENTERS, MODELS_OF_LOG), default=[NO_CENTER], metavar="CENTER",
         help="centers around which each mechanism privatizes labels: none, or linear, cells or marginals, which the "
-        "release makes itself from noised sums over the features to train on; classes are drawn from that of cells; "
-        "default none")  # fmt: skip
+        "release makes itself from noised sums over the features to train on, or log_features, that of --for "
+        "log_features, with --mechanism auto; classes are drawn from that of cells; default none")  # fmt: skip
     add("--center_column", metavar="NAME",
         help="privatize labels around this column, too: a prediction of each label by a model that has not seen the "
         "labels; it is also a feature, unless --feature leaves it out")  # fmt: skip

@@ -28,9 +28,11 @@ were held out, and none if that is not significantly better than 0.
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -162,7 +164,7 @@ _SAMPLED_IN_CELL = 3
 _EXPLAINED = 0.25
 # Records are as many parameters as these, of which the noise of the sums is left in the trees.
 _PARAMETERS = 300
-_FEATURES, _REST, _LEAST_MASS = 0.5, 0.25, 0.5
+_FEATURES, _REST, LEAST_MASS = 0.5, 0.25, 0.5
 _GRAIN = Fraction(1, 1 << 24)
 _TO_SUMS = COEFFICIENT_UNIT * ROW_UNIT // LEAF_UNIT
 
@@ -301,7 +303,7 @@ class CellRange:
 
     Attributes:
       first, last: First and last cell of the histogram inside.
-      mass: Share of the residuals strictly between the ends, at least _LEAST_MASS.
+      mass: Share of the residuals strictly between the ends, at least LEAST_MASS.
       squares: Mean square of the clipped residuals, in squared steps.
     """
 
@@ -317,6 +319,35 @@ def residual_prior(center: LinearCenter, counts: tuple[int, ...], epsilon: float
     return residuals.prior(np.array(counts), epsilon)
 
 
+class TriedRange(NamedTuple):
+    """Range that labels or residuals may be clipped to.
+
+    Attributes:
+      first, last: First and last cell of the histogram inside.
+      low, high: Ends in steps.
+      mass: Share strictly between the ends.
+      clipped: Clipped values of all steps of the distribution.
+    """
+
+    first: int
+    last: int
+    low: int
+    high: int
+    mass: float
+    clipped: np.ndarray
+
+
+def ranges_to_try(prior: Prior, residuals: ResidualDomain, below: int, above: int) -> Iterator[TriedRange]:
+    """Yields the whole range, then narrower ones with at least LEAST_MASS inside; ends are in -below..above."""
+    for number, ends in enumerate(candidate_ranges(prior)):
+        first, last = residuals.cells_of(np.array(ends) - residuals.most).tolist()
+        low, high = ends_in_steps(first, last, residuals)
+        low, high = max(low, -below), min(high, above)
+        inside = dot(prior.weights, ((prior.labels > low) & (prior.labels < high)).astype(np.float64))
+        if inside >= LEAST_MASS or not number:
+            yield TriedRange(first, last, low, high, inside, np.clip(prior.labels, low, high))
+
+
 def chosen_range(design: CellDesign, center: LinearCenter, records: int, counts: tuple[int, ...]) -> CellRange | None:
     """Chooses the range from the noised counts of the histogram; None if the linear center explains too little."""
     prior = residual_prior(center, counts, design.histogram)
@@ -328,21 +359,15 @@ def chosen_range(design: CellDesign, center: LinearCenter, records: int, counts:
         return None
     left = noise_share(records, _PARAMETERS) * len(design.partition.tree.leaves) / records
     best: tuple[float, CellRange] | None = None
-    for ends in candidate_ranges(prior):
-        first, last = residuals.cells_of(np.array(ends) - residuals.most).tolist()
-        low, high = ends_in_steps(first, last, residuals)
-        inside = dot(weights, ((steps > low) & (steps < high)).astype(np.float64))
-        if inside < _LEAST_MASS and best is not None:
-            continue
-        mass = max(inside, _LEAST_MASS)
-        clipped = np.clip(steps, low, high)
-        centered = clipped - dot(weights, clipped)
+    for tried in ranges_to_try(prior, residuals, residuals.most, residuals.most):
+        mass = max(tried.mass, LEAST_MASS)
+        centered = tried.clipped - dot(weights, tried.clipped)
         slope = dot(weights, (steps - mean) * centered) / variance
         rest = max(dot(weights, centered**2) - slope**2 * variance, 0.0)
-        noise = 2 * ((high - low) / design.epsilon) ** 2
+        noise = 2 * ((tried.high - tried.low) / design.epsilon) ** 2
         error = _FEATURES * (1 - slope / mass) ** 2 * variance + (_REST * rest + left * noise) / mass**2
         if best is None or error < best[0]:
-            best = error, CellRange(first, last, mass, dot(weights, clipped**2))
+            best = error, CellRange(tried.first, tried.last, mass, dot(weights, tried.clipped**2))
     assert best is not None
     return best[1]
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -284,6 +285,11 @@ class Explained(NamedTuple):
     share: float
     error: float
 
+    @classmethod
+    def of(cls, variance: float, missed: float, errors: Iterable[float]) -> Explained:
+        """The share besides one that is missed, with independent errors in squared steps."""
+        return cls(variance, max(1 - missed, 0.0), math.sqrt(math.fsum(each * each for each in errors)) / variance)
+
 
 @dataclass(frozen=True, eq=False)
 class LinearCenter:
@@ -379,8 +385,7 @@ class LinearCenter:
         missed = around.value / variance if left is None else left.value / variance
         # Errors of the histograms and of the sums, as shares. One histogram is in missed part and variance alike.
         parts = [(1 - missed) * around.error] if left is None else [left.error, missed * around.error]
-        parts.append(missed * 2 * error)
-        return Explained(variance, max(1 - missed, 0.0), math.sqrt(math.fsum(each * each for each in parts)) / variance)
+        return Explained.of(variance, missed, [*parts, missed * 2 * error])
 
     @cached_property
     def _moments(self) -> tuple[float, float, float]:

@@ -37,7 +37,7 @@ from ..core.reproducible import dot, exp, log, matmul, matvec, one_blas_thread
 from ..noise.discrete_laplace import ByteStream, discrete_laplace_integers
 from ..noise.noised_part import NoisedPart
 from ..noise.noisy_histogram import noisy_counts
-from .cell_center import CellTables, ends_in_steps, residual_prior
+from .cell_center import CellTables, ranges_to_try, residual_prior
 from .document_values import check_same, read_sized
 from .feature_rows import (
     ROW_UNIT,
@@ -53,7 +53,7 @@ from .feature_rows import (
 )
 from .latest_fit import keep_latest
 from .linear_center import COEFFICIENT_UNIT, LARGEST_COEFFICIENT, CenterDesign, Explained, LinearCenter
-from .residuals import Moment, ResidualDomain, candidate_ranges
+from .residuals import Moment, ResidualDomain
 
 MOST_PARTS = 800
 """Largest number of parts of all features together."""
@@ -61,6 +61,9 @@ LEAST_IN_PART = 5
 """Records of the sample that a value with a part of its own has."""
 NUMBER_PARTS = 16
 """Largest number of parts of a number."""
+LEAST_SIGNAL = 60
+"""Records times epsilon, at most 1, by squared number of features, from which on a log of categories gets this center
+by rule."""
 # Share of the sums in epsilon, for up to so many records and such an epsilon; share of the histogram in that.
 _SHARE, _RECORDS, _EPSILON, _HISTOGRAM = Fraction(9, 10), 200_000, 1, Fraction(1, 25)
 _GRAIN = Fraction(1, 1 << 24)
@@ -70,7 +73,7 @@ _EXPLAINED, _REST = 0.3, 0.7
 _TAIL = 0.5
 # Variances of log tau_f around the level, and of the level; steps of Newton's method.
 _SPREAD, _LEVEL, _ITERATIONS = 2.25, 1.0, 6
-_LEAST_MASS, _LEAST_SLOPE, _LEAST_VARIANCE = 0.5, 0.1, 1e-6
+_LEAST_SLOPE, _LEAST_VARIANCE = 0.1, 1e-6
 # Size of a matrix that is inverted entry by entry.
 _SMALL = 16
 
@@ -156,6 +159,17 @@ def design_marginals(sample: Columns, records: int, epsilon: float) -> MarginalD
     return MarginalDesign(RowMap(encoders, weights, ROW_UNIT), cuts, histogram, sums, records)
 
 
+def marginals_pay(design: MarginalDesign, epsilon: float) -> bool:
+    """Tells whether marginal sums are the better model of a log, by public facts: its features are mostly categories.
+
+    Trees over cells cut numbers better, and each of F features takes an F-th of epsilon, while the noise of a mean
+    falls with the number of records (docs/mechanisms/center.md). Budgets above 1 do not add to the sums.
+    """
+    features = len(design.cuts)
+    categories = sum(isinstance(encoder, Category) for encoder in design.map.encoders)
+    return 2 * categories > features and design.records * min(epsilon, _EPSILON) >= LEAST_SIGNAL * features**2
+
+
 def _counts(column: Categories) -> np.ndarray:
     """Number of records of each value of a category."""
     return np.bincount(column.codes[column.codes >= 0], minlength=len(column.values))
@@ -213,6 +227,7 @@ class MarginalRange:
 
     Attributes:
       first, last: First and last cell of the histogram inside.
+      ends: Least and largest label inside.
       slope: Covariance of clipped labels and labels, divided by the variance of the latter: differences of means are
         smaller by about this factor.
       mean, variance: Of the labels.
@@ -221,6 +236,7 @@ class MarginalRange:
 
     first: int
     last: int
+    ends: tuple[int, int]
     slope: float
     mean: float
     variance: float
@@ -228,23 +244,18 @@ class MarginalRange:
     clipped_variance: float
 
 
-def chosen_range(
-    design: MarginalDesign, labels: int, shares: np.ndarray, records: int, counts: tuple[int, ...]
-) -> MarginalRange:
-    """Chooses the range from the noised counts of the histogram; the parts have these shares of the records."""
+def chosen_range(design: MarginalDesign, labels: int, common: np.ndarray, counts: tuple[int, ...]) -> MarginalRange:
+    """Chooses the range from the noised counts of the histogram, and the number of records of any two parts."""
+    records = _records(common, design)
+    # At least half a record.
+    shares = np.maximum(np.diag(common), 0.5) / records
     prior = residual_prior(design.linear(labels), counts, design.histogram)
     residuals, weights, steps, features = _residuals(labels), prior.weights, prior.labels, len(design.cuts)
     mean = dot(weights, steps)
     variance = max(dot(weights, (steps - mean) ** 2), _LEAST_VARIANCE)
     signal = _EXPLAINED * variance / features
     best: tuple[float, MarginalRange] | None = None
-    for ends in candidate_ranges(prior):
-        first, last = residuals.cells_of(np.array(ends) - residuals.most).tolist()
-        low, high = _ends(first, last, labels)
-        inside = dot(weights, ((steps > low) & (steps < high)).astype(np.float64))
-        if inside < _LEAST_MASS and best is not None:
-            continue
-        clipped = np.clip(steps, low, high)
+    for first, last, low, high, _, clipped in ranges_to_try(prior, residuals, labels // 2, labels - 1 - labels // 2):
         middle = dot(weights, clipped)
         of_clipped = dot(weights, (clipped - middle) ** 2)
         slope = max(dot(weights, (steps - mean) * (clipped - middle)) / variance, _LEAST_SLOPE)
@@ -254,15 +265,9 @@ def chosen_range(
         noise = 2 * (unit / shares) ** 2
         error = _TAIL * _EXPLAINED * variance * lost + dot(shares, signal * noise / (signal + noise))
         if best is None or error < best[0]:
-            best = error, MarginalRange(first, last, slope, mean, variance, middle, of_clipped)
+            best = error, MarginalRange(first, last, (low, high), slope, mean, variance, middle, of_clipped)
     assert best is not None
     return best[1]
-
-
-def _ends(first: int, last: int, labels: int) -> tuple[int, int]:
-    """Least and largest label of consecutive cells of the histogram, in steps from the middle."""
-    low, high = ends_in_steps(first, last, _residuals(labels))
-    return max(low, -(labels // 2)), min(high, labels - 1 - labels // 2)
 
 
 def noise_scales(ends: tuple[int, ...], sizes: Sequence[int], epsilon: float) -> list[Fraction]:
@@ -315,14 +320,18 @@ class ReleasedMarginals:
 
     @classmethod
     def fit(
-        cls, design: MarginalDesign, labels: int, common: np.ndarray, counts: tuple[int, ...], sums: tuple[int, ...]
+        cls,
+        design: MarginalDesign,
+        labels: int,
+        common: np.ndarray,
+        counts: tuple[int, ...],
+        taken: MarginalRange,
+        sums: tuple[int, ...],
     ) -> ReleasedMarginals:
-        """Computes range and effects from the noised numbers."""
-        records, shares = _shares(common, design)
-        taken = chosen_range(design, labels, shares, records, counts)
-        ends = _ends(taken.first, taken.last, labels)
+        """Computes the effects from the noised numbers; the range was chosen by the counts."""
+        records = _records(common, design)
         means = np.array([total / records for total in sums]) - taken.clipped_mean * (np.diag(common) / records)
-        scales = noise_scales(ends, design.sizes, design.epsilon)
+        scales = noise_scales(taken.ends, design.sizes, design.epsilon)
         errors = np.repeat([float(scale) / records for scale in scales], design.sizes)
         variances = 2 * (errors * errors), taken.clipped_variance, _REST * taken.clipped_variance / records
         shape = tuple(design.sizes), tuple(map(bool, design.cuts))
@@ -331,14 +340,12 @@ class ReleasedMarginals:
         whole = np.rint(np.clip(steps * COEFFICIENT_UNIT, -LARGEST_COEFFICIENT, LARGEST_COEFFICIENT)).astype(np.int64)
         # The middle of an even number of labels is between two of them, of which residuals are from the upper one.
         constant = whole[0] + np.rint(taken.mean * COEFFICIENT_UNIT) + (labels % 2 == 0) * COEFFICIENT_UNIT // 2
-        return cls(design, common, counts, ends, sums, int(constant), whole[1:])
+        return cls(design, common, counts, taken.ends, sums, int(constant), whole[1:])
 
 
-def _shares(common: np.ndarray, design: MarginalDesign) -> tuple[int, np.ndarray]:
-    """Number of records that were summed, and the share of each part, at least half a record."""
-    own = np.diag(common)
-    records = max(int(own[: design.sizes[0]].sum()), 1)
-    return records, np.maximum(own, 0.5) / records
+def _records(common: np.ndarray, design: MarginalDesign) -> int:
+    """Number of records that were summed."""
+    return max(int(np.diag(common)[: design.sizes[0]].sum()), 1)
 
 
 @keep_latest
@@ -459,7 +466,8 @@ def read_marginals(document: dict[str, Any], center: LinearCenter) -> ReleasedMa
     common += np.tril(common, -1).T
     counts = tuple(read_sized(document["counts"], "counts", _residuals(labels).cells))
     sums = tuple(read_sized(document["sums"], "sums", size))
-    marginals = ReleasedMarginals.fit(design, labels, common, counts, sums)
+    taken = chosen_range(design, labels, common, counts)
+    marginals = ReleasedMarginals.fit(design, labels, common, counts, taken, sums)
     check_same(document, marginals_document(marginals), "marginals", "their sums")
     return marginals
 
@@ -473,12 +481,10 @@ def noised_marginals(
     """
     counts = tables.counts[: design.sizes[0]].sum(axis=0)
     noised = tuple(noisy_counts(counts, design.histogram, keys[0]).tolist())
-    records, shares = _shares(common, design)
-    taken = chosen_range(design, labels, shares, records, noised)
-    ends = _ends(taken.first, taken.last, labels)
+    taken = chosen_range(design, labels, common, noised)
     raw = tables.clipped(taken.first, taken.last, _residuals(labels))
-    sums = noised_part_sums(ends, design.sizes, raw[None], design.epsilon, keys[1])[0]
-    return ReleasedMarginals.fit(design, labels, common, noised, tuple(sums.tolist()))
+    sums = noised_part_sums(taken.ends, design.sizes, raw[None], design.epsilon, keys[1])[0]
+    return ReleasedMarginals.fit(design, labels, common, noised, taken, tuple(sums.tolist()))
 
 
 @dataclass(frozen=True, eq=False)
@@ -526,8 +532,7 @@ class MarginalCenter(LinearCenter):
         """As of the linear center; `around` is the mean square of the residuals that the center leaves."""
         variance, error = self._labels
         missed = around.value / variance
-        parts = (around.error, missed * error)
-        return Explained(variance, max(1 - missed, 0.0), math.sqrt(math.fsum(x * x for x in parts)) / variance)
+        return Explained.of(variance, missed, (around.error, missed * error))
 
     @cached_property
     def _labels(self) -> tuple[float, float]:

@@ -37,6 +37,7 @@ from ..center.marginal_center import (
     MarginalDesign,
     common_records,
     design_marginals,
+    marginals_pay,
     noised_marginals,
     part_tables,
 )
@@ -230,14 +231,19 @@ class ResidualCells(CenterPass[CellDesign, LinearCenter, CellCenter]):
 class Marginals(CenterPass[MarginalDesign, None, MarginalCenter]):
     """Histogram and sums of the labels by parts of each feature, from which an additive model follows.
 
-    `epsilon` is the budget of center, residuals and labels of a record.
+    Attributes:
+      epsilon: Budget of center, residuals and labels of a record.
+      always: Whether the center was asked for. Otherwise it is left to `marginals_pay`.
     """
 
     name, purpose = "marginals", b"labeldp margins"
     epsilon: float
+    always: bool = True
 
-    def design(self, sample: FeatureSample, released: None) -> MarginalDesign:
+    def design(self, sample: FeatureSample, released: None) -> MarginalDesign | None:
         design = design_marginals(sample.columns, max(sample.records, 1), self.epsilon)
+        if not self.always:
+            return design if design is not None and marginals_pay(design, self.epsilon) else None
         if design is None:
             raise RefusedRelease(
                 "no feature tells records apart, or epsilon is too small: leave out the center (center none)"
@@ -266,6 +272,48 @@ class Marginals(CenterPass[MarginalDesign, None, MarginalCenter]):
         labels = len(column.domain)
         made = noised_marginals(design, labels, CellTables(counts, totals), common, (keys[0], keys[1]))
         return MarginalCenter.of(labels, made)
+
+
+FirstPass: TypeAlias = CenterPass[Any, None, LinearCenter]
+FirstDesign: TypeAlias = tuple[FirstPass, Any]
+
+
+@dataclass(frozen=True)
+class FirstDesigned(Pass[FirstDesign, None, LinearCenter]):
+    """First of several passes that has a design: they share one look at the labels, and public facts choose.
+
+    The design is that pass with its own one.
+    """
+
+    name = "sums"
+    steps: tuple[FirstPass, ...]
+
+    def design(self, sample: FeatureSample, released: None) -> FirstDesign | None:
+        designs = ((step, step.design(sample, released)) for step in self.steps)
+        return next(((step, design) for step, design in designs if design is not None), None)
+
+    def row_map(self, design: FirstDesign, released: None) -> RowMap | None:
+        return design[0].row_map(design[1], released)
+
+    def sums_of(
+        self,
+        records: LabelRecords,
+        features: MappedColumns,
+        design: FirstDesign,
+        released: None,
+        secret: bytes,
+    ) -> tuple[np.ndarray, RawSums]:
+        return design[0].sums_of(records, features, design[1], released, secret)
+
+    def release(
+        self,
+        sums: PassSums,
+        column: LabelColumn,
+        design: FirstDesign,
+        released: None,
+        secret: bytes,
+    ) -> LinearCenter:
+        return design[0].release(sums, column, design[1], released, secret)
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ class CenterFeatures:
 
     Without `id_column`, the column of unique ids, records are identified by file and row. `cells` tells whether the
     linear center may get cells; of classes, whether their center was asked for, whatever the histogram says. With
-    `marginals`, the center is one of marginal sums. The sample has at most `most` records. With `all_columns`, nobody
-    named the features: `identifying` ones are left out.
+    `marginals`, the center is one of marginal sums; with both, `marginals_pay` chooses. The sample has at most `most`
+    records. With `all_columns`, nobody named the features: `identifying` ones are left out.
     """
 
     names: tuple[str, ...]

@@ -13,7 +13,16 @@ from ..center.linear_center import LinearCenter
 from ..core.budget import BudgetSplit, remaining_epsilon
 from ..noise.input_digest import RawSums, add_sums
 from .bound_noise import NoiseBinding, make_binding
-from .center_passes import ClassCells, ClassSums, Marginals, Moments, Pass, PassResult, ResidualCells
+from .center_passes import (
+    ClassCells,
+    ClassSums,
+    FirstDesigned,
+    Marginals,
+    Moments,
+    Pass,
+    PassResult,
+    ResidualCells,
+)
 from .feature_sample import CenterFeatures, FeatureSample
 from .label_column import LabelColumn
 from .label_records import LabelRecords, PassSums, add_passes
@@ -91,10 +100,10 @@ def passes_of(column: LabelColumn, histogram: Histogram, features: CenterFeature
     if column.classes is not None:
         return histogram, ClassSums(always=features.cells), ClassCells()
     epsilon = remaining_epsilon(histogram.epsilon, histogram.prior_epsilon or 0.0)
-    if features.marginals:
-        return Marginals(epsilon), histogram
-    cells = (ResidualCells(epsilon),) if features.cells else ()
-    return Moments(epsilon), *cells, histogram
+    if not features.cells:
+        return Marginals(epsilon) if features.marginals else Moments(epsilon), histogram
+    first = FirstDesigned((Marginals(epsilon, False), Moments(epsilon))) if features.marginals else Moments(epsilon)
+    return first, ResidualCells(epsilon), histogram
 
 
 Blocks: TypeAlias = Callable[[Pass, Any, PassResult], Iterator[tuple[LabelRecords, MappedColumns]]]

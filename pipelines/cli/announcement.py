@@ -11,6 +11,7 @@ from ...mechanisms.analysis.automatic import CANDIDATES, LABELS
 from ...mechanisms.analysis.release_warnings import measured_warnings, shown_warnings
 from ...mechanisms.analysis.utility import ReleasedFacts
 from ...mechanisms.analysis.verdict import debiasing, verdict
+from ...mechanisms.center.marginal_center import LEAST_SIGNAL
 from ...mechanisms.core.label_classes import LabelClasses
 from ...mechanisms.core.losses import loss_named
 from ...mechanisms.core.randomizer import Randomizer
@@ -53,7 +54,8 @@ def describe_features(label: Label) -> str:
     unused = [f"{name} ({reason})" for name, reason in label.unused.items()]
     kind = "linear, with cells where they pay" if label.features.cells else "linear"
     if label.features.marginals:
-        kind = "an effect of each feature"
+        rule = f" where most are categories and n epsilon / features^2 >= {LEAST_SIGNAL}, else {kind}"
+        kind = f"an effect of each feature{rule if label.features.cells else ''}"
     if label.column.classes is not None:
         kind = "probabilities of the classes"
     # Of columns that nobody named, a pass over the records leaves out those that identify them.

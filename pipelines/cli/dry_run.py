@@ -18,6 +18,7 @@ from ...mechanisms.core.losses import loss_named
 from ...mechanisms.core.prior import Prior
 from ...mechanisms.registry import AUTO, Mechanism, mechanism_named
 from ...mechanisms.release.conclude import EarlierMechanism
+from ...mechanisms.release.feature_sample import CenterFeatures
 from ...mechanisms.release.prior_release import RefusedRelease, check_records, histogram_shares
 from ...mechanisms.release.unit_bound import SINGLE
 from ...transforms.batches import usable_labels
@@ -204,7 +205,7 @@ def _recipients(label: Label) -> str:
     """The question that decides on the kind of center, with what this request answers."""
     assert label.features is not None
     question = "do those who train have features that this log lacks? "
-    if not label.features.cells:
+    if not (label.features.cells or label.features.marginals):
         return f"{question}If so, labels keep most of epsilon for them. If not, consider --for {MODELS_OF_LOG}"
     other = "none" if label.column.classes is not None else LINEAR_CENTER
     return (
@@ -236,17 +237,23 @@ def _budget(label: Label, records: int | None) -> str:
     if unit != SINGLE:
         delta += f" for all labels of a unit, {budget.epsilon:.6g} for each of at most {unit.max_records} records"
     first = ""
-    if label.features is not None and label.features.marginals:
-        numbers = _EXAMPLE_RECORDS if records is None else (max(records, 1),)
-        spent = ", ".join(f"{float(marginal_share(number, budget.epsilon)) * budget.epsilon:.4g}" for number in numbers)
-        first = f"{spent} for the center; without that part, "
-    elif label.features is not None and label.column.classes is None:
-        least, most = CENTER_SHARES[0], CENTER_SHARES[-1]
-        if label.features.cells and budget.epsilon <= MOST_EPSILON:
-            most += (1 - most) * CELL_SHARE
-        least, most = (float(share) * budget.epsilon for share in (least, most))
-        first = f"{least:.4g} to {most:.4g} for the center, which the features decide; without that part, "
+    if label.features is not None and label.column.classes is None:
+        first = f"{_center_budget(label.features, budget.epsilon, records)}; without that part, "
     return f"epsilon {label.budget.epsilon:g}{delta}: {first}{'; '.join(parts)}"
+
+
+def _center_budget(features: CenterFeatures, epsilon: float, records: int | None) -> str:
+    """What a center of marginal sums takes, or a linear one, with or without cells; either, where a rule chooses."""
+    texts, decided = [], ", which the features decide" if features.cells or not features.marginals else ""
+    if features.marginals:
+        numbers = _EXAMPLE_RECORDS if records is None else (max(records, 1),)
+        texts.append(", ".join(f"{float(marginal_share(number, epsilon)) * epsilon:.4g}" for number in numbers))
+    if decided:
+        least, most = CENTER_SHARES[0], CENTER_SHARES[-1]
+        if features.cells and epsilon <= MOST_EPSILON:
+            most += (1 - most) * CELL_SHARE
+        texts.append(f"{float(least) * epsilon:.4g} to {float(most) * epsilon:.4g}")
+    return f"{' or '.join(texts)} for the center{decided}"
 
 
 def _mechanism(label: Label) -> str:

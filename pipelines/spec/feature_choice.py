@@ -98,8 +98,8 @@ class CenterChoice:
     def kind(self) -> str:
         """Kind of the center, where one is made: linear by default, which leaves labels most of epsilon.
 
-        With cells, labels say what the features of the log say and nothing else: that is for recipients who have no
-        others.
+        With cells, or marginal sums where these are better, labels say what the features of the log say and nothing
+        else: that is for recipients who have no others.
         """
         return self.given or (CELL_CENTER if self.purpose == MODELS_OF_LOG else LINEAR_CENTER)
 
@@ -179,9 +179,10 @@ class CenterChoice:
         """Gives a label a center of these features, in a new column."""
         column = dataclasses.replace(label.column, center=self.new_column(label))
         cells, most = self.kind == CELL_CENTER, MOST_SAMPLE
+        # For the features of the log, public facts of the records choose between both.
+        marginals = self.kind == MARGINAL_CENTER or (cells and self.given is None)
         if column.classes is not None:
-            cells, most = self.asked_of_classes, MOST_CLASS_SAMPLE
-        marginals = self.kind == MARGINAL_CENTER
+            cells, marginals, most = self.asked_of_classes, False, MOST_CLASS_SAMPLE
         features = CenterFeatures(names, column.id_column, cells, most, self.features is None, marginals)
         return dataclasses.replace(label, column=column, features=features)
 

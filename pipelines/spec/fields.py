@@ -253,7 +253,8 @@ class LabelFields:
         "linear: predict labels from the features first, by a linear model with a part of {epsilon}; cells: and where "
         "it pays, by trees over cells of the features with more of it; marginals: by the sum of an effect of each "
         "feature, for logs of categories, with most of it; predictions are released as a column; none: no center; "
-        "default: linear for {mechanism} auto over an even label domain, with {for} log_features cells",
+        "default: linear for {mechanism} auto over an even label domain, with {for} log_features marginals for a large "
+        "log of categories, else cells",
         choices=CENTERS,
         memory='"cells", "linear" or "marginals" for a center of the features also where none is made by default, '
         '"none" for none; '

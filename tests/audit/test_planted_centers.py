@@ -17,7 +17,12 @@ from labeldp.mechanisms.center.center_model import read_center
 from labeldp.mechanisms.center.class_center import ClassCellDesign, ReleasedClassCells, cells_epsilon
 from labeldp.mechanisms.center.class_document import class_document, read_class_center
 from labeldp.mechanisms.center.class_logit import LinearClasses
-from labeldp.mechanisms.center.marginal_center import MarginalCenter, ReleasedMarginals, marginals_document
+from labeldp.mechanisms.center.marginal_center import (
+    MarginalCenter,
+    ReleasedMarginals,
+    chosen_range,
+    marginals_document,
+)
 
 from tests.audit.written_files import Row, law, plant, planted
 
@@ -216,7 +221,8 @@ def moved(folder: Path) -> None:
     for row, column, amount in ((last, 0, 1), (last, 1, -1), (other, 0, -1), (other, 1, 1)):
         common[row, column] += amount
         common[column, row] += amount
-    fitted = ReleasedMarginals.fit(given.design, center.labels, common, given.counts, given.sums)
+    taken = chosen_range(given.design, center.labels, common, given.counts)
+    fitted = ReleasedMarginals.fit(given.design, center.labels, common, given.counts, taken, given.sums)
     plant(folder, "center", {"marginals": lambda _: marginals_document(fitted)})
 
 

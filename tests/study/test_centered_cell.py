@@ -237,3 +237,11 @@ def test_the_prior_of_the_residuals_covers_the_range_alone(dataset: Dataset) -> 
 
     assert len(prior.labels) < 2 * 21 - 1
     assert prior.weights.sum() == pytest.approx(1)
+
+
+def test_the_center_of_log_features_is_chosen_as_by_its_purpose() -> None:
+    features = label_of(replace(AROUND, center="log_features"), TASK, ("x",)).features
+
+    assert features is not None
+    assert features.cells
+    assert features.marginals

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from apache_beam.typehints.row_type import RowTypeConstraint
+from labeldp.pipelines.spec.fields import MODELS_OF_LOG
 
 from tests.release_cases import over, table_of
 
@@ -142,7 +143,7 @@ def digest_of_another_input(monkeypatch: pytest.MonkeyPatch) -> None:
 
 DRIVEN = (
     "center column", "fine grid", "parquet to parquet, linear", "units", "missing labels", "classes",
-    "center of classes",
+    "center of classes", "log features, categories",
 )  # fmt: skip
 OF_FILES = ("input", "input_format", "output_format", "num_shards", "ledger", "for")
 KINDS: dict[str, Any] = {"int64": int, "double": float, "string": str, "bool": bool}
@@ -166,8 +167,8 @@ def test_rows_are_those_of_the_command(name: str, base: Any, tmp_path: Path) -> 
     made = base(name)
     flags = {key: value for key, value in made.flags.items() if value is not None and key not in OF_FILES}
     document = json.loads((made.folder / "mechanism.json").read_text())
-    # Rows have no flag for what labels are for, which chooses these.
-    flags |= {"center": "cells"} if "class_center" in document else {"mechanism": document["mechanism"]}
+    chosen = {"center": "cells"} if "class_center" in document else {"mechanism": document["mechanism"]}
+    flags |= {"for_": MODELS_OF_LOG} if made.flags.get("for") == MODELS_OF_LOG else chosen
     with beam.Pipeline(runner="FnApiRunner") as pipeline:
         found = rows_of(pipeline, table_of(made.case)) | LabelDP(**flags, leave_out="z")
         for output, collection in found.items():

@@ -19,6 +19,7 @@ from labeldp.mechanisms.center.marginal_center import (
     _inverse,
     common_records,
     design_marginals,
+    marginals_pay,
     noise_scales,
     noised_marginals,
     noised_part_sums,
@@ -145,6 +146,27 @@ def test_the_budget_is_public_and_leaves_labels_some():
     assert spent(10_000, 0.5) == pytest.approx(0.9)
     assert spent(10_000, 4.0) == pytest.approx(0.225)
     assert spent(2_000_000, 1.0) == pytest.approx(0.09)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "categories", "records", "epsilon", "pays"),
+    [
+        (1, 2, 540, 1.0, True),
+        (1, 2, 539, 1.0, False),
+        (1, 2, 540, 2.0, True),
+        (1, 2, 1080, 0.5, True),
+        (1, 2, 1079, 0.5, False),
+        (2, 2, 10_000, 1.0, False),
+    ],
+)
+def test_they_are_for_categories_and_enough_records(
+    numbers: int, categories: int, records: int, epsilon: float, pays: bool
+):
+    number, kind = np.arange(100.0), Categories(np.arange(100) % 4, tuple("abcd"))
+    columns = {f"n{place}": number for place in range(numbers)} | {f"k{place}": kind for place in range(categories)}
+    design = design_marginals(columns, records, epsilon)
+    assert design is not None
+    assert marginals_pay(design, epsilon) == pays
 
 
 def test_predictions_come_close_to_what_labels_are_expected_to_be():
