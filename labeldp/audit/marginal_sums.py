@@ -16,7 +16,7 @@ from typing import Any
 
 from .documents import RefusedDocument, ascending, residual_cells, sized
 
-_NAME, _MOST_PARTS = "center.linear.marginals", 800
+_NAME, _MOST_PARTS = "center.linear.marginals", 1000
 # Noise beyond this multiple of its scale has a probability of e^-40 for each sum.
 _MOST_NOISE = 40
 

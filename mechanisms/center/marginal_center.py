@@ -55,7 +55,7 @@ from .latest_fit import keep_latest
 from .linear_center import COEFFICIENT_UNIT, LARGEST_COEFFICIENT, CenterDesign, Explained, LinearCenter
 from .residuals import Moment, ResidualDomain
 
-MOST_PARTS = 800
+MOST_PARTS = 1000
 """Largest number of parts of all features together."""
 LEAST_IN_PART = 5
 """Records of the sample that a value with a part of its own has."""
@@ -72,7 +72,7 @@ _EXPLAINED, _REST = 0.3, 0.7
 # Share of that which features explain of what clipping takes: long tails are mostly noise.
 _TAIL = 0.5
 # Variances of log tau_f around the level, and of the level; steps of Newton's method.
-_SPREAD, _LEVEL, _ITERATIONS = 2.25, 1.0, 6
+_SPREAD, _LEVEL, _ITERATIONS = 2.25, 1.0, 4
 _LEAST_SLOPE, _LEAST_VARIANCE = 0.1, 1e-6
 # Size of a matrix that is inverted entry by entry.
 _SMALL = 16
@@ -148,7 +148,7 @@ def design_marginals(sample: Columns, records: int, epsilon: float) -> MarginalD
     counts = {name: _counts(column) for name, column in columns.items() if isinstance(column, Categories)}
     free = MOST_PARTS - sum(_parts(*feature) for feature in features)
     while sum(int((own >= least).sum()) + bool((own >= least).any()) for own in counts.values()) > free:
-        least += least // 8 + 1
+        least += least // 64 + 1
     features += _categories(columns, counts, least)
     if not features:
         return None

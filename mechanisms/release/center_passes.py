@@ -274,7 +274,7 @@ class Marginals(CenterPass[MarginalDesign, None, MarginalCenter]):
         return MarginalCenter.of(labels, made)
 
 
-FirstPass: TypeAlias = CenterPass[Any, None, LinearCenter]
+FirstPass: TypeAlias = CenterPass[Any, None, Any]
 FirstDesign: TypeAlias = tuple[FirstPass, Any]
 
 

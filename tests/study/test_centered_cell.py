@@ -240,7 +240,7 @@ def test_the_prior_of_the_residuals_covers_the_range_alone(dataset: Dataset) -> 
 
 
 def test_the_center_of_log_features_is_chosen_as_by_its_purpose() -> None:
-    features = label_of(replace(AROUND, center="log_features"), TASK, ("x",)).features
+    features = label_of(replace(AROUND, mechanism="auto", center="log_features"), TASK, ("x",)).features
 
     assert features is not None
     assert features.cells
