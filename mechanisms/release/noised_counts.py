@@ -13,7 +13,6 @@ from ..center.center_model import center_document, read_center
 from ..center.linear_center import Explained, LinearCenter
 from ..center.residuals import ClippingError, ResidualDomain, clipped_prior, clipping_error
 from ..core.budget import MIN_EPSILON
-from ..core.document_form import check_form
 from ..core.prior import Prior
 from ..noise.noisy_histogram import estimated_prior
 
@@ -35,17 +34,17 @@ class NoisedCounts:
 
     @classmethod
     def from_document(cls, noised: dict[str, Any], counted: bool) -> NoisedCounts | None:
-        """Reads the counts from the member `prior` of a mechanism file.
+        """Reads the counts from the member `prior` of a mechanism file, which has its form.
 
         Only a released prior of labels was `counted`; for others, the result is None. Raises ValueError if the counts
-        or the number of records are malformed, missing, or there without having been counted.
+        or the number of records are missing, or there without having been counted.
         """
         if {"counts", "records"} & noised.keys() and not counted:
             raise ValueError("its prior has noised counts, but no epsilon, or a center with counts of its own")
         if not counted:
             return None
-        for name in ("counts", "records"):
-            check_form(noised.get(name), f"prior/properties/{name}", f"its prior.{name}")
+        if not {"counts", "records"} <= noised.keys():
+            raise ValueError("its prior.counts or its prior.records is missing")
         return cls(tuple(noised["counts"]), noised["records"])
 
     def to_document(self) -> dict[str, Any]:
@@ -83,12 +82,11 @@ class NoisedResiduals:
     linear: LinearCenter | None = None
 
     @classmethod
-    def from_document(cls, document: Any, prior_epsilon: float) -> NoisedResiduals:
-        """Reads the member of an untrusted mechanism file, whose prior has spent `prior_epsilon`.
+    def from_document(cls, document: dict[str, Any], prior_epsilon: float) -> NoisedResiduals:
+        """Reads the member, which has its form, of an untrusted mechanism file whose prior has spent `prior_epsilon`.
 
-        Raises ValueError if the member does not have the form of a center.
+        Raises ValueError if it contradicts itself.
         """
-        check_form(document, "center", "its center")
         column, domain, counts = document["column"], tuple(document["domain"]), tuple(document["counts"])
         if not prior_epsilon >= MIN_EPSILON:
             raise ValueError("its prior has no epsilon, but its center has noised counts")

@@ -14,7 +14,7 @@ import numpy as np
 from ...mechanisms.core.budget import round_up
 from ...mechanisms.core.document_form import check_form
 from ...mechanisms.core.label_classes import LabelClasses, domain_label
-from ...mechanisms.core.label_grid import ROUNDINGS, DeclaredGrid
+from ...mechanisms.core.label_grid import DeclaredGrid
 from ...mechanisms.core.prior import Prior
 from ...mechanisms.core.randomizer import Randomizer
 from ...mechanisms.release.drawing import CENTER_FORMAT, Around, Drawing, FromCenter, Table
@@ -135,41 +135,41 @@ def read_mechanism_file(path: str) -> MechanismFile:
         if isinstance(document, dict) and document.get("format") == CENTER_FORMAT:
             return _class_center_file(document)
         return _randomizer_file(text, document)
-    except (KeyError, TypeError):
+    except KeyError:
         raise InputError(f"{path} has no prior: it was not written by fit, solve or privatize") from None
     except (ValueError, OverflowError, RecursionError) as error:
         raise InputError(f"{path} cannot be used: {error}") from None
 
 
-def _randomizer_file(text: str, document: dict[str, Any]) -> MechanismFile:
-    """Reads a file with a randomizer. Raises ValueError, KeyError or TypeError if it is anything else."""
-    randomizer = Randomizer.from_json(text)
-    stated = document["prior"]
-    if "rounding" not in document:
+def _randomizer_file(text: str, stated: dict[str, Any]) -> MechanismFile:
+    """Reads a file with a randomizer. Raises ValueError, or KeyError without a prior, if it is anything else."""
+    check_form(stated, "mechanism", "mechanism")
+    epsilon, name, label = parse_prior_release(stated["prior"])
+    if "rounding" not in stated:
         raise ValueError("its rounding is missing")
-    if document["rounding"] not in ROUNDINGS:
-        raise ValueError(f"its rounding is not {' or '.join(ROUNDINGS)}")
-    prior = Prior(randomizer.labels, np.array(stated["weights"], np.float64))
-    epsilon, name, label = parse_prior_release(stated)
-    _check_stated(randomizer)
-    released: dict[str, Any] = {"prior_epsilon": epsilon, "rounding": document["rounding"], "prior_release": name}
-    around = document.get("center") is not None
-    noised = NoisedCounts.from_document(stated, epsilon > 0 and not around)
-    drawing = Table(randomizer, prior=prior, noised=noised, **released)
-    if around:
-        residuals = NoisedResiduals.from_document(document["center"], epsilon)
+    if not all(re.fullmatch(_NAME, name) for name in stated["parameters"]):
+        raise ValueError("its parameters do not have names of 1 to 64 letters, digits and _.+-")
+    randomizer = Randomizer.from_json(text)
+    prior = Prior(randomizer.labels, np.array(stated["prior"]["weights"], np.float64))
+    spent: dict[str, Any] = {
+        "prior": prior, "prior_epsilon": epsilon, "prior_release": name, "rounding": stated["rounding"],
+    }  # fmt: skip
+    around = stated.get("center")
+    noised = NoisedCounts.from_document(stated["prior"], epsilon > 0 and around is None)
+    drawing = Table(randomizer, noised=noised, **spent)
+    if around is not None:
+        residuals = NoisedResiduals.from_document(around, epsilon)
         residuals.check(prior)
-        drawing = Around(randomizer, prior=prior, residuals=residuals, **released)
+        drawing = Around(randomizer, residuals=residuals, **spent)
     elif noised is not None:
         noised.check(prior, epsilon)
-    classes = _stated_classes(document.get("classes"))
+    classes = _stated_classes(stated["classes"]) if "classes" in stated else None
     if classes is not None and not drawing.fits(LabelColumn("", classes.domain, meaning=LabelMeaning(classes))):
         raise ValueError("its labels and outputs are not the places of its classes")
-    if "class_center" in document:
-        raise ValueError("it has a class_center beside a randomizer")
-    missing = parse_missing_label(stated, drawing.domain, classes.values if classes else None)
-    unit, grid = _stated_unit(document.get("unit")), _stated_grid(document.get("declared_grid"))
-    file = MechanismFile(drawing, label, unit, grid, classes, missing)
+    missing = parse_missing_label(stated["prior"], drawing.domain, classes.values if classes else None)
+    # The audit checks that the label domain follows from the declared grid.
+    grid = DeclaredGrid(**stated["declared_grid"]) if "declared_grid" in stated else None
+    file = MechanismFile(drawing, label, _stated_unit(stated), grid, classes, missing)
     if missing is not None and not file.counted_labels:
         raise ValueError("its prior has a missing_label, but no labels were counted")
     return file
@@ -177,45 +177,19 @@ def _randomizer_file(text: str, document: dict[str, Any]) -> MechanismFile:
 
 def _class_center_file(document: dict[str, Any]) -> MechanismFile:
     """Reads a file whose classes are drawn from a center. Raises ValueError if it is anything else."""
-    check_form(document, "center_mechanism", "it")
-    listed, unit = document["classes"], _stated_unit(document.get("unit"))
-    classes = LabelClasses(tuple(listed["values"]), listed["other"])
+    check_form(document, "center_mechanism", "mechanism")
+    classes = _stated_classes(document["classes"])
     drawing = FromCenter.from_document(document["class_center"], classes)
     missing = parse_missing_label(document, classes.domain, classes.values)
-    return MechanismFile(drawing, document["label"], unit, None, classes, missing)
+    return MechanismFile(drawing, document["label"], _stated_unit(document), None, classes, missing)
 
 
-def _stated_unit(stated: Any) -> PrivacyUnit:
-    if stated is None:
-        return SINGLE
-    check_form(stated, "unit", "its unit")
-    return UnitBound(**stated)
+def _stated_unit(document: dict[str, Any]) -> PrivacyUnit:
+    return UnitBound(**document["unit"]) if "unit" in document else SINGLE
 
 
-def _stated_grid(stated: Any) -> DeclaredGrid | None:
-    """The declared label grid. The audit checks that the label domain follows from it."""
-    if stated is None:
-        return None
-    check_form(stated, "declared_grid", "its declared_grid")
-    return DeclaredGrid(**stated)
-
-
-def _stated_classes(stated: Any) -> LabelClasses | None:
-    if stated is None:
-        return None
-    check_form(stated, "classes", "its classes")
+def _stated_classes(stated: dict[str, Any]) -> LabelClasses:
     return LabelClasses(tuple(stated["values"]), stated["other"])
-
-
-def _check_stated(randomizer: Randomizer) -> None:
-    """Checks values that the integers do not determine, and that are printed and published again."""
-    stated = {"mechanism": randomizer.mechanism, "parameters": randomizer.parameters, "gap": randomizer.gap}
-    if randomizer.choice is not None:
-        stated["choice"] = randomizer.choice
-    for name, value in stated.items():
-        check_form(value, f"mechanism/properties/{name}", f"its {name}")
-    if not all(re.fullmatch(_NAME, name) for name in randomizer.parameters):
-        raise ValueError("its parameters do not have names of 1 to 64 letters, digits and _.+-")
 
 
 def center_release_name(file: MechanismFile) -> str | None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ...mechanisms.center.residuals import ClippingError
+from ...mechanisms.core.document_form import check_form
 from ...mechanisms.core.prior import Prior
 from ...mechanisms.release.noised_counts import NoisedCounts, NoisedResiduals
 from ...transforms.errors import InputError
@@ -78,10 +77,11 @@ def read_prior(path: str, name: str | None = None) -> PriorFile:
             f"--prior {name}: its labels are classes, whose places in a list mean nothing as numbers. Give the prior "
             "of a label that is a number"
         )
-    member = document.get("prior")
     # Other files than mechanism files hold public priors.
-    stated = member if isinstance(member, dict) else {"epsilon": 0.0}
+    stated = document.get("prior", {"epsilon": 0.0})
     try:
+        for form in document.keys() & {"prior", "center"}:
+            check_form(document[form], form, f"its {form}")
         epsilon, release, label = parse_prior_release(stated)
         noised = NoisedCounts.from_document(stated, epsilon > 0 and "center" not in document)
         if noised is not None:
@@ -105,26 +105,18 @@ def _residuals(document: Any, prior: Prior, epsilon: float) -> ReleasedResiduals
 
 
 def parse_prior_release(noised: dict[str, Any]) -> tuple[float, str | None, str | None]:
-    """Reads the facts about the release of a prior from the member `prior` of a mechanism file.
+    """Reads the facts about the release of a prior from the member `prior` of a mechanism file, which has its form.
 
     Returns the epsilon that the release spent, its name in ledgers, and the label column; None for a public prior.
-    Raises ValueError if one of them is malformed or missing, or there is a name of a release, but the epsilon is 0.
+    Raises ValueError if one of them is missing, or there is a name of a release, but the epsilon is 0.
     """
-    if "epsilon" not in noised:
-        raise ValueError("the prior's epsilon is missing")
     epsilon, release, label = noised["epsilon"], noised.get("release"), noised.get("label")
-    if isinstance(epsilon, bool) or not isinstance(epsilon, (int, float)) or not 0 <= epsilon <= sys.float_info.max:
-        raise ValueError("the prior's epsilon must be a finite number, and not negative")
-    if release is not None and not (isinstance(release, str) and re.fullmatch("[0-9a-f]{32}", release)):
-        raise ValueError("the name of the prior's release must have 32 hexadecimal digits")
     if release is not None and epsilon == 0:
         # Taken as it stands, the file would publish a released prior without a charge.
         raise ValueError("the prior's epsilon is 0, but it names a release, which cost more")
     if epsilon > 0 and (release is None or label is None):
         raise ValueError("the prior was released, but release or label, which say from what, is missing")
-    if label is not None and not isinstance(label, str):
-        raise ValueError("its label is not a name")
-    return float(epsilon), release, label
+    return epsilon, release, label
 
 
 def parse_missing_label(
@@ -136,15 +128,11 @@ def parse_missing_label(
     ValueError if it is neither a number within the domain nor one of the classes.
     """
     missing = noised.get("missing_label")
-    if missing is None:
-        return None
-    if classes is not None:
-        if missing not in classes:
-            raise ValueError("its missing_label is not one of its classes")
-        return str(missing)
-    if type(missing) not in (int, float) or not domain[0] <= missing <= domain[-1]:
+    if classes is not None and missing not in (None, *classes):
+        raise ValueError("its missing_label is not one of its classes")
+    if classes is None and missing is not None and (isinstance(missing, str) or not domain[0] <= missing <= domain[-1]):
         raise ValueError("its missing_label is not a number within its label domain")
-    return float(missing)
+    return missing
 
 
 def _released(folder: str, file: str, name: str) -> str:

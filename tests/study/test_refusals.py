@@ -91,11 +91,11 @@ PRIORS = (
     "", "label,weight\n", "0,1\n1\n", "0,1\n1,2,3\n", "0,1,2\n1,2\n", "0;1\n1,2\n", "0,1\none,2\n", "0,1\n0,2\n",
     "0,-1\n1,2\n", "0,nan\n1,2\n", "0,0\n1,0\n", "0,1\nnan,2\n", "{", '{"labels": [0, 1]}',
     '{"labels": [0, 1], "weights": [1]}', '{"labels": ["a", "b"], "weights": [1, 2]}',
-    '{"labels": [0, 1], "prior": {"weights": [1, 2], "epsilon": -1}}',
-    '{"labels": [0, 1], "prior": {"weights": [1, 2], "epsilon": NaN}}',
-    '{"labels": [0, 1], "prior": {"weights": [1, 2], "epsilon": "1"}}',
-    '{"labels": [0, 1], "prior": {"weights": [1, 2]}}',
-    '{"labels": [0, 1], "prior": {"weights": [1, 2], "epsilon": 1}}',
+    '{"labels": [0, 1], "prior": {"weights": [0.25, 0.75], "epsilon": -1}}',
+    '{"labels": [0, 1], "prior": {"weights": [0.25, 0.75], "epsilon": NaN}}',
+    '{"labels": [0, 1], "prior": {"weights": [0.25, 0.75], "epsilon": "1"}}',
+    '{"labels": [0, 1], "prior": {"weights": [0.25, 0.75]}}',
+    '{"labels": [0, 1], "prior": {"weights": [0.25, 0.75], "epsilon": 1.0}}',
     '{"labels": [1, 0], "weights": [1, 2]}', b"\xff\xfe0,1\n",
 )  # fmt: skip
 PUBLISHED = (

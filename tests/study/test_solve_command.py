@@ -17,7 +17,7 @@ PRIORS = {
     "with_header.csv": "label,weight\n1,4\n2,3\n3,2\n6,1\n",
     "in_any_order.csv": "6,1\n3,2\n\n1,4\n2,3\n",
     "object.json": json.dumps({"labels": LABELS, "weights": WEIGHTS}),
-    "mechanism.json": json.dumps({"labels": LABELS, "prior": {"weights": [w / 10 for w in WEIGHTS], "epsilon": 0}}),
+    "mechanism.json": json.dumps({"labels": LABELS, "prior": {"weights": [w / 10 for w in WEIGHTS], "epsilon": 0.0}}),
 }
 
 

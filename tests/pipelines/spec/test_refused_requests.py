@@ -474,16 +474,20 @@ def test_no_field_takes_any_object_or_any_choice(field: str) -> None:
             Fields.of({"label": "y", field: "x"})
 
 
-NO_EPSILON, NO_GAP, NO_CHOICE = "prior's epsilon must be a finite number", "its gap is not", "its choice"
+NO_EPSILON, NO_GAP, NO_CHOICE = "mechanism.prior.epsilon is not", "mechanism.gap is not", "mechanism.choice"
 CHANGES: list[tuple[str, Any, str]] = [
-    ("m", {"rounding": "upwards"}, "its rounding is not nearest or randomized"),
+    ("m", {"rounding": "upwards"}, "mechanism.rounding is not one of nearest, randomized"),
     ("m", {"labels.0": -1.0}, "cannot be used: "),
     # With a named prior of epsilon 0, the ledger would be charged for the labels alone.
-    ("m", {"prior.epsilon": 0}, "the prior's epsilon is 0, but it names a release, which cost more"),
+    ("m", {"prior.epsilon": 0.0}, "the prior's epsilon is 0, but it names a release, which cost more"),
     *(("m", {"prior.epsilon": epsilon}, NO_EPSILON) for epsilon in (-0.9, np.inf, np.nan, True, "0.5", 10**400)),
     ("m", {"prior.epsilon": None}, NO_EPSILON),
-    ("m", {"mechanism": "rr\ncertified  epsilon 0"}, "its mechanism does not have the form ^[A-Za-z0-9_.+-]{1,64}$"),
-    ("m", {"mechanism": 3}, "its mechanism is not string"),
+    (
+        "m",
+        {"mechanism": "rr\ncertified  epsilon 0"},
+        "mechanism.mechanism does not have the form ^[A-Za-z0-9_.+-]{1,64}$",
+    ),
+    ("m", {"mechanism": 3}, "mechanism.mechanism is not string"),
     *(("m", {"gap": gap}, NO_GAP) for gap in (-1.0, True, "<b>")),
     ("m", {"choice": "unbiased"}, NO_CHOICE),
     ("m", {"choice": {"mechanism": "a\nb", "model_errors": {}}}, NO_CHOICE),
@@ -495,11 +499,11 @@ CHANGES: list[tuple[str, Any, str]] = [
     ),
     ("classes", {"outputs": [0.0, 1.5]}, "cannot be used: "),
     ("column", {"center.counts.0": 10**6}, "its prior is not that of its center's counts"),
-    ("column", {"center.more": 1}, "its center has a member 'more'"),
-    ("column", {"center.column": 3}, "its center.column is not string"),
-    ("column", {"center.domain": [0, 1]}, "its center.domain is not number"),
+    ("column", {"center.more": 1}, "mechanism.center has a member 'more'"),
+    ("column", {"center.column": 3}, "mechanism.center.column is not string"),
+    ("column", {"center.domain": [0, 1]}, "mechanism.center.domain is not number"),
     ("column", {"center.domain": [0.0, 1.0, 9.0]}, "evenly spaced"),
-    ("column", {"center.counts": [0.5]}, "its center.counts is not integer"),
+    ("column", {"center.counts": [0.5]}, "mechanism.center.counts is not integer"),
     ("column", {"center.counts": [5, 5, 5]}, "not one count for each cell"),
     ("column", {"prior.epsilon": 0.0, "prior.release": ...}, "its prior has no epsilon"),
 ]
@@ -516,7 +520,7 @@ def test_a_mechanism_file_that_was_changed(
     message = refusal("apply", label="grade" if name == "classes" else "y", mechanism_file=path)
     assert message.startswith(f"--mechanism_file {path} cannot be used: ")
     assert said in message
-    if change == {"prior.epsilon": 0}:
+    if change == {"prior.epsilon": 0.0}:
         with pytest.raises(ValueError, match="which cost more"):
             read_prior(str(path))
 
