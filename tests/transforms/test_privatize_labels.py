@@ -9,7 +9,6 @@ from typing import Any
 
 import apache_beam as beam
 import numpy as np
-import pyarrow as pa
 import pytest
 from apache_beam.pvalue import AsSingleton
 from labeldp.mechanisms import Prior, Randomizer, solve
@@ -42,7 +41,6 @@ COLUMN = LabelColumn("y", DOMAIN)
 UNIFORM = Prior(np.array(DOMAIN), np.ones(4))
 RR = solve("rr", UNIFORM, 1.0)
 BUDGET = BudgetSplit(0.25, 1.0)
-"""How often a correct sampler would fail a test here, were its key drawn anew; keys are fixed."""
 
 
 def labels_of(rows: int, seed: int = 1) -> list[float]:
@@ -84,31 +82,6 @@ def bytes_of(batches: list[LabelledBatch]) -> list[bytes]:
     return sorted(map(LabelledBatchCoder().encode, batches))
 
 
-# Changed and unchanged columns.
-
-
-@pytest.mark.parametrize(
-    ("kind", "result"),
-    [
-        (pa.float64(), pa.float64()),
-        (pa.int64(), pa.float64()),
-        (pa.decimal128(9, 2), pa.float64()),
-        (pa.list_(pa.float64()), pa.list_(pa.float64())),
-        (pa.large_list(pa.int64()), pa.large_list(pa.float32())),
-    ],
-    ids=str,
-)
-def test_labels_of_any_kind_are_drawn_alike(labelled, privatize, kind, result):
-    labels = labels_of(30)
-    plain: dict[str, Any] = {"y": labels}
-    typed: dict[str, Any] = {
-        "y": pa.array([[one] for one in labels] if pa.types.is_nested(kind) else labels).cast(kind)
-    }
-    one, two = (privatize([labelled(columns)])["batches"][0] for columns in (plain, typed))
-    assert two.batch.schema.field("y").type == result
-    np.testing.assert_array_equal(label_values(one, "y"), label_values(two, "y"))
-
-
 def test_the_draw_is_the_randomizers_under_the_records_word(labelled, secret):
     batch = labelled({"y": [-9.0, 0.4, 0.5, 2.0, 99.0]}, start=3)
     noise_key = binding_of(batch, secret=secret).noise_key(secret)
@@ -129,11 +102,6 @@ def test_output_does_not_depend_on_how_the_records_are_cut(labelled, recut, priv
     assert records_of(again["batches"]) == expected
     single = [*recut(one, *range(1, 90)), two]
     assert records_of(privatize(single[::-1])["batches"]) == expected
-
-
-def test_a_retry_gives_the_same_bytes(labelled, recut, privatize):
-    batches = recut(labelled({"t": ["a"] * 60, "y": labels_of(60)}), 20, 45)
-    assert bytes_of(privatize(batches)["batches"]) == bytes_of(privatize(batches)["batches"])
 
 
 def test_a_second_consumer_that_computes_the_stage_anew_sees_the_same_bytes(labelled, recut, run, key, secret):
@@ -178,36 +146,6 @@ def test_one_changed_label_redraws_every_other_record_independently(labelled, se
         agreements = int((outputs[0] == outputs[1])[alike].sum())
         low, high = count_bounds(int(alike.sum()), keep**2 + (1 - keep) ** 2)
         assert low <= agreements <= high
-
-
-def test_under_one_noise_key_only_the_changed_record_differs(labelled, secret):
-    """Shows the leak that the previous test rules out, with noise bound to the record but not to the data."""
-    noise_key = bytes(32)
-    labels = labels_of(500)
-    one = drawn(labelled({"y": labels}), noise_key)
-    two = drawn(labelled({"y": [3.0 - labels[0], *labels[1:]]}), noise_key)
-    np.testing.assert_array_equal(one[1:], two[1:])
-
-
-def test_two_mechanisms_over_the_same_records_draw_independently(labelled, secret):
-    """Uses rr at two epsilons. Words are bound to the mechanism, so draws are independent and agreements binomial."""
-    rows = 20_000
-    prior = Prior(np.array([0.0, 1.0]), np.ones(2))
-    batch = labelled({"y": np.zeros(rows)})
-    noise_key = binding_of(batch, column=PAIR, secret=secret).noise_key(secret)
-    one, two = (drawn(batch, noise_key, solve("rr", prior, epsilon), PAIR) for epsilon in (0.5, 0.6))
-    keep, other = (1 / (1 + math.exp(-epsilon)) for epsilon in (0.5, 0.6))
-    low, high = count_bounds(rows, keep * other + (1 - keep) * (1 - other))
-    assert low <= int((one == two).sum()) <= high
-
-
-# Distribution of the draws.
-
-
-def test_labels_outside_the_domain_are_drawn_as_the_nearest_one(labelled, secret):
-    noise_key = bytes(range(32))
-    outside, inside = (drawn(labelled({"y": values * 500}), noise_key) for values in ([-1e300, 1e300], [0.0, 3.0]))
-    np.testing.assert_array_equal(outside, inside)
 
 
 # Rounding.
@@ -274,14 +212,6 @@ def test_unusable_records_become_dead_letters_and_the_rest_keep_their_rows(label
     (result,) = found["batches"]
     assert (result.start, result.stop, result.rows.tolist()) == (100, 108, [100, 103, 105, 107])
     assert result.batch.to_pydict()["t"] == ["a", "d", "f", "h"]
-
-
-def test_leaving_records_out_changes_no_draw_of_the_others(labelled):
-    labels = labels_of(200)
-    batch = labelled({"y": labels})
-    mask = np.arange(200) % 3 != 0
-    noise_key = bytes(range(32))
-    np.testing.assert_array_equal(drawn(batch, noise_key)[mask], drawn(batch.keep(mask), noise_key))
 
 
 def test_a_dead_letter_says_where_and_why_and_nothing_else():
