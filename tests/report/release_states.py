@@ -72,7 +72,6 @@ def named(labels: np.ndarray) -> np.ndarray:
 
 
 STATES = {
-    "numbers": State(GRID),
     "numbers, few": State(GRID, rows=30),
     "two labels": State(GRID | {"label_max": 1}),
     "one value": State(GRID, labels=lambda drawn: np.full(len(drawn), 7.0)),
@@ -81,16 +80,11 @@ STATES = {
     "poisson": State(GRID | {"loss": "poisson"}),
     "negative labels": State(GRID | {"label_min": -5}),
     "coarse grid": State(GRID | {"label_step": 0.01, "mechanism": "rr_on_bins"}),
-    "missing labels": State(GRID | {"missing_label": 0}, labels=missing),
     "units": State(GRID | UNITS, given=("units",)),
     "units with delta": State(GRID | UNITS | {"mechanism": "gaussian", "delta": 1e-6}, given=("units",)),
-    "ids": State(GRID | {"id_column": "id"}, given=("ids",)),
-    "center column": State(GRID | {"center_column": "c"}, given=("center",)),
-    "linear center": State(GRID | {"epsilon": 4}, given=("features",)),
     "linear center that clips": State(
         GRID | {"epsilon": 0.2, "center": "linear", "mechanism": "unbiased"}, 3000, ("features",)
     ),
-    "linear center of units": State(GRID | UNITS | {"epsilon": 8}, given=("features", "units")),
     "cells": State(GRID, rows=6000, given=("features",)),
     "classes": State(CLASSES),
     "classes, few": State(CLASSES, rows=20),

@@ -82,9 +82,12 @@ def test_every_kind_has_a_claim_in_the_registrys_format(
     assert format_problems(path) == []
     checked = invoke(["report", str(made.folder), f"--check_claim={path}", f"--ledger={made.ledger}"]).ok()
     assert checked.out == f"claim      {path} states this release\n"
+    (label, *_) = made.case.labels
+    page = report_on(made.folder / f"labels/{label}" if SEVERAL in name else made.folder, f"--ledger={made.ledger}")
+    assert "Audit passed" in page.text
+    assert not {"nan", "inf", "None"} & set(page.text.replace(",", " ").split())
+    assert ("of a unit" in page.text) == ("units" in name)
     if name in WHOLE:
-        (label, *_) = made.case.labels
-        page = report_on(made.folder / f"labels/{label}" if SEVERAL in name else made.folder, f"--ledger={made.ledger}")
         dry = {**made.flags, "output": made.folder.with_name("dry"), "ledger": made.ledger.with_name("dry.jsonl")}
         printed = [invoke([*command("privatize", dry), "--dry_run"]).ok().out] if name != "public" else []
         printed += [made.outcome.out, *(line for line in made.outcome.err.splitlines() if "warn" in line)]

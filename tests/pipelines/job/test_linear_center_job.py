@@ -262,9 +262,6 @@ def test_few_records_spend_nothing_on_a_center(privatize: Privatize, tmp_path: P
     assert set(pq.read_table(tmp_path / "out" / "data")["y_center"].to_pylist()) == {6.0}
 
 
-# The default.
-
-
 # Refusals.
 
 
