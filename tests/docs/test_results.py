@@ -126,6 +126,7 @@ def test_the_tables_of_the_page_are_those_of_the_files(tmp_path: Path, monkeypat
     ("script", "kind", "name"),
     [("expect", "Loss", "expect"), ("rival", "Trial", "rival"), ("late_labels", "Score", "late_labels"),
      ("class_results", "Score", "classes_fashion"), ("fit_known", "Row", "fit_known"),
+     ("log_features", "Row", "log_features"),
      ("fit_table", "Row", "fit_table"), ("fit_table", "Row", "fit_fresh")],
 )  # fmt: skip
 def test_rows_are_read_as_they_are_written(
