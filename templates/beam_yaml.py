@@ -126,7 +126,7 @@ class LabelDP(beam.PTransform):
             made = make_label(fields)
             if features and center.makes(made):
                 made = center.around(made, features)
-            self._threshold = Threshold(read_unusable_fraction(fields.max_unusable_fraction), rows=True)
+            self._threshold = Threshold(read_unusable_fraction(fields.max_unusable_fraction), "rows")
             self._key = noise_key_file(str(fields.noise_key_file), fields.noise_key_mode)
             self._charge = _charge(fields, made)
         except FieldError as error:

@@ -13,9 +13,10 @@ if TYPE_CHECKING:
     from .batches import Carried, LabelledBatch
     from .beam_rows import BatchesToRows, RowsToBatches, row_fields
     from .errors import InputError, StageError
-    from .input_checks import CountUniqueIds, Threshold
+    from .input_checks import CountUniqueIds
     from .io.input_format import Equals, Format
     from .io.limits import Limits
+    from .missing_labels import Threshold
     from .noise_key_file import NoiseKeyFile
     from .privatize_labels import DeadLetter, PrivatizedLabels, PrivatizeLabels
     from .readers.file_reader import ReadRecordBatches
@@ -46,7 +47,8 @@ _MODULES = {
     ".shards.shard_formats": ("WriteParquet", "WriteTFRecords"),
     ".shards.shard_ranges": ("CountRows", "DivideRows"),
     ".shards.shard_writer": ("ShardFile",),
-    ".input_checks": ("CountUniqueIds", "Threshold"),
+    ".input_checks": ("CountUniqueIds",),
+    ".missing_labels": ("Threshold",),
     ".noise_key_file": ("NoiseKeyFile",),
     ".release_passes": ("BindNoise", "NoisyPrior"),
     ".privatize_labels": ("DeadLetter", "PrivatizeLabels", "PrivatizedLabels"),

@@ -1,7 +1,4 @@
-"""Checks of the input before any noise is drawn.
-
-These are that the ids of records are unique, that enough records have a usable label, and that some have a center.
-"""
+"""Check of the input before any noise is drawn: that the ids of records are unique."""
 
 from __future__ import annotations
 
@@ -17,10 +14,8 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from ..mechanisms.noise.keyed_words import first_repeated
 from ..mechanisms.release.label_column import LabelColumn
-from ..mechanisms.release.label_records import PassSums
 from .batches import LabelledBatch, check_whole_input, record_identities
 from .errors import InputError, redact_errors
-from .missing_labels import missing_advice
 from .shown_transform import ShownTransform
 
 ID_GROUPS = 1 << 12
@@ -28,79 +23,6 @@ ID_GROUPS = 1 << 12
 
 HELD_IDS = 1 << 19
 """Ids that a bundle holds before it passes them on, so that it passes hundreds at a time to each group."""
-
-
-@dataclass(frozen=True)
-class Threshold:
-    """Limit on the records without a usable label.
-
-    Attributes:
-      fraction: Largest tolerated fraction of all records, in [0, 1].
-      rows: Whether the records are rows of a pipeline, and not of files: advice then names what a pipeline has.
-    """
-
-    fraction: float = 0.5
-    rows: bool = False
-
-    def __post_init__(self) -> None:
-        """Raises ValueError for a fraction outside [0, 1]."""
-        if not 0 <= self.fraction <= 1:
-            raise ValueError(f"max_unusable_fraction must be between 0 and 1, not {self.fraction:g}")
-
-    def check(self, records: int, unusable: int, column: LabelColumn, several: int = 0, left_out: int = 0) -> None:
-        """Checks record counts against the limit.
-
-        Args:
-          records: Number of records with a usable label.
-          unusable: Number of records without one.
-          column: The label column.
-          several: Number of records without a usable label that are known to have several.
-          left_out: Number of records with a usable label that were left out for the bound of their unit.
-
-        Raises:
-          InputError: If no record has a usable label, or more than the fraction have none.
-        """
-        if records == 0 and left_out:
-            raise InputError("no record with a usable label has a unit: check `unit_column`")
-        if records + unusable == 0:
-            files = "the files that match `input` contain no records, or `where` excludes all of them"
-            raise InputError(f"the input is empty: {'there are no rows with an id' if self.rows else files}")
-        setting = "`missing_label` {}" if self.rows else "`missing_label` {} in privatize and fit"
-        label, advice = column.described, missing_advice(column, setting)
-        if records == 0:
-            held = "hold several values" if several == unusable else "have no value or several, NaN or infinity"
-            raise InputError(
-                f"no record has a usable label in {label!r}: all {unusable:,} records {held}, but a label is one "
-                f"{'class' if column.classes else 'number'}: {'' if several else advice}check `label`"
-            )
-        total = records + unusable + left_out
-        if unusable > self.fraction * total:
-            # Which records lack a label is released: where most do, that may say who converted.
-            raise InputError(
-                f"{unusable:,} of {total:,} records have no usable label in {label!r} "
-                f"({f'{several:,} of them have several values; ' if several else ''}missing, several, NaN or "
-                f"infinite), more than `max_unusable_fraction` {self.fraction:g}: "
-                + (advice if 2 * unusable > total else "")
-                + f"fix them, exclude them {'by a beam.Filter before' if self.rows else 'with `where`'}"
-                + (", or raise the threshold" if 2 * unusable <= total else "")
-            )
-
-
-def check_sums(sums: PassSums | None, column: LabelColumn, threshold: Threshold) -> PassSums:
-    """Checks that enough records have a usable label and, if there is a center column, that some has a center.
-
-    Returns the raw sums of the whole input. Raises InputError if not, or if there are none.
-    """
-    if sums is None:
-        threshold.check(0, 0, column)
-    assert sums is not None
-    threshold.check(sums.records, sums.unusable, column, sums.several, sums.left_out)
-    if column.center is not None and sums.missing_centers == sums.records:
-        raise InputError(
-            f"no record has a usable center in {column.center!r} (missing, NaN or infinite): check `center_column`, "
-            "or with apply the center of `mechanism_file`"
-        )
-    return sums
 
 
 def after_unique_ids(batches: PCollection[LabelledBatch], column: LabelColumn, groups: int) -> list[AsSingleton]:

@@ -37,8 +37,9 @@ from .batches import (
 from .center.append_center import check_features
 from .center.feature_columns import center_columns
 from .errors import InputError, redact_errors
-from .input_checks import ID_GROUPS, Threshold, after_unique_ids, check_sums
+from .input_checks import ID_GROUPS, after_unique_ids
 from .job_metrics import PASSES
+from .missing_labels import Threshold
 from .noise_key_file import NoiseKeyFile
 from .progress_log import LOGGER, Progress
 from .shown_transform import ShownTransform
@@ -265,7 +266,7 @@ class _AddNoise(beam.DoFn):
         self, sums: PassSums | None, design: object, released: PassResult, unique_ids: int = 0
     ) -> Iterator[PassResult]:
         if design is not None:
-            sums = check_sums(sums, self._column, self._threshold)
+            sums = self._threshold.check_sums(sums, self._column)
             try:
                 released = self._step.release(sums, self._column, design, released, self._key.load())
             except RefusedRelease as error:

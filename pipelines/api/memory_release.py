@@ -308,28 +308,26 @@ def read_records(
     identities = _identities(request, column, given.ids, len(usable))
     if not linear and (given.center is None) != (column.center is None):
         raise ValueError("center and center_column belong together: give both, or neither")
-    centers, missing = None, 0
-    if given.center is not None:
-        centers, missing = read_centers(column, given.center, len(usable), usable)
     if given.features is not None:
         _check_features(column, given.features, given.labels, len(usable))
-    records = int(usable.sum())
-    request.check_unusable(records, len(usable) - records)
-    request.check_centers(records, missing)
     if (given.units is None) != (column.unit == SINGLE):
         raise ValueError("units and unit_column belong together: give both, or neither")
-    own, values = identities.keep(usable), read.values if usable.all() else read.values[usable]
-    released = LabelRecords(column, values, own, centers, len(usable) - records, missing)
-    if not isinstance(column.unit, UnitBound):
-        return MemoryRecords(read, identities, usable, np.ones(len(usable), bool), released)
-    found, present = read_units(given.units, column.unit.column)
-    if len(present) != len(usable):
-        raise ValueError(f"there are {len(present):,} units for {len(usable):,} labels")
-    within, counts = bounded(column.unit, found.keep(usable[present]), present[usable], own, secret)
-    request.check_bounded(int(within.sum()))
-    kept = usable.copy()
-    kept[usable] = within
-    return MemoryRecords(read, identities, kept, kept | ~usable, released.keep(within), counts)
+    kept, counts = usable, None
+    if isinstance(column.unit, UnitBound):
+        found, present = read_units(given.units, column.unit.column)
+        if len(present) != len(usable):
+            raise ValueError(f"there are {len(present):,} units for {len(usable):,} labels")
+        of_usable = found.keep(usable[present]), present[usable], identities.keep(usable)
+        kept = usable.copy()
+        kept[usable], counts = bounded(column.unit, *of_usable, secret)
+    centers, missing = None, 0
+    if given.center is not None:
+        centers, missing = read_centers(column, given.center, len(usable), kept)
+    records, unusable = int(kept.sum()), len(usable) - int(usable.sum())
+    request.check(records, unusable, len(usable) - unusable - records, missing)
+    values = read.values if kept.all() else read.values[kept]
+    released = LabelRecords(column, values, identities.keep(kept), centers, unusable, missing)
+    return MemoryRecords(read, identities, kept, kept | ~usable, released, counts)
 
 
 def _identities(request: MemoryRequest, column: LabelColumn, ids: object, records: int) -> Identities:

@@ -15,8 +15,8 @@ from ...mechanisms.registry import AUTO
 from ...mechanisms.release.label_column import LabelColumn
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import is_remote
-from ...transforms.missing_labels import missing_advice
-from ..errors import FieldError, FieldNames, as_parameter
+from ...transforms.missing_labels import Threshold
+from ..errors import FieldError, FieldNames, as_parameter, named
 from ..ledger.ledger import LEDGER_NAME, is_database
 from ..ledger.spent_budget import Caps
 from ..spec.feature_choice import CenterChoice, FeatureTable
@@ -39,41 +39,22 @@ class MemoryRequest:
     label: Label
     source: str
     caps: Caps
-    most_unusable: float
+    threshold: Threshold
 
     @property
     def column(self) -> LabelColumn:
         """The label column."""
         return self.label.column
 
-    def check_unusable(self, records: int, unusable: int) -> None:
-        """Checks the number of records without a usable label, which is public.
-
-        `records` is the number of those with one. Raises ValueError if there are no records, no record has a usable
-        label, or too many have none.
-        """
-        advice = missing_advice(self.column, "missing_label={}")
-        if records == 0:
-            raise ValueError(
-                f"no record has a usable label: {advice}check them" if unusable else "there are no records"
-            )
-        if unusable > self.most_unusable * (records + unusable):
-            raise ValueError(
-                f"{unusable:,} of {records + unusable:,} records have no usable label (missing, NaN or infinite), more "
-                f"than max_unusable_fraction {self.most_unusable:g}: "
-                + (advice if unusable > records else "")
-                + ("fix them, or leave them out" if unusable > records else "fix them, leave them out, or raise it")
-            )
-
-    def check_bounded(self, records: int) -> None:
-        """Checks that bounds of units leave a record. Raises ValueError if they leave none."""
-        if not records:
-            raise ValueError("no record with a usable label has a unit: check units")
-
-    def check_centers(self, records: int, missing: int) -> None:
-        """Checks that not all of at least one record lack a center. Raises ValueError if they do."""
-        if missing == records:
-            raise ValueError("no record has a usable center (missing, NaN or infinite): check center")
+    def check(self, records: int, unusable: int, left_out: int = 0, missing_centers: int = 0) -> None:
+        """Checks numbers of records, as `Threshold.check`. Raises ValueError in place of InputError."""
+        try:
+            self.threshold.check(records, unusable, self.column, 0, left_out, missing_centers)
+        except InputError as error:
+            text = named(str(error), as_parameter)
+        else:
+            return
+        raise ValueError(text)
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,8 +115,9 @@ def read_request(parameters: Mapping[str, Any], given: Given, fits: bool) -> tup
         label = make_label(fields)
         if fits:
             label = with_features(CenterChoice.of(fields), label, given.features)
+        threshold = Threshold(read_unusable_fraction(fields.max_unusable_fraction), "frame")
         caps = read_caps(fields.epsilon_cap, fields.delta_cap, fields.cap_window)
-        request = MemoryRequest(label, source, caps, read_unusable_fraction(fields.max_unusable_fraction))
+        request = MemoryRequest(label, source, caps, threshold)
     with python_errors(InputError):
         return request, load_key(noise_key, fields.noise_key_file)
 

@@ -194,10 +194,10 @@ class SparkRun:
         features = () if made is None else made.columns
         names = [name for name in features if name in self.source.schema.names]
         sums = add_passes(self.parts([*self._own, *names], Sum(self.reader, step, design, released)))
-        self.request.check_unusable(*((0, 0) if sums is None else (sums.records + sums.left_out, sums.unusable)))
+        if sums is None:
+            self.request.check(0, 0)
         assert sums is not None
-        self.request.check_bounded(sums.records)
-        self.request.check_centers(sums.records, sums.missing_centers)
+        self.request.check(sums.records, sums.unusable, sums.left_out, sums.missing_centers)
         if self.units is not None:
             self.units = dataclasses.replace(self.units, without_unit=sums.left_out - self.units.left_out)
         return sums

@@ -24,8 +24,8 @@ from ...mechanisms.release.label_column import LabelColumn
 from ...mechanisms.release.prior_release import PriorRelease
 from ...mechanisms.release.unit_bound import UnitCounts
 from ...transforms.errors import InputError, describe_failure
-from ...transforms.input_checks import Threshold
 from ...transforms.io.filesystems import read_text, write_text
+from ...transforms.missing_labels import Threshold
 from ...transforms.noise_key_file import NoiseKeyFile
 from ...transforms.progress_log import LOGGER
 from ...transforms.readers.file_reader import ReadRecordBatches

@@ -16,8 +16,8 @@ from ...mechanisms.release.label_column import LabelColumn
 from ...transforms.center.feature_columns import is_feature
 from ...transforms.class_values import check_class_type
 from ...transforms.errors import InputError, listed
-from ...transforms.input_checks import Threshold
 from ...transforms.io.hive_partitions import OutputPartitions, folder_of
+from ...transforms.missing_labels import Threshold
 from ...transforms.progress_log import LOGGER
 from ...transforms.validation.tensorflow_libraries import without_features
 from ..errors import Fact, FieldError, did_you_mean, field_errors, one_line

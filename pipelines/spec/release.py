@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from ...mechanisms.core.budget import round_up
 from ...mechanisms.release.unit_bound import PrivacyUnit
-from ...transforms.input_checks import Threshold
 from ...transforms.io.hive_partitions import ONE_FOLDER, OutputPartitions
 from ...transforms.io.input_format import SMALL_FILE_SIZE, Equals, FilePart, Format
+from ...transforms.missing_labels import Threshold
 from ...transforms.noise_key_file import NoiseKeyFile
 from ...transforms.readers.table_snapshot import TableSnapshot, TableUrl
 from ..ledger.spent_budget import Caps

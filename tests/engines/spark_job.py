@@ -23,6 +23,9 @@ import pyarrow.parquet as pq
 
 PAGES = ("jobs", "stages?details=true", "sql?details=true&planDescription=true&length=1000", "environment", "executors")
 
+# Spark 3.5 gives rand() a seed with the frame, whose labels then stay.
+RANDOM = "cast(cast(reflect('java.lang.System', 'nanoTime') as bigint) % 9 as double) as y"
+
 
 def session(master: str, folder: Path, port: int) -> Any:
     """A session whose driver writes an event log and has a web interface."""
@@ -106,10 +109,10 @@ def main() -> None:
         spark.stop()
         return
     released.write(folder / "release")
-    pq.write_table(released.frame.repartition(3).toArrow(), folder / "frame.parquet")
+    released.frame.repartition(3).write.parquet(str(folder / "frame"))
     classes: dict[str, Any] = {"label": "group", "label_classes": ["a", "b", "c"], "label_values": None}
-    pq.write_table(privatized(log, **classes).frame.toArrow(), folder / "classes.parquet")
-    refused("random", lambda: privatized(log.selectExpr("id", "x", "floor(rand() * 9) as y")))
+    privatized(log, **classes).frame.write.parquet(str(folder / "classes"))
+    refused("random", lambda: privatized(log.selectExpr("id", "x", RANDOM)))
     refused("ids", lambda: privatized(log.union(log)))
     refused("no ids", lambda: privatized(log, id_column=None))
     refused("bytes", lambda: privatized(log, noise_key_file=None, noise_key=b"k" * 32))

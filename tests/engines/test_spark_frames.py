@@ -85,7 +85,7 @@ def test_labels_are_those_of_other_frames_and_of_the_command(job: Job, tmp_path:
     asked = asked_of(job.folder)
     table = pq.read_table(job.folder / "before.parquet")
     memory = labeldp.privatize(table, ledger=tmp_path / "a", **asked)
-    spark = rows(pq.read_table(job.folder / "frame.parquet"))
+    spark = rows(pq.read_table(job.folder / "frame"))
     assert spark.equals(rows(memory.frame))
     flags = [f"--{name}={value}" for name, value in asked.items()]
     run_command(
@@ -97,7 +97,7 @@ def test_labels_are_those_of_other_frames_and_of_the_command(job: Job, tmp_path:
     classes: dict[str, Any] = {"label": "group", "label_classes": ["a", "b", "c"], "label_values": None}
     asked |= classes
     drawn = labeldp.privatize(table, ledger=tmp_path / "b", **asked)
-    assert rows(pq.read_table(job.folder / "classes.parquet")).equals(rows(drawn.frame))
+    assert rows(pq.read_table(job.folder / "classes")).equals(rows(drawn.frame))
 
 
 def test_a_release_that_is_written_is_audited_and_reported(job: Job, tmp_path: Path) -> None:

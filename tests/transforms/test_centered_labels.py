@@ -23,7 +23,7 @@ from labeldp.transforms import (
     StreamBinding,
 )
 from labeldp.transforms.batches import center_values, label_values
-from labeldp.transforms.input_checks import Threshold, check_sums
+from labeldp.transforms.missing_labels import Threshold
 
 from tests.label_counts import summarize
 
@@ -132,7 +132,7 @@ def test_text_is_no_center(labelled, secret):
 def test_an_input_without_a_center_fails(labelled, secret, columns):
     summary = summarize(labelled(columns), COLUMN, secret)
     with pytest.raises(InputError, match=r"no record has a usable center in 'c' .*: check `center_column`"):
-        check_sums(summary, COLUMN, Threshold())
+        Threshold().check_sums(summary, COLUMN)
 
 
 def digest_of(batches, column, secret) -> int:
