@@ -132,7 +132,7 @@ def _joined(parts: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
 def read_stream(source: object) -> RecordStream | None:
     """Recognizes one of `STREAMS`; None for anything else.
 
-    Raises TypeError for a reader, which can be read once only, and for a function that returns anything else.
+    Raises TypeError for what can be read once only, and for a function that returns anything but record batches.
     """
     dataset = sys.modules.get("pyarrow.dataset")
     if dataset is not None and isinstance(source, dataset.Dataset):
@@ -146,14 +146,26 @@ def read_stream(source: object) -> RecordStream | None:
         empty = source.head(0).collect().to_arrow()
         return RecordStream(empty.schema, lambda names: _of_polars(source, names))
     if callable(source):
-        reader = _reader(source())
-        return RecordStream(reader.schema, lambda names: iter(_reader(source())))
-    if isinstance(source, pa.RecordBatchReader):
-        raise TypeError(
-            "a RecordBatchReader can be read once, but a release passes over its records several times: give a "
-            "function that makes one, lambda: dataset.scanner().to_reader()"
-        )
+        first = [source()]
+
+        def read(_: list[str] | None) -> Iterator[pa.RecordBatch]:
+            given = source()
+            if first and first.pop() is given and isinstance(given, Iterator):
+                raise _read_once(given)
+            return iter(_reader(given))
+
+        return RecordStream(_reader(first[0]).schema, read)
+    # Frames and columns have streams, too, and a length.
+    if isinstance(source, Iterator) or (hasattr(source, "__arrow_c_stream__") and not hasattr(source, "__len__")):
+        raise _read_once(source)
     return None
+
+
+def _read_once(source: object) -> TypeError:
+    return TypeError(
+        f"a {type(source).__name__} can be read once, but a release passes over its records several times: give a "
+        "function that makes one each time, lambda: dataset.scanner().to_reader()"
+    )
 
 
 def _of_polars(frame: polars.LazyFrame, names: list[str] | None) -> Iterator[pa.RecordBatch]:

@@ -106,6 +106,7 @@ def main() -> None:
     if master.startswith("local-cluster"):
         threading.Thread(target=kill_one, args=(folder,), daemon=True).start()
         released.write(folder / "release")
+        print(json.dumps({"application": spark.sparkContext.applicationId, "pages": pages(port)}), flush=True)
         spark.stop()
         return
     released.write(folder / "release")

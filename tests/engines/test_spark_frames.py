@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,11 +15,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import dataset
 
 from tests.commands import write_key
 from tests.engines.local_processes import ROOT, free_ports
 
-PYSPARK = ROOT / ".spark" / "python"
+PYSPARK = Path(os.environ.get("LABELDP_PYSPARK", ROOT / ".spark" / "python"))
 RECORDS, MANY = 4000, 2_000_000
 
 
@@ -82,9 +84,14 @@ def rows(table: Any) -> pa.Table:
 
 
 def test_labels_are_those_of_other_frames_and_of_the_command(job: Job, tmp_path: Path) -> None:
+    """Of one log by the command, in memory as Arrow and pandas, as a dataset that is read in blocks, and by Spark."""
     asked = asked_of(job.folder)
     table = pq.read_table(job.folder / "before.parquet")
     memory = labeldp.privatize(table, ledger=tmp_path / "a", **asked)
+    pandas = labeldp.privatize(table.to_pandas(), ledger=tmp_path / "a", **asked).frame
+    streamed = labeldp.privatize(dataset.dataset(job.folder / "before.parquet"), ledger=tmp_path / "a", **asked).frame
+    assert rows(streamed.read_all()).equals(rows(memory.frame))
+    assert rows(pa.Table.from_pandas(pandas, preserve_index=False)).column("y").equals(rows(memory.frame).column("y"))
     spark = rows(pq.read_table(job.folder / "frame"))
     assert spark.equals(rows(memory.frame))
     flags = [f"--{name}={value}" for name, value in asked.items()]
@@ -123,16 +130,32 @@ def test_refused(job: Job, name: str, error: str) -> None:
 
 
 def test_no_secret_is_in_sight(job: Job, leaks: Any, secret: bytes, tree: Callable[..., dict[str, bytes]]) -> None:
-    shown = {"lines": json.dumps(job.lines).encode(), "err": job.err.encode(), **tree(job.folder / "events")}
+    check_logs(job, {}, leaks, secret, tree)
+
+
+def check_logs(job: Job, others: dict[str, bytes], leaks: Any, secret: bytes, tree: Any) -> None:
+    """Searches what the driver prints, the pages of the web interface, the event log and other logs."""
+    shown = {"lines": json.dumps(job.lines).encode(), "err": job.err.encode(), **tree(job.folder / "events"), **others}
     assert any("mapInArrow" in text or "MapInArrow" in text for text in map(str, shown.values()))
     labels = {spelling for spelling in leaks.LABEL_SPELLINGS if len(spelling) > 4}
     assert leaks.found(shown, labels | set(leaks.key_spellings(secret))) == []
 
 
-def test_an_executor_is_killed(tmp_path: Path, secret: bytes) -> None:
-    """Two million records: those of the lost executor are drawn again, and the labels are the same."""
-    job = run("local-cluster[2,1,1024]", tmp_path, MANY, [*range(20)], [*range(20)], secret)
+def test_an_executor_is_killed(
+    tmp_path: Path, leaks: Any, secret: bytes, tree: Callable[..., dict[str, bytes]]
+) -> None:
+    """Two million records: those of the lost executor are drawn again, and the labels are the same.
+
+    The logs of executors are searched, too: a local cluster has them below the folder of Spark.
+    """
+    job = run("local-cluster[2,1,1024]", tmp_path, MANY, leaks.SENTINELS, leaks.DOMAIN, secret)
     assert {"killed": True} in job.lines
+    application = next(line["application"] for line in job.lines if "application" in line)
+    work = PYSPARK / "pyspark" / "work" / application
+    logs = {path: text for path, text in tree(work).items() if Path(path).name in ("stdout", "stderr")}
+    shutil.rmtree(work)
+    assert sum(b"Executor" in text for text in logs.values()) >= 2
+    check_logs(job, logs, leaks, secret, tree)
     asked = asked_of(tmp_path)
     memory = labeldp.privatize(pq.read_table(tmp_path / "before.parquet"), ledger=tmp_path / "a", **asked)
     written = rows(pq.read_table(tmp_path / "release" / "data"))

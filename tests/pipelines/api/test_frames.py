@@ -7,6 +7,7 @@ import pickle
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import labeldp
@@ -646,5 +647,9 @@ def test_records_that_change_between_passes_are_refused(standard: Any) -> None:
 
 
 def test_what_can_be_read_once_is_refused(standard: Any) -> None:
-    with pytest.raises(TypeError, match="can be read once"):
-        labeldp.privatize(table_of_log().to_reader(), **standard, **REQUEST)
+    table = table_of_log()
+    reader, batches = table.to_reader(), iter(table.to_batches())
+    stream = SimpleNamespace(__arrow_c_stream__=table.__arrow_c_stream__)
+    for once in (reader, batches, stream, lambda: reader, lambda: batches):
+        with pytest.raises(TypeError, match=r"can be read once.* give a function that makes one"):
+            labeldp.privatize(once, **standard, **REQUEST)
