@@ -140,6 +140,10 @@ def google_server() -> Iterator[dict[str, str]]:
             objects.compose(req, res, storage)
 
     def rewrite(req: Any, res: Any, storage: Any) -> None:
+        if not req.data and int(req.get_header("Content-Length", 0)):
+            # A client was killed before it had sent the metadata.
+            res.status = HTTPStatus.BAD_REQUEST
+            return
         bucket, name = req.params["dest_bucket_name"], req.params["dest_object_id"]
         if not refused(req, res, storage, name):
             objects.rewrite(req, res, storage)

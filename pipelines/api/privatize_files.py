@@ -32,7 +32,7 @@ from ..publish.protocol import check_caps
 from ..publish.release_steps import earlier_of_release, publish_release, read_results
 from ..publish.request import REQUEST_NAME, Request, Run, new_run
 from ..publish.staging_locks import SUBMITTED_NAME, remove_staging
-from ..publish.unfinished_run import UnfinishedRun, claimed, has_begun, is_published
+from ..publish.unfinished_run import UnfinishedRun, claimed, is_published
 from ..spec.fields import Fields, declared, keywords_of, shown
 from ..spec.input_spec import announce_csv_columns, read_schema
 from ..spec.label_folders import MANIFEST_NAME
@@ -184,7 +184,7 @@ def _give_up(work: str) -> None:
 class _Begin(beam.DoFn):
     """First stage: checks the request again, makes key and staging folder, and holds the target until it is released.
 
-    With workers elsewhere, the run is one that was submitted: no process renews its lease. A retry changes nothing.
+    With workers elsewhere, the run is one that was submitted. A retry changes nothing.
     """
 
     def __init__(self, run: Run, work: str, here: bool, files: InputSpec, columns: pa.Schema):
@@ -198,7 +198,7 @@ class _Begin(beam.DoFn):
     def process(self, element: int) -> Iterator[int]:
         # Another run of this pipeline has failed.
         _give_up(self._work)
-        if self._here or not has_begun(self._run.request.target, self._work):
+        if self._here or not exists(FileSystems.join(self._work, SUBMITTED_NAME)):
             try:
                 self._begin()
             except FieldNames as error:

@@ -30,6 +30,7 @@ from ..publish.unfinished_run import (
     RunBusy,
     UnfinishedRun,
     claimed,
+    end_without_request,
     find_run,
     is_complete,
     is_published,
@@ -95,6 +96,8 @@ def _finish(args: argparse.Namespace, options: PipelineOptions) -> tuple[Run, li
     until = None if args.timeout is None else time.monotonic() + args.timeout
     pause, reason, said = _POLLS[0], "", False
     key: SigningKey | None = None
+    if is_store(target):
+        end_without_request(target)
     while True:
         found = find_run(target, folder)
         if found is None:

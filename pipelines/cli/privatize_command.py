@@ -19,13 +19,12 @@ from ..job.job_graph import run_job
 from ..job.runner_options import forbid_short_lived, runner_options
 from ..job.validation_passes import check_features, check_values
 from ..ledger.ledger import Ledger
-from ..publish.output_folder import staging_folder
+from ..publish.output_folder import remove_ended_runs, staging_folder
 from ..publish.output_table import commit_to_table
 from ..publish.protocol import check_caps
 from ..publish.release_steps import ReleasedLabel
 from ..publish.request import Request, Run, new_run
 from ..publish.signals import signals_as_interrupts
-from ..publish.staging_locks import remove_leftovers
 from ..spec.fields import Fields
 from ..spec.input_spec import announce_csv_columns
 from ..spec.make_release import make_release
@@ -82,7 +81,7 @@ def _run(command: str, args: argparse.Namespace, runner_flags: Sequence[str]) ->
             found = verify_existing(release)
             with contextlib.suppress(InputError):
                 # A run may have been killed right after it had published this release.
-                remove_leftovers(release.output.target)
+                remove_ended_runs(release.output.target)
             holds = "its audit holds" if release.sign is None else "its audit and its signature hold"
             print(f"verified   {one_line(found.output)}: the release of this request, charged before; {holds}")
             _add_to_table(release)

@@ -126,7 +126,7 @@ def check_output(
             with (
                 named_file("writing", path),
                 open_file(FileSystems.join(folder, name)) as file,
-                complete_file(path, staging.temp) as copy,
+                complete_file(path, staging.work) as copy,
             ):
                 copy.write(file.read())
 

@@ -1,12 +1,10 @@
 """Output folder: staged beside its target, and moved there when it is complete.
 
-On an object store, which cannot move, the files of a release are written under their final names, and the manifest
-last: without release.json there is no release. Temporary files are staged beside the target there, too.
+On an object store, which cannot move, the store copies the files of a release to their names once the run has claimed
+the target (`transforms/stores/claim`), the manifest last: without release.json there is no release. Local staging
+folders are locked (`staging_locks`).
 
-Local staging folders are locked (`staging_locks`); object stores have leases (`transforms/stores/lease`).
-
-Functions raise StageError if the operating system or the store refuses, or another run has published to the target or
-taken it over.
+Functions raise StageError if the operating system or the store refuses, or another run has published to the target.
 """
 
 from __future__ import annotations
@@ -14,14 +12,13 @@ from __future__ import annotations
 import contextlib
 import os
 import uuid
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from apache_beam.io.filesystems import FileSystems
 
 from ...transforms.errors import InputError, StageError, StoreConflict, StoreError, named_file
 from ...transforms.io.filesystems import (
-    delete_folder,
     is_empty_folder,
     is_remote,
     make_directory,
@@ -32,18 +29,18 @@ from ...transforms.io.filesystems import (
     sync_tree,
 )
 from ...transforms.progress_log import LOGGER
-from ...transforms.stores.lease import Lease, lease_path, staging_of
-from ...transforms.stores.object_store import ABSENT, is_store
+from ...transforms.stores.claim import Output, OutputClaimed, StagedRun, claimed_error, staging_of
+from ...transforms.stores.object_store import is_store, require_conditions
+from ..ledger.spent_budget import CapError
 from ..spec.label_folders import MANIFEST_NAME, SIGNATURE_NAME
-from ..spec.release_files import RELEASE_FILE, plain_files
+from ..spec.release_files import plain_files
 from ..spec.written_files import create_from
 from .signals import ended_completely
-from .staging_locks import locked_staging, new_staging_name, remove_leftovers, remove_staging
+from .staging_locks import check_not_submitted, locked_staging, new_staging_name, remove_leftovers, remove_staging
 
 SEGMENTS_NAME = "segments"
 RELEASE_NAME = "release"
 """Folder in a local staging folder that becomes the release."""
-_DELETIONS = 3
 _SHOWN = 10
 
 
@@ -53,33 +50,19 @@ class Staging:
 
     Attributes:
       work: Folder of temporary files.
-      release: Folder in which the files of the release are written: one in it, but on an object store the target.
-      lease: Lease on the target, on an object store.
-      left: True to leave the folder and the lease to a command that finishes the run.
+      release: Folder in which the files of the release are written: one in it, or itself for a single file.
+      left: True to leave the folder to a command that finishes the run.
+      stored: The run on an object store; None elsewhere.
     """
 
     work: str
     release: str
-    lease: Lease | None = field(default=None, repr=False)
     left: bool = False
+    stored: StagedRun | None = None
 
-    @property
-    def manifests(self) -> str:
-        """Folder of the manifests until the release is published."""
-        return self.release if self.lease is None else self.work
-
-    @property
-    def temp(self) -> str:
-        """Folder that names this run for files of the release that it writes itself."""
-        return self.work if self.lease is None else self.lease.temporary(self.work)
-
-    def check(self) -> None:
-        """Checks that the run may still write to the target, before it reads or charges what it has written there.
-
-        Raises StoreError if the store does not answer.
-        """
-        if self.lease is not None:
-            self.lease.check()
+    def has_begun(self) -> bool:
+        """Tells whether another process has begun to publish these files, which do not change from then on."""
+        return self.stored is not None and self.stored.has_begun()
 
 
 def released_path(folder: str, label_folder: str, name: str) -> str:
@@ -94,9 +77,10 @@ def released_path(folder: str, label_folder: str, name: str) -> str:
 def staging_folder(target: str, single_file: bool = False, work: str | None = None) -> Iterator[Staging]:
     """Creates a hidden folder beside the target, and deletes what is left of it when the block ends.
 
-    What killed runs with this target have left behind is removed first. On an object store, the files under the target
-    are deleted as well when the block raises. With `single_file`, the output is one file. `work` is its path, of
-    `new_work`. Raises InputError if, on an object store, another run is writing to the target.
+    What killed runs with this target have left behind is removed first, on an object store after the release. A run
+    that has begun to publish on a store, and fails, is left to `labeldp finish`. With `single_file`, the output is one
+    file. `work` is its path, of `new_work`. Raises InputError if another run has claimed the target on a store, or is
+    to be finished.
     """
     place = _staging_on_store if is_store(target) else _staging_on_disk
     with ended_completely(place(target.rstrip("/"), single_file, work or new_work(target))) as staging:
@@ -118,94 +102,69 @@ def _staging_on_disk(target: str, single_file: bool, work: str) -> Iterator[Stag
                 remove_staging(folder)
 
 
+def remove_ended_runs(target: str) -> None:
+    """Removes what is left of runs that were killed right after they had published a release."""
+    if not is_store(target):
+        remove_leftovers(target)
+        return
+    output = output_on_store(target)
+    owner = output.settle()
+    if owner is not None and output.run(owner).is_published(f"{output.target}/{MANIFEST_NAME}"):
+        output.run(owner).end()
+
+
 def new_work(target: str) -> str:
     """Names a new folder of temporary files beside a target."""
     return f"{staging_of(target)}/{uuid.uuid4().hex}" if is_store(target) else new_staging_name(target)
 
 
-def staging_at(target: str, work: str, single_file: bool = False, lease: Lease | None = None) -> Staging:
-    """The staging with a folder of temporary files, of `new_work`; a `lease` is that of a run on an object store."""
-    release = target.rstrip("/") if is_store(work) else FileSystems.join(work, RELEASE_NAME)
-    return Staging(work, work if single_file else release, lease)
+def staging_at(target: str, work: str, single_file: bool = False) -> Staging:
+    """The staging with a folder of temporary files, of `new_work`."""
+    release = work if single_file else FileSystems.join(work, RELEASE_NAME)
+    stored = None
+    if is_store(work):
+        stored = output_on_store(target).run(work.rpartition("/")[2])
+    return Staging(work, release, stored=stored)
+
+
+def output_on_store(target: str) -> Output:
+    """A target on an object store, with its claim."""
+    return Output(store_of(target), target.rstrip("/"))
 
 
 @contextlib.contextmanager
 def _staging_on_store(target: str, single_file: bool, work: str) -> Iterator[Staging]:
-    folder, store = staging_of(target), store_of(target)
-    lease = Lease(store, lease_path(target), run=work.rpartition("/")[2])
+    staging = staging_at(target, work, single_file)
+    run = staging.stored
+    assert run is not None
     with named_file("creating a staging folder for", target):
-        killed = lease.acquire(
-            lambda: LOGGER.info("%s: another run may be writing there; waiting for up to a minute", target)
-        )
-    with lease.renewed():
-        # If it refuses to remove them, the next run still knows that a run was killed.
-        lease.left = lease.idle = killed
-        with named_file("removing what a killed run has left in", target):
-            _remove_store_leftovers(target, folder, single_file, killed, lease)
-        lease.left = lease.idle = False
-        staging = staging_at(target, work, single_file, lease)
-        try:
-            yield staging
-        except BaseException as error:
-            # Threads of a runner that was interrupted may write after this process has deleted what they wrote.
-            lease.left, staging.left = not isinstance(error, Exception), False
-            if not single_file and not lease.published:
-                retract(target, lease)
-            raise
-        finally:
-            if staging.left:
-                lease.left = lease.idle = True
-                lease.job = lease.run
-            else:
-                remove_store_staging(work)
-
-
-def remove_store_staging(work: str) -> None:
-    """Deletes the temporary files of a run on an object store, and aborts its unfinished uploads there."""
-    # Repeated, because a runner that was interrupted may still be writing.
-    for _ in range(_DELETIONS):
+        require_conditions(run.output.store, f"{run.work}/")
+        if run.output.settle() is not None:
+            raise claimed_error(target)
+        for other in run.output.runs():
+            check_not_submitted(run.output.run(other).work, target)
+        run.open()
+    try:
+        yield staging
+    except BaseException as error:
+        staging.left = False
+        if isinstance(error, Exception) and not isinstance(error, CapError | OutputClaimed):
+            _check_not_removed(run)
+        raise
+    finally:
+        # If the store does not answer, the next release removes its files.
         with contextlib.suppress(StoreError):
-            store_of(work).abort_uploads(f"{work}/")
-            delete_folder(work)
+            if not staging.left and not run.give_up():
+                LOGGER.warning("%s: its release is not complete: `labeldp finish %s` ends it", target, target)
 
 
-def _remove_store_leftovers(target: str, folder: str, single_file: bool, killed: bool, lease: Lease) -> None:
-    store = store_of(target)
-    # A stopped run of which these are left writes nothing below the target from here on, also when it continues. So
-    # they are removed before anyone looks there.
-    if not single_file:
-        store.abort_uploads(f"{target}/")
+def _check_not_removed(run: StagedRun) -> None:
     with contextlib.suppress(StoreError):
-        store.abort_uploads(f"{folder}/")
-    old = [info.path for info in store.list(f"{folder}/") if info.path != lease_path(target)]
-    store.delete(old)
-    if not single_file:
-        found = {info.path[len(target) + 1 :]: info.path for info in store.list(f"{target}/")}
-        others = sorted(name for name in found if not RELEASE_FILE.fullmatch(name))
-        if MANIFEST_NAME in found or others or (found and not killed):
-            first = MANIFEST_NAME if MANIFEST_NAME in found else next(iter(others or found))
-            if first == MANIFEST_NAME:
-                # A complete release has no leftovers.
-                lease.left = False
-            raise InputError(f"{target}/{first} exists: name another --output, or delete it")
-        if found:
-            with lease.held():
-                store.delete(found.values())
-            old += found.values()
-    if old:
-        LOGGER.info("removed %d objects in %s and %s, which a killed run had left behind", len(old), target, folder)
-
-
-def retract(target: str, lease: Lease) -> None:
-    """Deletes the files of a run that failed: the manifest first, without which the others are no release."""
-    store = store_of(target)
-    # Another run that has taken over deletes them itself, and writes its own.
-    with contextlib.suppress(StoreError, StageError), lease.held():
-        for _ in range(_DELETIONS):
-            with contextlib.suppress(StoreError):
-                store.delete([f"{target}/{MANIFEST_NAME}"])
-                store.abort_uploads(f"{target}/")
-                delete_folder(target)
+        if run.is_removed():
+            raise InputError(
+                f"another run with the output {run.output.target} was released meanwhile, and has removed the files of "
+                "this one: nothing is charged for it; name another --output"
+            ) from None
 
 
 def staged_files(staging: Staging) -> dict[str, str]:
@@ -226,11 +185,8 @@ def staged_files(staging: Staging) -> dict[str, str]:
 def check_files(staging: Staging, files: Collection[str], manifests: Collection[str]) -> None:
     """Checks that nothing is staged but the files of the release. Called before it is signed and charged.
 
-    Raises InputError, which names strays, or a file that is missing, and StageError if the lease was lost: then they
-    are files of another run.
+    Raises InputError, which names strays, or a file that is missing.
     """
-    if staging.lease is not None:
-        staging.lease.check()
     found = staged_files(staging).keys() - {SIGNATURE_NAME}
     if strays := sorted(found - {*files, *manifests}):
         raise InputError(
@@ -255,33 +211,39 @@ def _sync_staged(staging: Staging) -> None:
 def publishing(staging: Staging, target: str) -> Iterator[None]:
     """Makes sure that what is charged in a block is durable and can be published at its end.
 
-    On an object store no other run takes over during the block. Elsewhere, runs exclude each other by the lock of the
-    ledger, if it is a file. Without it, another run that publishes during the block makes `publish_folder` fail, after
-    the charge.
+    On an object store, the run claims the target for the block. It gives the target up at the end, or if a cap refuses
+    the charge; after another error, `labeldp finish` ends the run. Elsewhere, runs exclude each other by the lock of
+    the ledger, if it is a file. Without it, another run that publishes during the block makes `publish_folder` fail,
+    after the charge.
     """
     _sync_staged(staging)
-    with contextlib.ExitStack() as block:
-        if staging.lease is not None:
-            with named_file("publishing", target):
-                block.enter_context(staging.lease.held())
-        elif not is_empty_folder(target):
+    if staging.stored is None:
+        if not is_empty_folder(target):
             raise StageError(f"publishing {target} failed: another run has written it")
         yield
+        return
+    with named_file("publishing", target):
+        staging.stored.claim()
+    try:
+        yield
+    except CapError:
+        staging.stored.end()
+        raise
+    staging.stored.end()
 
 
 def publish_folder(staging: Staging, output: str, manifests: Sequence[str] = (MANIFEST_NAME,)) -> None:
-    """Makes a complete staging folder a release; on a local disk in one atomic step, on a store by its manifest.
+    """Makes a complete staging folder a release; on a local disk in one atomic step, elsewhere by its manifest.
 
     The folder is as open to readers as the umask says; its owner alone may write to it. The target is new or an
     empty folder.
 
     A remote target gets the manifests last, in this order. The last one makes the others a release.
     """
-    if staging.lease is not None:
-        with named_file("publishing", output):
-            for name in manifests:
-                _commit(staging, f"{output.rstrip('/')}/{name}", name)
-        staging.lease.published = True
+    if staging.stored is not None:
+        target = output.rstrip("/")
+        _publish_on_store(staging.stored, {path: f"{target}/{name}" for name, path in staged_files(staging).items()},
+                          f"{target}/{MANIFEST_NAME}")  # fmt: skip
         return
     if is_remote(output):
         work, target = staging.release.rstrip("/"), output.rstrip("/")
@@ -302,11 +264,19 @@ def publish_folder(staging: Staging, output: str, manifests: Sequence[str] = (MA
         _sync_parent(output)
 
 
+def _publish_on_store(run: StagedRun, files: Mapping[str, str], last: str) -> None:
+    with named_file("publishing", run.output.target):
+        try:
+            run.publish(files, last)
+        except StoreConflict:
+            raise StageError(f"publishing {run.output.target} failed: another run has written it") from None
+
+
 def publish_file(staging: Staging, name: str, target: str) -> None:
     """Moves one file of a staging folder to its target, which must not exist."""
     with named_file("publishing", target):
-        if staging.lease is not None:
-            _commit(staging, target, name)
+        if staging.stored is not None:
+            _publish_on_store(staging.stored, {f"{staging.work}/{name}": target}, target)
         elif is_remote(target):
             FileSystems.rename([FileSystems.join(staging.work, name)], [target])
         else:
@@ -325,21 +295,6 @@ def _sync_parent(target: str) -> None:
     # It is released, whether this succeeds or not.
     with contextlib.suppress(OSError):
         sync_folder(os.path.dirname(os.path.abspath(target)))
-
-
-def _commit(staging: Staging, target: str, name: str) -> None:
-    """Writes a file of the staging folder to its target, unless another run has. The lease is held."""
-    store = store_of(target)
-    found = store.read(f"{staging.work}/{name}")
-    if found is None:
-        raise StageError(f"publishing {target} failed: the staged {name} is missing")
-    try:
-        store.write(target, found[0], ABSENT)
-    except StoreConflict:
-        # Written by an attempt whose answer was lost, if it is the same.
-        existing = store.read(target)
-        if existing is None or existing[0] != found[0]:
-            raise StageError(f"publishing {target} failed: another run has written it") from None
 
 
 def job_result_path(staging: Staging, place: int) -> str:

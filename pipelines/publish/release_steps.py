@@ -82,8 +82,6 @@ def read_results(run: Run, staging: Staging) -> list[ReleasedLabel]:
     checks fails, and InputError if a file is not that of this run, or a staged shard cannot be read.
     """
     request = run.request
-    # On a store, the files are those of another run if it has taken over.
-    staging.check()
     released = []
     for place, (label, folder) in enumerate(zip(request.labels, request.folders, strict=True)):
         path, mechanism_path = job_result_path(staging, place), released_path(staging.release, folder, MECHANISM_NAME)
@@ -142,7 +140,7 @@ def publish_release(
       StageError: If the target cannot be written, or another run has.
     """
     fit, manifests = request.command == "fit", ()
-    if not fit:
+    if not (fit or staging.has_begun()):
         manifests = write_manifests(request, released, staging)
         delete_folder(FileSystems.join(staging.work, SEGMENTS_NAME))
         if request.validation is not None and validate is not None:
@@ -180,7 +178,7 @@ def write_manifests(request: Request, released: Sequence[ReleasedLabel], staging
         model = each.mechanism.drawing.model
         if model is not None:
             path = released_path(staging.release, folder, CENTER_NAME)
-            write_text(path, json.dumps(model.to_document()) + "\n", staging.temp)
+            write_text(path, json.dumps(model.to_document()) + "\n", staging.work)
     if len(released) == 1:
         return (MANIFEST_NAME,)
     whole = labels_manifest(documents, folders, request.budget.epsilon)
@@ -207,9 +205,7 @@ def _stated_files(result: JobResult) -> Iterator[str]:
 
 def write_document(document: dict[str, Any], staging: Staging, folder: str, name: str) -> None:
     """Writes a manifest into the staging folder; `folder` is that of its label, of `label_folders`."""
-    path = released_path(staging.manifests, folder, name)
-    # On a store, it is a temporary file.
-    write_text(path, json.dumps(document, indent=2) + "\n", staging.work if staging.lease is None else None)
+    write_text(released_path(staging.release, folder, name), json.dumps(document, indent=2) + "\n", staging.work)
 
 
 def _manifest(request: Request, released: ReleasedLabel, output: dict[str, Any]) -> dict[str, Any]:

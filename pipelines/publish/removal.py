@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from ...transforms.errors import InputError
-from ...transforms.io.filesystems import FileSystems
+from ...transforms.io.filesystems import FileSystems, write_text
 from ...transforms.progress_log import LOGGER, Progress
 from ...transforms.shards.reduced_shards import write_reduced
 from ..errors import FieldError, UsageError
@@ -43,6 +43,7 @@ from .output_folder import Staging, publish_folder, publishing, released_path, s
 from .release_steps import write_document
 from .signals import signals_ignored
 from .signature import sign_release
+from .unfinished_run import REMOVAL_NAME
 
 
 @dataclass(frozen=True)
@@ -170,8 +171,9 @@ def publish_removal(
         files = [*before.others, *dropped]
         for name in files:
             source, target = (FileSystems.join(folder, name) for folder in (before.folder, staging.release))
-            write_reduced(source, target, staging.temp, dropped.get(name, none), progress)
+            write_reduced(source, target, staging.work, dropped.get(name, none), progress)
         LOGGER.info("wrote %d shards, %d of them without some records", len(dropped), len(found.rows))
+        write_text(FileSystems.join(staging.work, REMOVAL_NAME), "{}\n")
         names = sign_release(staging, files, _write_manifests(before, found, date, staging), key)
         with ExitStack() as until_the_end, publishing(staging, output):
             # As in `charged`: what it did would be reported as not done.

@@ -58,17 +58,15 @@ def sign_release(
       InputError: If other files are there, or one is missing.
       StageError: If a file cannot be read or written.
     """
-    _remove_earlier(staging)
+    path = FileSystems.join(staging.release, SIGNATURE_NAME)
+    if exists(path):
+        delete_files([path])
     check_files(staging, files, manifests)
     if key is None:
         return tuple(manifests)
-    # On a store, manifests are staged elsewhere.
-    files = staged_files(staging) | {name: FileSystems.join(staging.manifests, name) for name in manifests}
+    files = staged_files(staging)
     LOGGER.info("signing: reading %d files of the release", len(files))
-    text = signature_text(_digests(files), key)
-    path = FileSystems.join(staging.manifests, SIGNATURE_NAME)
-    # On a store, it is a temporary file.
-    write_text(path, text, staging.work if staging.lease is None else None)
+    write_text(path, signature_text(_digests(files), key), staging.work)
     return *manifests[:-1], SIGNATURE_NAME, *manifests[-1:]
 
 
@@ -82,18 +80,6 @@ def signature_text(files: Mapping[str, FileDigest], key: SigningKey) -> str:
     canonical = json.dumps(document, sort_keys=True, separators=(",", ":"))
     signed = {**document, "signature": key.sign(f"{FORMAT}\n{canonical}".encode())}
     return json.dumps(signed, indent=2) + "\n"
-
-
-def _remove_earlier(staging: Staging) -> None:
-    staged = FileSystems.join(staging.manifests, SIGNATURE_NAME)
-    if exists(staged):
-        delete_files([staged])
-    if staging.lease is not None:
-        published = f"{staging.release}/{SIGNATURE_NAME}"
-        with named_file("removing", published):
-            if exists(published):
-                with staging.lease.held():
-                    delete_files([published])
 
 
 def _digests(files: Mapping[str, str]) -> dict[str, FileDigest]:

@@ -82,7 +82,7 @@ def remove_leftovers(target: str) -> None:
             if state == "locked" and not _is_marked(folder):
                 LOGGER.info("%s has the name of a staging folder, but no run has marked it: it is kept", folder)
             elif state == "locked":
-                _check_not_submitted(folder, target)
+                check_not_submitted(folder, target)
                 _remove(folder, target)
             elif state == "held":
                 LOGGER.info("another run with this output is going, in %s: only one of the two can be released", folder)
@@ -112,7 +112,8 @@ def _remove(folder: str, target: str) -> None:
         LOGGER.info("removed %s, which a killed run had left behind", folder)
 
 
-def _check_not_submitted(folder: str, target: str) -> None:
+def check_not_submitted(folder: str, target: str) -> None:
+    """Refuses a run whose target is that of a job that was submitted and not waited for, with a staging folder."""
     if submission(folder).get("waits") is False:
         raise submitted_error(target, folder)
 

@@ -1,11 +1,11 @@
 """Runs without a client: found by their staging folders, claimed by one command at a time, and ended there.
 
 A job that was submitted writes into its staging folder, whether its client lives or not. Once all its results are
-there, a command claims the run and does what the client would have done. A claim keeps the job's workers away, so that
-nothing changes after it was checked:
+there, a command claims the run and does what the client would have done:
 
-- A local staging folder is locked and renamed: workers know it by its former name.
-- On an object store, the lease passes to the run that finishes, which workers notice before they write.
+- A local staging folder is locked and renamed, so that nothing changes after it was checked: workers know it by its
+  former name.
+- On an object store, several commands may end a run; each does what is left to do (`transforms/stores/claim`).
 
 A claim that ends with an error leaves all files for the next one, unless the run can never be released.
 """
@@ -22,9 +22,7 @@ from typing import Any
 from apache_beam.io.filesystems import FileSystems
 
 from ...transforms.errors import InputError, named_file
-from ...transforms.io.filesystems import absolute, exists, is_remote, read_text, store_of
-from ...transforms.progress_log import LOGGER
-from ...transforms.stores.lease import Lease, LeaseHeld, jobs_of_lease, lease_path, staging_of
+from ...transforms.io.filesystems import absolute, exists, is_remote, read_text
 from ...transforms.stores.object_store import is_store
 from ..errors import UsageError
 from ..spec.label_folders import DATA_NAME, MANIFEST_NAME
@@ -34,16 +32,21 @@ from .job_result import NeverReleased
 from .output_folder import (
     Staging,
     job_result_path,
+    output_on_store,
+    publish_folder,
+    publishing,
     released_path,
-    remove_store_staging,
-    retract,
     staging_at,
 )
 from .request import REQUEST_NAME, Run, read_run
-from .staging_locks import SUBMITTED_NAME, lock_folder, new_staging_name, remove_staging, staging_folders, submission
+from .staging_locks import lock_folder, new_staging_name, remove_staging, staging_folders, submission
 
 _LOCAL = re.compile(r"\.(.+)\.[0-9a-f]{12}", re.DOTALL)
 _ON_STORE = re.compile(r"(.+)/\.([^/]+)\.labeldp(?:/.*)?", re.DOTALL)
+
+
+REMOVAL_NAME = "removal.json"
+"""File of a staging folder of `labeldp remove`, whose release is a function of another one and charged with it."""
 
 
 class RunBusy(InputError):
@@ -67,11 +70,11 @@ class UnfinishedRun:
     @property
     def staging(self) -> Staging:
         """Place of the files, to look at them without a claim."""
-        return _staging(self.run, self.work, None)
+        return _staging(self.run, self.work)
 
 
-def _staging(run: Run, work: str, lease: Lease | None) -> Staging:
-    return staging_at(run.request.target, work, run.request.command == "fit", lease)
+def _staging(run: Run, work: str) -> Staging:
+    return staging_at(run.request.target, work, run.request.command == "fit")
 
 
 def place_of(path: str) -> tuple[str, str | None]:
@@ -113,10 +116,27 @@ def _local_folders(target: str, folder: str | None) -> list[str]:
 
 
 def _store_folders(target: str) -> list[str]:
-    lease = store_of(target).read(lease_path(target))
-    jobs = () if lease is None else jobs_of_lease(lease[0])[:1]
-    found = [f"{staging_of(target)}/{job}" for job in jobs]
-    return [each for each in found if exists(f"{each}/{REQUEST_NAME}")]
+    """The run that has claimed a target, else all that may."""
+    output = output_on_store(target)
+    owner = output.settle()
+    works = [output.run(name).work for name in ([owner] if owner else output.runs())]
+    return [work for work in works if exists(f"{work}/{REQUEST_NAME}")]
+
+
+def end_without_request(target: str) -> None:
+    """Ends a killed run that has claimed a target on a store and is none of a job.
+
+    That is a removal, which is published, or a proposal of `domain`, whose repetition costs nothing.
+    """
+    output = output_on_store(target)
+    owner = output.settle()
+    if owner is None or exists(f"{output.run(owner).work}/{REQUEST_NAME}"):
+        return
+    staging = staging_at(target, output.run(owner).work)
+    if exists(f"{staging.work}/{REMOVAL_NAME}"):
+        with publishing(staging, target):
+            publish_folder(staging, target)
+    output.run(owner).end()
 
 
 def is_complete(found: UnfinishedRun) -> bool:
@@ -148,11 +168,13 @@ def _files(folder: str) -> Iterator[os.DirEntry[str]]:
 def is_published(run: Run, staging: Staging) -> bool:
     """Tells whether a command that was killed right after it had published this run has left the rest behind."""
     single, target = run.request.command == "fit", run.request.target.rstrip("/")
-    if not single and staging.lease is None:
-        return not exists(staging.release) and exists(FileSystems.join(target, MANIFEST_NAME))
-    name = MECHANISM_NAME if single else MANIFEST_NAME
-    staged, released = FileSystems.join(staging.work, name), target if single else f"{target}/{name}"
-    return exists(staged) and exists(released) and read_text(staged) == read_text(released)
+    last = target if single else f"{target}/{MANIFEST_NAME}"
+    if staging.stored is not None:
+        return staging.stored.is_published(last)
+    if not single:
+        return not exists(staging.release) and exists(last)
+    staged = FileSystems.join(staging.work, MECHANISM_NAME)
+    return exists(staged) and exists(target) and read_text(staged) == read_text(target)
 
 
 @contextlib.contextmanager
@@ -162,37 +184,9 @@ def claimed(found: UnfinishedRun) -> Iterator[Staging]:
     Its files are deleted at the end of the block, and if that raises NeverReleased; after other errors they are left to
     the next claim. Raises RunBusy if another command has the run.
     """
-    claim = _claimed_on_store if is_store(found.work) else _claimed_folder
+    claim = _joined if is_store(found.work) else _claimed_folder
     with claim(found) as staging:
         yield staging
-
-
-def has_begun(target: str, work: str) -> bool:
-    """Tells whether a submitted job with this folder of temporary files has begun before, and starts again.
-
-    On an object store, it gets the lease back from a claim that failed. Raises RunBusy if that claim may be alive.
-    """
-    if not is_store(work):
-        return exists(FileSystems.join(work, SUBMITTED_NAME))
-    store, job = store_of(target), work.rpartition("/")[2]
-    found = store.read(lease_path(target))
-    jobs = () if found is None else jobs_of_lease(found[0])
-    if len(jobs) == 2 and jobs[0] == job != jobs[1]:
-        lease = _acquired(target, job, job)
-        with lease.renewed():
-            lease.left = lease.idle = True
-    return len(jobs) == 2 and jobs[0] == job
-
-
-def _acquired(target: str, job: str, run: str | None = None) -> Lease:
-    """Acquires the lease of a submitted job, for a new run unless one is named."""
-    lease = Lease(store_of(target), lease_path(target), job, run)
-    try:
-        with named_file("claiming", target):
-            lease.acquire(lambda: LOGGER.info("%s: its client may be going; waiting for up to a minute", target))
-    except LeaseHeld as error:
-        raise RunBusy(str(error)) from None
-    return lease
 
 
 @contextlib.contextmanager
@@ -213,7 +207,7 @@ def _claimed_folder(found: UnfinishedRun) -> Iterator[Staging]:
             # Another command was faster.
             raise RunBusy(f"{found.work}: another command finishes this run") from None
         try:
-            yield _staging(found.run, renamed, None)
+            yield _staging(found.run, renamed)
         except NeverReleased:
             remove_staging(renamed)
             raise
@@ -221,29 +215,14 @@ def _claimed_folder(found: UnfinishedRun) -> Iterator[Staging]:
 
 
 @contextlib.contextmanager
-def _claimed_on_store(found: UnfinishedRun) -> Iterator[Staging]:
-    request, target = found.run.request, found.run.request.target.rstrip("/")
-    store, folder = store_of(target), staging_of(target)
-    lease = _acquired(target, found.work.rpartition("/")[2])
-    with lease.renewed():
-        lease.left = lease.idle = True
-        single = request.command == "fit"
-        if not single:
-            # A worker that was stopped before the claim might complete them.
-            store.abort_uploads(f"{target}/")
-        try:
-            yield _staging(found.run, found.work, lease)
-        except NeverReleased:
-            if not single:
-                retract(target, lease)
-            _remove_all(folder, target, lease)
-            raise
-        _remove_all(folder, target, lease)
-
-
-def _remove_all(folder: str, target: str, lease: Lease) -> None:
-    store = store_of(target)
-    works = {info.path[len(folder) + 1 :].partition("/")[0] for info in store.list(f"{folder}/")}
-    for work in works - {lease_path(target).rpartition("/")[2]}:
-        remove_store_staging(f"{folder}/{work}")
-    lease.left = False
+def _joined(found: UnfinishedRun) -> Iterator[Staging]:
+    staging = found.staging
+    run = staging.stored
+    assert run is not None
+    try:
+        yield staging
+    except NeverReleased:
+        run.give_up()
+        raise
+    # Without effect if the block has ended it.
+    run.end()

@@ -10,10 +10,10 @@ import os
 from typing import NoReturn
 
 from ...transforms.errors import InputError, StoreError
-from ...transforms.io.filesystems import FileSystems, absolute, exists, is_empty_folder, is_remote, store_of
+from ...transforms.io.filesystems import FileSystems, absolute, exists, is_remote, store_of
 from ...transforms.noise_key_file import NoiseKeyFile, default_key_path
 from ...transforms.progress_log import LOGGER
-from ...transforms.stores.lease import lease_path
+from ...transforms.stores.claim import Output, claimed_error
 from ...transforms.stores.object_store import is_store
 from ..errors import FieldError, as_flag, field_errors
 from ..ledger.ledger import default_ledger_path, is_database
@@ -44,9 +44,11 @@ def check_target(field: str, target: str, may_exist: bool = False) -> None:
         return
     if is_store(target):
         try:
-            # Leftovers of a killed run are removed when the next one begins, unless they are a release.
-            released = exists(released_file)
-            if released or (folder and not is_empty_folder(target) and not leftovers_exist(target)):
+            output = Output(store_of(target), target.rstrip("/"))
+            claim = None if exists(released_file) else output.claim()
+            if claim is not None and claim[0] == "claimed":
+                raise claimed_error(target)
+            if not output.is_empty():
                 refuse(f" {'exists and is not empty' if folder else 'exists'}: name another, or delete it")
         except StoreError as error:
             raise InputError(f"{as_flag(field)} {target}: {error.reason}") from None
@@ -213,11 +215,6 @@ def _inside(path: str, folder: str) -> bool:
     if is_remote(path) or is_remote(folder):
         return f"{path}/".startswith(f"{folder.rstrip('/')}/")
     return os.path.commonpath([path, absolute(folder)]) == absolute(folder)
-
-
-def leftovers_exist(target: str) -> bool:
-    """Tells whether a run that writes to a target on an object store is going, or was killed: its lease is there."""
-    return store_of(target).head(lease_path(target)) is not None
 
 
 def read_caps(epsilon: float | None, delta: float | None, text: str | None) -> Caps:

@@ -28,8 +28,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import pyarrow as pa
 
-from ..errors import InputError, StageError, StoreConflict, StoreError, StoreNotFound, describe, named_file, system_text
-from ..stores.object_store import EXTRAS, LeaseHold, ObjectInfo, ObjectStore, install, is_store
+from ..errors import InputError, StageError, StoreConflict, StoreNotFound, describe, named_file, system_text
+from ..stores.object_store import EXTRAS, ObjectInfo, ObjectStore, install, is_store
 
 if TYPE_CHECKING:
     from apache_beam.io.filesystem import CompressionTypes, FileSystem
@@ -363,7 +363,7 @@ def write_text(path: str, text: str, temp: str | None = None) -> None:
     On an object store, it appears whole anyway. The folder of the file exists. `temp` is the temporary folder of the
     run, for a file of its output, as in `complete_file`; None for a file in that folder, which no other run writes.
     Raises StageError if the operating system or the store refuses, for example because the disk is full, or because
-    another run writes to this output.
+    another run has written it.
     """
     with named_file("writing", path):
         if is_store(path) and temp is not None:
@@ -390,14 +390,13 @@ def complete_file(path: str, temp: str) -> Iterator[BinaryIO]:
 
     `temp` is the temporary folder of the run, on the same filesystem; it names the run. Bundles that are repeated write
     the file again, with the same bytes. Raises StageError if the store has an object of this name that another run has
-    written, or the lease was lost.
+    written.
 
-    On an object store it is written under its name: an object appears whole, and one that another run has written is
-    not replaced. If the run has a lease, it appears only while the run holds the lease (`transforms/stores/lease`).
-    Elsewhere it is written in the temporary folder and renamed.
+    On an object store it is written under its name: an object appears whole, and is never replaced. Elsewhere it is
+    written in the temporary folder and renamed.
     """
     if is_store(path):
-        with _object_of_run(path, temp) as (store, run, hold), store.create(path, run, hold) as file:
+        with _object_of_run(path, temp) as (store, run), store.create(path, run) as file:
             yield file
         return
     partial = FileSystems.join(temp, f"{FileSystems.split(path)[1]}-{uuid.uuid4().hex}")
@@ -412,29 +411,19 @@ def join_files(sources: Sequence[tuple[str, int]], path: str, temp: str) -> None
 
     `sources` are files in the temporary folder `temp` of the run, one after the other, each with its size in bytes;
     `path` is as in `complete_file`. Raises StageError if the store has an object of this name that another run has
-    written, or the lease was lost.
+    written.
     """
-    with _object_of_run(path, temp) as (store, run, hold):
-        store.join(sources, path, run, hold)
+    with _object_of_run(path, temp) as (store, run):
+        store.join(sources, path, run)
 
 
 @contextlib.contextmanager
-def _object_of_run(path: str, temp: str) -> Iterator[tuple[ObjectStore, str, LeaseHold | None]]:
-    """The store of an object that a block creates, the name of the run and its lease.
-
-    Creating it again changes nothing.
-    """
-    hold = LeaseHold.of_temporary(temp)
-    # Files of one run are written from several folders in its temporary folder.
-    name = temp if hold is None else hold.writer
-    store, run = store_of(path), hashlib.blake2b(name.encode(), digest_size=16).hexdigest()
+def _object_of_run(path: str, temp: str) -> Iterator[tuple[ObjectStore, str]]:
+    """The store of an object that a block creates, and the name of the run. Creating it again changes nothing."""
+    store, run = store_of(path), hashlib.blake2b(temp.encode(), digest_size=16).hexdigest()
     try:
-        yield store, run, hold
-    except StoreError as error:
-        if hold is not None:
-            hold.check(store)
-        if not isinstance(error, StoreConflict | StoreNotFound):
-            raise
+        yield store, run
+    except (StoreConflict, StoreNotFound):
         found = store.head(path)
         if found is None:
             raise

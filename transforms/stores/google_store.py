@@ -21,7 +21,7 @@ from google.cloud.storage.retry import DEFAULT_RETRY
 
 from ..beam_internals import impersonated
 from ..errors import StoreConflict, StoreError, StoreNotFound
-from .object_store import ABSENT, LeaseHold, ObjectInfo, ObjectReader, ObjectStore, Upload, split_url
+from .object_store import ABSENT, ObjectInfo, ObjectReader, ObjectStore, Upload, split_url
 
 _TAG = "labeldp-run"
 _DELETED_AT_ONCE = 100
@@ -148,15 +148,16 @@ class GoogleStore(ObjectStore):
             )
         return str(blob.generation)
 
-    def _upload(self, path: str, tag: str | None, hold: LeaseHold | None) -> Upload:
-        if hold is None:
-            return _Upload(self._new_blob(path, tag), tag)
-        return _HeldUpload(self, path, tag or hold.run, hold)
+    def _upload(self, path: str, tag: str | None) -> Upload:
+        return _Upload(self._new_blob(path, tag), tag)
 
-    def join(self, sources: Sequence[tuple[str, int]], path: str, tag: str, hold: LeaseHold | None = None) -> None:
+    def _copy(self, source: ObjectInfo, target: str, tag: str) -> None:
+        self._rewrite(source.path, target, tag)
+
+    def join(self, sources: Sequence[tuple[str, int]], path: str, tag: str) -> None:
         names = [source for source, size in sources if size]
         if not names:
-            self._upload(path, tag, hold).finish(b"")
+            self._upload(path, tag).finish(b"")
             return
         intermediate: list[str] = []
         try:
@@ -167,9 +168,6 @@ class GoogleStore(ObjectStore):
                 for group, joined in zip(groups, names, strict=True):
                     self._compose(group, joined, None)
                     intermediate.append(joined)
-            if hold is not None:
-                # The next run deletes what is joined when it takes over.
-                hold.check(self)
             if len(names) == 1:
                 self._rewrite(names[0], path, tag)
             else:
@@ -218,7 +216,7 @@ class GoogleStore(ObjectStore):
             self._blob(path).delete(if_generation_match=int(version), **_PATIENT)
 
     def abort_uploads(self, prefix: str) -> None:
-        """Does nothing: a run with a lease uploads to its temporary folder, which the next run deletes.
+        """Does nothing: runs upload to their own folders alone, and a copy to another name is one request.
 
         The store itself drops unfinished uploads after a week, and does not charge for them.
         """
@@ -278,23 +276,6 @@ class _Upload:
         if self._writer is not None:
             with _reasons():
                 self._writer.terminate()
-
-
-class _HeldUpload(_Upload):
-    """An object that is written to the temporary folder of its run, and copied by the store while the lease is held."""
-
-    def __init__(self, store: GoogleStore, path: str, tag: str, hold: LeaseHold):
-        self._store, self._path, self._tag, self._hold = store, path, tag, hold
-        self._staged = hold.new_temporary()
-        super().__init__(store._new_blob(self._staged, None), None)
-
-    def finish(self, rest: bytes) -> None:
-        super().finish(rest)
-        self._hold.check(self._store)
-        self._store._rewrite(self._staged, self._path, self._tag)
-        # Otherwise it goes with the temporary folder.
-        with contextlib.suppress(StoreError):
-            self._store.delete([self._staged])
 
 
 def _new_of(tag: str | None) -> int | None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
-import json
 import re
 import uuid
 from abc import ABC, abstractmethod
@@ -19,7 +18,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, BinaryIO, ClassVar, Protocol
 
-from ..errors import InputError, StageError, StoreConflict, StoreError, StoreNotFound
+from ..errors import InputError, StoreConflict, StoreError, StoreNotFound
 
 EXTRAS: dict[str, str] = {"s3": "aws", "gs": "gcp"}
 """Extra of each scheme."""
@@ -30,10 +29,6 @@ ABSENT = "absent"
 WRONG = "1"
 """Version that no object has."""
 
-LEASE = "lease.json"
-"""Name of the lease of a run, in the staging folder of its output."""
-
-_TEMPORARY = re.compile(r"((?:s3|gs)://.+/\.[^/]+\.labeldp)/([0-9a-f]{32})(?:/job-([0-9a-f]{32}))?(?:/.*)?", re.DOTALL)
 _ATTEMPTS = 3
 _PROBE = b"labeldp checks that this store honors the conditions of writes\n"
 _SCHEME = re.compile(r"(s3|gs)://")
@@ -233,52 +228,6 @@ class ObjectWriter(io.RawIOBase):
             return
 
 
-@dataclass(frozen=True)
-class LeaseHold:
-    """Reference to the lease of a run, for its workers.
-
-    `folder` is the staging folder of the target, in which the lease is. `job` is the run whose job is finished, if that
-    is another one.
-    """
-
-    folder: str
-    run: str
-    job: str | None = None
-
-    @property
-    def writer(self) -> str:
-        """Name of the run that files are marked with: that of the job, whichever run writes them."""
-        return self.job or self.run
-
-    @classmethod
-    def of_temporary(cls, folder: str) -> LeaseHold | None:
-        """Lease of the run with a temporary folder, or a folder in it; None for a run without a lease."""
-        found = _TEMPORARY.fullmatch(folder)
-        return None if found is None else cls(found[1], found[2], found[3])
-
-    def new_temporary(self) -> str:
-        """Names a new object in the temporary folder of the run.
-
-        The next run deletes that folder when it takes over.
-        """
-        return f"{self.folder}/{self.run}/{uuid.uuid4().hex}"
-
-    def check(self, store: ObjectStore) -> None:
-        """Checks that the run still has the lease.
-
-        Raises StageError if another run has taken over, StoreError if the store does not answer.
-        """
-        path = f"{self.folder}/{LEASE}"
-        found = store.read(path)
-        if found is None or json.loads(found[0]).get("run") != self.run:
-            raise lease_lost(path)
-
-
-def lease_lost(path: str) -> StageError:
-    """Error of a run whose lease, at a URL, another run has taken over."""
-    return StageError(f"this run was stopped for so long that another one has taken over ({path})")
-
-
 class ObjectStore(ABC):
     """Objects by URL. All methods raise StoreError if the store refuses or does not answer."""
 
@@ -324,35 +273,34 @@ class ObjectStore(ABC):
         version; it is not written then.
         """
 
-    def create(self, path: str, tag: str | None = None, hold: LeaseHold | None = None) -> BinaryIO:
+    def create(self, path: str, tag: str | None = None) -> BinaryIO:
         """Creates an object, which appears when the stream is closed.
 
         `tag` is the name of the run: if given, the object must not exist, and closing the stream raises StoreConflict
-        if it does. With `hold`, which needs a tag, the run must hold its lease until the object appears: otherwise
-        closing the stream raises StageError, StoreConflict or StoreNotFound. As a context manager, the stream gives the
-        object up if the block raises.
+        if it does. As a context manager, the stream gives the object up if the block raises.
         """
-        return ObjectWriter(self._upload(path, tag, hold))  # type: ignore[return-value]
+        return ObjectWriter(self._upload(path, tag))  # type: ignore[return-value]
 
     @abstractmethod
-    def join(self, sources: Sequence[tuple[str, int]], path: str, tag: str, hold: LeaseHold | None = None) -> None:
+    def join(self, sources: Sequence[tuple[str, int]], path: str, tag: str) -> None:
         """Creates an object that has the bytes of others, one after the other, as far as possible within the store.
 
         `sources` are the others, with their sizes in bytes; `path` must not exist, and is in their bucket. `tag` is the
-        name of the run. `hold` is its lease, as in `create`; the others are in its temporary folder. Raises
-        StoreConflict if the object exists.
+        name of the run. Raises StoreConflict if the object exists.
         """
 
-    def copy(self, source: str, target: str) -> None:
+    def copy(self, source: str, target: str, tag: str | None = None) -> None:
         """Copies an object within its bucket, unless it was copied before.
 
-        Raises StoreNotFound if there is no such object, StoreConflict if the target exists and is no copy of it.
+        Once the source is deleted, and then the uploads of the target are aborted, no copy appears. `tag` is the name
+        of the run; without it, a copy is known by its source. Raises StoreNotFound if there is no such object,
+        StoreConflict if the target exists and was not copied from one of this size and tag.
         """
-        info, tag = self.head(source), hashlib.blake2b(source.encode(), digest_size=16).hexdigest()
+        info, tag = self.head(source), tag or hashlib.blake2b(source.encode(), digest_size=16).hexdigest()
         if info is None:
             raise StoreNotFound("no such object")
         try:
-            self.join([(source, info.size)], target, tag)
+            self._copy(info, target, tag)
         except StoreConflict:
             found = self.head(target)
             if found is None or (found.tag, found.size) != (tag, info.size):
@@ -370,7 +318,7 @@ class ObjectStore(ABC):
     def abort_uploads(self, prefix: str) -> None:
         """Gives up the unfinished uploads of other writers, none of which makes an object from then on.
 
-        `prefix` is the beginning of their URLs.
+        `prefix` is the beginning of their URLs, up to a slash, or the URL of one object.
         """
 
     @abstractmethod
@@ -382,8 +330,12 @@ class ObjectStore(ABC):
         """Reader of the version that was described: an object that is replaced meanwhile is not read in parts."""
 
     @abstractmethod
-    def _upload(self, path: str, tag: str | None, hold: LeaseHold | None) -> Upload:
+    def _upload(self, path: str, tag: str | None) -> Upload:
         """Takes the parts of an object that is created."""
+
+    @abstractmethod
+    def _copy(self, source: ObjectInfo, target: str, tag: str) -> None:
+        """Copies an object. Raises StoreConflict if the target exists."""
 
 
 def is_store(path: str) -> bool:

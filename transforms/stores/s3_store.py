@@ -17,7 +17,7 @@ from botocore import exceptions as boto
 from botocore.config import Config
 
 from ..errors import StoreConflict, StoreError, StoreNotFound
-from .object_store import ABSENT, LeaseHold, ObjectInfo, ObjectReader, ObjectStore, Upload, split_url
+from .object_store import ABSENT, ObjectInfo, ObjectReader, ObjectStore, Upload, split_url
 
 _TAG = "labeldp-run"
 _DELETED_AT_ONCE = 1000
@@ -165,12 +165,12 @@ class S3Store(ObjectStore):
         with _reasons():
             return self._client.put_object(Bucket=bucket, Key=name, Body=content, **_condition(replaces))["ETag"]
 
-    def _upload(self, path: str, tag: str | None, hold: LeaseHold | None) -> Upload:
-        return _Upload(self, path, tag, hold)
+    def _upload(self, path: str, tag: str | None) -> Upload:
+        return _Upload(self, path, tag)
 
-    def join(self, sources: Sequence[tuple[str, int]], path: str, tag: str, hold: LeaseHold | None = None) -> None:
-        parts, upload = joined_parts(sources), _Upload(self, path, tag, hold)
-        try:
+    def join(self, sources: Sequence[tuple[str, int]], path: str, tag: str) -> None:
+        parts = joined_parts(sources)
+        with _uploading(self, path, tag) as upload:
             if len(parts) == 1 and not parts[0].copied:
                 upload.finish(self._bytes(parts[0]))
                 return
@@ -180,11 +180,17 @@ class S3Store(ObjectStore):
                 else:
                     upload.add(self._bytes(part))
             upload.finish(b"")
-        except BaseException:
-            # Parts that stay are removed by a later run, or by a rule of the bucket.
-            with contextlib.suppress(StoreError):
-                upload.give_up()
-            raise
+
+    def _copy(self, source: ObjectInfo, target: str, tag: str) -> None:
+        with _uploading(self, target, tag) as upload:
+            # Whoever deletes the source and then aborts the uploads finds this one, or it finds no source.
+            upload.begin()
+            for part in copied_parts(Range(source.path, 0, source.size)):
+                upload.add_copy(part)
+            if not source.size:
+                self._head(source.path)
+                upload.add(b"")
+            upload.finish(b"")
 
     def _bytes(self, part: Part) -> bytes:
         return b"".join(map(self._range, part.ranges))
@@ -221,6 +227,8 @@ class S3Store(ObjectStore):
         with _reasons():
             for page in self._client.get_paginator("list_multipart_uploads").paginate(Bucket=bucket, Prefix=name):
                 for upload in page.get("Uploads", ()):
+                    if not (upload["Key"] == name or name.endswith("/")):
+                        continue
                     # Its writer may finish it, or give it up, at the same time.
                     with contextlib.suppress(StoreNotFound), _reasons():
                         self._client.abort_multipart_upload(
@@ -229,12 +237,10 @@ class S3Store(ObjectStore):
 
 
 class _Upload:
-    """An object that is written: in one request if it is small and needs no lease, else in parts."""
+    """An object that is written: in one request if it is small, else in parts."""
 
-    def __init__(self, store: S3Store, path: str, tag: str | None, hold: LeaseHold | None):
+    def __init__(self, store: S3Store, path: str, tag: str | None):
         self._client = store._client
-        self._store = store
-        self._hold = hold
         bucket, name = split_url(path)
         self._where = {"Bucket": bucket, "Key": name}
         self._options = {} if tag is None else {"Metadata": {_TAG: tag}}
@@ -259,24 +265,26 @@ class _Upload:
             )
         self._added(found["CopyPartResult"]["ETag"])
 
-    def _next_part(self) -> dict[str, Any]:
+    def begin(self) -> None:
+        """Begins to write parts, unless it has begun."""
         if self._id is None:
-            self._id = self._client.create_multipart_upload(**self._where, **self._options)["UploadId"]
+            with _reasons():
+                self._id = self._client.create_multipart_upload(**self._where, **self._options)["UploadId"]
+
+    def _next_part(self) -> dict[str, Any]:
+        self.begin()
         return {**self._where, "UploadId": self._id, "PartNumber": len(self._parts) + 1}
 
     def _added(self, etag: str) -> None:
         self._parts.append({"ETag": etag, "PartNumber": len(self._parts) + 1})
 
     def finish(self, rest: bytes) -> None:
-        if self._id is None and self._hold is None:
+        if self._id is None:
             with _reasons():
                 self._client.put_object(**self._where, Body=rest, **self._options, **self._condition)
             return
-        if rest or self._id is None:
+        if rest:
             self.add(rest)
-        if self._hold is not None:
-            # The next run aborts the upload when it takes over.
-            self._hold.check(self._store)
         with _reasons():
             self._client.complete_multipart_upload(
                 **self._where, UploadId=self._id, MultipartUpload={"Parts": self._parts}, **self._condition
@@ -286,6 +294,19 @@ class _Upload:
         if self._id is not None:
             with _reasons():
                 self._client.abort_multipart_upload(**self._where, UploadId=self._id)
+
+
+@contextlib.contextmanager
+def _uploading(store: S3Store, path: str, tag: str) -> Iterator[_Upload]:
+    """An object that a block writes, and that is given up if it raises."""
+    upload = _Upload(store, path, tag)
+    try:
+        yield upload
+    except BaseException:
+        # Parts that stay are removed by a later run, or by a rule of the bucket.
+        with contextlib.suppress(StoreError):
+            upload.give_up()
+        raise
 
 
 def _condition(replaces: str | None) -> dict[str, str]:
@@ -366,12 +387,18 @@ def joined_parts(sources: Sequence[tuple[str, int]]) -> list[Part]:
                 held, missing = [], least
         rest = size - start
         if rest >= least:
-            pieces = -(-rest // most)
-            bounds = [start + rest * piece // pieces for piece in range(pieces + 1)]
-            parts += [Part((Range(path, *bounds[at : at + 2]),), copied=True) for at in range(pieces)]
+            parts += [Part((each,), copied=True) for each in copied_parts(Range(path, start, size), most)]
         elif rest:
             held.append(Range(path, start, size))
             missing -= rest
     if held:
         parts.append(Part(tuple(held), copied=len(held) == 1 and (len(parts) > 0 or total >= _LEAST_COPIED)))
     return parts
+
+
+def copied_parts(whole: Range, most: int = _MOST_COPIED) -> list[Range]:
+    """Divides bytes into parts of about one size that the store copies itself, of at most so many bytes."""
+    size = whole.stop - whole.start
+    pieces = -(-size // max(most, size // _PARTS))
+    bounds = [whole.start + size * piece // max(pieces, 1) for piece in range(pieces + 1)]
+    return [Range(whole.path, *bounds[at : at + 2]) for at in range(pieces)]

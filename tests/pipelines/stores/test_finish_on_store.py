@@ -1,5 +1,6 @@
-"""`labeldp finish` on object stores: the lease passes from the command that submitted a job to the one that ends it."""
+"""`labeldp finish` on object stores: it ends what a command that was killed, or that did not wait, has left there."""
 
+import contextlib
 import json
 import sys
 from collections.abc import Callable
@@ -7,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from labeldp.transforms.stores import lease as lease_module
+from labeldp.transforms.io.filesystems import store_of
+from labeldp.transforms.stores.claim import StagedRun
 
 pytestmark = pytest.mark.xdist_group("stores")
 
@@ -32,8 +34,6 @@ def finish(emulator: Any, invoke: Any) -> Callable[..., Any]:
 
 def clear(emulator: Any) -> dict[str, bytes]:
     """Deletes all outputs; returns them."""
-    from labeldp.transforms.io.filesystems import store_of
-
     found = emulator.objects("out/")
     store_of(emulator.url("")).delete([emulator.url(f"out/{name}") for name in found])
     return found
@@ -56,11 +56,11 @@ def test_a_submitted_job(emulator: Any, on_store: Any, invoke: Any, run_job: Any
     submitted = [*on_store(), RUNNER, "--no_wait_until_finish"]
     invoke(submitted).ok()
     assert {name.rpartition("/")[2] for name in emulator.objects("out/")} == {
-        "lease.json", "request.json", "submitted.json",
+        "request.json", "state", "submitted.json",
     }  # fmt: skip
     assert "not all there" in finish().error
     refused = invoke(on_store())
-    assert (refused.code, "run `labeldp finish` with this output" in refused.error) == (1, True)
+    assert (refused.code, "`labeldp finish " in refused.error) == (1, True)
     run_job()
     finish().ok()
     found = emulator.objects("out/")
@@ -84,48 +84,66 @@ def test_the_two_halves(emulator: Any, on_store: Any, invoke: Any, run_job: Any,
 
 
 @S3
-def test_a_client_that_may_live_is_waited_for(
-    emulator: Any, on_store: Any, invoke: Any, run_job: Any, finish: Any, monkeypatch: pytest.MonkeyPatch
+def test_a_job_that_starts_again_after_its_release_changes_nothing_of_it(
+    emulator: Any, on_store: Any, invoke: Any, run_job: Any, finish: Any
 ) -> None:
-    """The lease of a client that was killed on another machine does not change."""
-    monkeypatch.setattr(lease_module, "_PATIENCE_SECONDS", 0.1)
-    monkeypatch.setattr(lease_module, "_POLL_SECONDS", 0.05)
-    invoke([*on_store(), RUNNER, "--no_wait_until_finish"]).ok()
-    run_job()
-    url = emulator.url("out/.released.labeldp/lease.json")
-    from labeldp.transforms.io.filesystems import store_of
-
-    lease = json.loads(emulator.objects("out/")[".released.labeldp/lease.json"])
-    del lease["job"]
-    store_of(url).write(url, json.dumps(lease | {"machine": "another", "idle": False}).encode())
-    renewals: list[str] = []
-    renew = store_of(url).read
-
-    def renewed(self: Any, path: str) -> Any:
-        found = renew(path)
-        if path == url:
-            renewals.append(path)
-            assert found is not None
-            return found[0], f"{found[1]}-{len(renewals)}"
-        return found
-
-    with monkeypatch.context() as patched:
-        patched.setattr(type(store_of(url)), "read", renewed)
-        busy = finish()
-    assert (busy.code, "another run is writing there" in busy.error) == (1, True), busy.err
-    finish().ok()
-    assert "PASS" in invoke(["audit", "--data", emulator.url("out/released")]).ok().out
-
-
-@S3
-def test_a_worker_that_outlives_a_claim_writes_nothing(
-    emulator: Any, on_store: Any, invoke: Any, run_job: Any, finish: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """After the release, the job starts again."""
     invoke([*on_store(), RUNNER, "--no_wait_until_finish"]).ok()
     run_job()
     finish().ok()
     found = files(emulator.objects("out/"))
-    with pytest.raises(Exception, match=r"StageError|has taken over|lease"):
-        run_job()
+    run_job()
+    assert finish().ok().out.endswith("published before; its audit holds\n")
     assert files(emulator.objects("out/")) == found
+    # What it has written beside the release goes with the next one.
+    store_of(emulator.url("")).delete([emulator.url(f"out/{name}") for name in found])
+    invoke(on_store()).ok()
+    assert sorted(emulator.objects("out/")) == sorted([*found, "labeldp_ledger.jsonl"])
+
+
+@S3
+@pytest.mark.parametrize("step", ["copies", "the end of the claim"])
+@pytest.mark.parametrize("name", ["remove", "domain"])
+def test_a_command_without_a_job_that_is_killed_as_it_publishes(
+    emulator: Any, on_store: Any, invoke: Any, finish: Any, monkeypatch: pytest.MonkeyPatch, name: str, step: str
+) -> None:
+    """A removal is published by `finish`; `domain` is repeated, which costs nothing."""
+    emulator.put("rows", b"part-00000-of-00002.parquet,3\n")
+    emulator.put("key/noise.key", bytes(range(32)))
+    if name == "remove":
+        invoke(on_store()).ok()
+        argv = ["remove", emulator.url("out/released"), f"--rows={emulator.url('rows')}"]
+        argv += [f"--output={emulator.url('out/new')}", "--removed_on=2026-01-31"]
+    else:
+        on_store()
+        argv = ["domain", f"--input={emulator.url('in/*.parquet')}", "--input_format=parquet", "--label=y"]
+        argv += ["--epsilon=1", f"--domain_file={emulator.url('out/new')}"]
+        argv += [f"--noise_key_file={emulator.url('key/noise.key')}"]
+    with monkeypatch.context() as patched:
+        # What a killed process does not do.
+        patched.setattr(StagedRun, "publish" if step == "copies" else "end", killed)
+        patched.setattr(StagedRun, "give_up", lambda _: True)
+        with contextlib.suppress(Killed):
+            invoke(argv)
+    claimed = emulator.objects("out/")[".new.labeldp/claim"]
+    assert claimed.startswith(b"claimed ")
+    if step == "copies":
+        assert (invoke(argv).code, "`labeldp finish" in invoke(argv).error) == (1, True)
+    finish("out/new")
+    if name == "domain" and step == "copies":
+        invoke(argv).ok()
+    found = emulator.objects("out/")
+    assert [path for path in found if "labeldp/" in path] == []
+    assert [path for path in found if path.startswith("new")] != []
+    if name == "domain":
+        assert len({json.dumps(charge) for charge in charges(found)}) == 1
+    else:
+        assert invoke(["audit", emulator.url("out/new"), "--data"]).ok().out.splitlines()[-1] == "PASS"
+
+
+class Killed(BaseException):
+    """Stands for the end of a process."""
+
+
+def killed(*_: Any) -> None:
+    """Ends the process."""
+    raise Killed

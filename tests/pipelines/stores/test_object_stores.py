@@ -1,6 +1,5 @@
-"""Objects: writes under conditions, writing and reading in parts, listing, ledgers, keys and leases."""
+"""Objects: writes under conditions, writing and reading in parts, listing, ledgers and keys."""
 
-import json
 import os
 import threading
 import time
@@ -14,8 +13,6 @@ from labeldp.transforms.errors import StoreConflict, StoreNotFound
 from labeldp.transforms.io.filesystems import complete_file, match, open_input, store_of
 from labeldp.transforms.noise_key_file import NoiseKeyFile
 from labeldp.transforms.shards.publish_shards import _move
-from labeldp.transforms.stores import lease as lease_module
-from labeldp.transforms.stores.lease import Lease
 from labeldp.transforms.stores.object_store import ABSENT, require_conditions
 
 pytestmark = pytest.mark.xdist_group("stores")
@@ -345,80 +342,6 @@ def test_a_key_must_be_there_and_outside_the_output(emulator: Any, on_store: Any
     assert "does not hold exactly 32 bytes" in short.error
     assert "ledger" in invoke(on_store(ledger=emulator.url("out/released/ledger"))).error
     assert emulator.objects("out/") == {}
-
-
-# Leases.
-
-
-@pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leases whose times are 200 times shorter."""
-    monkeypatch.setattr(lease_module, "_RENEWAL_SECONDS", 0.05)
-    monkeypatch.setattr(lease_module, "_POLL_SECONDS", 0.05)
-    monkeypatch.setattr(lease_module, "_PATIENCE_SECONDS", 0.5)
-
-
-def nothing() -> None:
-    """Does nothing."""
-
-
-@S3
-@pytest.mark.usefixtures("quick")
-def test_one_run_at_a_time_has_a_lease(emulator: Any) -> None:
-    url = emulator.url("lease.json")
-    first, second = Lease(store_of(url), url), Lease(store_of(url), url)
-    assert not first.acquire(nothing)
-    with first.renewed():
-        with pytest.raises(InputError, match="another run is writing there"):
-            second.acquire(nothing)
-        first.check()
-    assert emulator.objects() == {}
-    assert not second.acquire(nothing)
-
-
-@S3
-@pytest.mark.usefixtures("quick")
-def test_a_lease_that_is_not_renewed_is_taken_over_and_lost(emulator: Any) -> None:
-    """As that of a run on another machine that was killed, or stopped for a while."""
-    url = emulator.url("lease.json")
-    stopped, next_run, waited = Lease(store_of(url), url), Lease(store_of(url), url), []
-    stopped.acquire(nothing)
-    began = time.monotonic()
-    assert next_run.acquire(lambda: waited.append(True))
-    assert time.monotonic() - began >= 0.5
-    assert waited == [True]
-    with pytest.raises(StageError, match="another one has taken over"):
-        stopped.check()
-    next_run.check()
-    with stopped.renewed():
-        pass
-    assert set(emulator.objects()) == {"lease.json"}
-
-
-@S3
-def test_the_lease_of_a_process_that_is_gone_is_taken_over_at_once(emulator: Any) -> None:
-    url = emulator.url("lease.json")
-    Lease(store_of(url), url).acquire(nothing)
-    holder = json.loads(emulator.objects()["lease.json"])
-    # The id may be that of a new process by now, which has started later.
-    emulator.put("lease.json", json.dumps(holder | {"started": "1"}).encode())
-    assert Lease(store_of(url), url).acquire(lambda: pytest.fail("it waited"))
-    for changed in ({"machine": "another"}, {"machine": None}, {"process": "x"}):
-        assert not lease_module._is_gone(json.dumps(holder | {"started": "1"} | changed).encode())
-    assert not lease_module._is_gone(json.dumps(holder).encode())
-    assert not lease_module._is_gone(b"{")
-
-
-@S3
-def test_a_renewal_whose_answer_is_lost_keeps_the_lease(emulator: Any) -> None:
-    url = emulator.url("lease.json")
-    lease = Lease(store_of(url), url)
-    lease.acquire(nothing)
-    lease._version = '"0"'
-    lease.check()
-    store_of(url).delete([url])
-    with pytest.raises(StageError):
-        lease.check()
 
 
 @S3

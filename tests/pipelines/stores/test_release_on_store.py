@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from labeldp.transforms.errors import InputError
 from labeldp.transforms.io.filesystems import store_of
 
 pytestmark = pytest.mark.xdist_group("stores")
@@ -252,29 +251,6 @@ def test_a_schema_and_the_files_of_validation(emulator: Any, on_store: Any, invo
     }  # fmt: skip
 
 
-@STORES
-def test_a_file_beside_what_a_killed_run_has_left_is_kept(
-    emulator: Any, on_store: Any, invoke: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Objects that it has left are no release, and are removed by the next run unless there is something else."""
-    from labeldp.pipelines.publish import output_folder
-    from labeldp.pipelines.publish.protocol import Charge
-
-    with monkeypatch.context() as patched:
-        # The process is not gone, but says that it writes no more.
-        patched.setattr(Charge, "write", lambda *_: (_ for _ in ()).throw(InputError("a fault")))
-        patched.setattr(output_folder, "retract", lambda _, lease: vars(lease).update(left=True, idle=True))
-        assert invoke(on_store()).code == 1
-    audited = invoke(["audit", emulator.url("out/released")])
-    assert audited.code == 1
-    assert "release.json" in audited.out.splitlines()[-1]
-    notes = emulator.put("out/released/notes", b"mine")
-    refused = invoke(on_store())
-    assert (refused.code, "out/released/notes exists" in refused.error) == (1, True)
-    store_of(notes).delete([notes])
-    assert "which a killed run had left behind" in invoke(on_store()).ok().err
-
-
 @pytest.mark.parametrize("emulator", ["gs"], indirect=True)
 def test_a_run_that_fails_leaves_nothing(
     emulator: Any, on_store: Any, invoke: Any, monkeypatch: pytest.MonkeyPatch
@@ -302,29 +278,32 @@ def test_an_output_with_anything_in_it_is_refused(emulator: Any, on_store: Any, 
 def test_a_reader_that_looks_early_sees_no_manifest_and_nobody_sees_credentials(
     emulator: Any, on_store: Any, invoke: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The manifest comes last, and no shard is copied or written a second time."""
-    from labeldp.transforms.stores import s3_store
+    """The store copies all files, after the charge, the manifest last: no byte is sent to a name of the release."""
+    from botocore.httpsession import URLLib3Session
 
-    names: list[str] = []
-    write, put = s3_store.S3Store.write, s3_store._Upload.finish
+    requests: list[tuple[str, bool]] = []
+    send = URLLib3Session.send
 
-    def logged_write(self: Any, path: str, *rest: Any) -> str:
-        names.append(path)
-        return write(self, path, *rest)
+    def logged(self: Any, request: Any) -> Any:
+        if request.method == "PUT":
+            requests.append(
+                (request.url.partition("/log/")[2].partition("?")[0], "x-amz-copy-source" in request.headers)
+            )
+        return send(self, request)
 
-    def logged_finish(self: Any, rest: bytes) -> None:
-        names.append(f"s3://log/{self._where['Key']}")
-        put(self, rest)
-
-    monkeypatch.setattr(s3_store.S3Store, "write", logged_write)
-    monkeypatch.setattr(s3_store.S3Store, "copy", lambda *_: pytest.fail("a file was copied"))
-    monkeypatch.setattr(s3_store._Upload, "finish", logged_finish)
+    monkeypatch.setattr(URLLib3Session, "send", logged)
     flags = {"s3_access_key_id": "AKIDTESTS", "s3_secret_access_key": "hushhush", "s3_region_name": "us-east-1"}
-    done = invoke(on_store(**flags, s3_endpoint_url=emulator.variables["AWS_ENDPOINT_URL"])).ok()
-    released = [name for name in names if name.startswith(emulator.url("out/released/"))]
-    assert len(released) == len(set(released)) == 4
-    assert released[-1] == emulator.url("out/released/release.json")
-    assert names.index(emulator.url(LEDGER)) < names.index(released[-1])
+    several = {"label": "y,z", "label_max": "4,4", "label_step": "1,1", "label_min": "0,0"}
+    several |= {"mechanism": "unbiased", "center": "linear"}
+    emulator.put("own/a.csv", b"f,y,z\n" + b"1,0,3\n2,4,1\n" * 200)
+    several |= {"input": emulator.url("own/a.csv"), "input_format": "csv"}
+    done = invoke(on_store(**flags, **several, s3_endpoint_url=emulator.variables["AWS_ENDPOINT_URL"])).ok()
+    names = [name for name, _ in requests]
+    released = [name for name in names if name.startswith("out/released/")]
+    assert sorted(released) == sorted(f"out/released/{name}" for name in emulator.objects("out/released/"))
+    assert all(copied == (name in released) for name, copied in requests)
+    assert released[-1] == "out/released/release.json"
+    assert names.index(f"out/{LEDGER.rpartition('/')[2]}") < names.index(released[0])
     assert "set AWS_SECRET_ACCESS_KEY or AWS_PROFILE instead" in done.err
     everything = done.out + done.err + "".join(repr(content) for content in emulator.objects("out/").values())
     assert "hushhush" not in everything
