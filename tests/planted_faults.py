@@ -55,11 +55,11 @@ FAULTS = {
         "found[order[rank > max_records]] = True",
         "tests/mechanisms/release/test_unit_bound.py",
     ),
-    "lease": Fault(
-        "transforms/stores/object_store.py",
-        'if found is None or json.loads(found[0]).get("run") != self.run:\n            raise',
-        "if found is None:\n            raise",
-        "tests/pipelines/stores/test_object_stores.py tests/pipelines/stores/test_stopped_runs.py",
+    "claim": Fault(
+        "transforms/stores/claim.py",
+        "self.store.abort_uploads(begin)",
+        "pass",
+        "tests/pipelines/stores/test_claims.py",
     ),
     "charge": Fault(
         "pipelines/ledger/spent_budget.py",

@@ -30,7 +30,7 @@ from ..publish.unfinished_run import (
     RunBusy,
     UnfinishedRun,
     claimed,
-    end_without_request,
+    claimed_run,
     find_run,
     is_complete,
     is_published,
@@ -97,7 +97,7 @@ def _finish(args: argparse.Namespace, options: PipelineOptions) -> tuple[Run, li
     pause, reason, said = _POLLS[0], "", False
     key: SigningKey | None = None
     if is_store(target):
-        end_without_request(target)
+        claimed_run(target)
     while True:
         found = find_run(target, folder)
         if found is None:
@@ -133,6 +133,15 @@ def _finish(args: argparse.Namespace, options: PipelineOptions) -> tuple[Run, li
         pause = min(2 * pause, _POLLS[1])
 
 
+def finish_claimed(target: str, options: PipelineOptions, key: SigningKey | None) -> None:
+    """Publishes the release of a run that was killed after it had claimed a target on an object store, if any."""
+    found = claimed_run(target)
+    if found is not None:
+        _check_signed(found.run, key is not None)
+        with claimed(found) as staging:
+            _publish(found, staging, options, key, failed=False)
+
+
 def _with_key(found: UnfinishedRun, args: argparse.Namespace) -> UnfinishedRun:
     if args.noise_key_file is None:
         return found
@@ -146,11 +155,16 @@ def _signing_key(run: Run, args: argparse.Namespace) -> SigningKey | None:
     if request.command == "fit" and args.sign is not None:
         raise UsageError("--sign: the run is of fit, which releases no records: leave it out")
     file = resolve_signing_key(args.sign, request.target, args.noise_key_mode)
-    if request.signed and file is None:
-        raise UsageError(
-            f"the release {request.output} is to be signed, and no file of its run names the key: give --sign KEY again"
-        )
+    _check_signed(run, file is not None)
     return None if file is None else file.load()
+
+
+def _check_signed(run: Run, signed: bool) -> None:
+    if run.request.signed and not signed:
+        raise UsageError(
+            f"the release {run.request.output} is to be signed, and no file of its run names the key: give --sign KEY "
+            "again"
+        )
 
 
 def _publish(

@@ -19,12 +19,13 @@ from ..job.job_graph import run_job
 from ..job.runner_options import forbid_short_lived, runner_options
 from ..job.validation_passes import check_features, check_values
 from ..ledger.ledger import Ledger
-from ..publish.output_folder import remove_ended_runs, staging_folder
+from ..publish.output_folder import staging_folder
 from ..publish.output_table import commit_to_table
 from ..publish.protocol import check_caps
 from ..publish.release_steps import ReleasedLabel
 from ..publish.request import Request, Run, new_run
 from ..publish.signals import signals_as_interrupts
+from ..publish.staging_locks import remove_leftovers
 from ..spec.fields import Fields
 from ..spec.input_spec import announce_csv_columns
 from ..spec.make_release import make_release
@@ -35,7 +36,7 @@ from .announcement import announce_features, announce_readers, counted, warn_of_
 from .dry_run import known_records, print_dry_run
 from .existing_release import RunResult, check_result, is_released, verify_existing
 from .exit_codes import names_of_flags, run_command
-from .finish_command import publish_results
+from .finish_command import finish_claimed, publish_results
 
 
 def run_privatize(args: argparse.Namespace, runner_flags: Sequence[str]) -> int:
@@ -77,11 +78,14 @@ def _run(command: str, args: argparse.Namespace, runner_flags: Sequence[str]) ->
                 [("ledger", release.ledger), ("key", release.key.path)],
                 {"result_json": "--result_json", "ledger": "the ledger", "key": "the noise key file"},
             )
+        if verify and not args.dry_run and is_store(release.output.target):
+            key = None if release.sign is None else release.sign.load()
+            finish_claimed(release.output.target, runner_options(runner_flags, "", 0), key)
         if verify and is_released(release):
             found = verify_existing(release)
             with contextlib.suppress(InputError):
                 # A run may have been killed right after it had published this release.
-                remove_ended_runs(release.output.target)
+                remove_leftovers(release.output.target)
             holds = "its audit holds" if release.sign is None else "its audit and its signature hold"
             print(f"verified   {one_line(found.output)}: the release of this request, charged before; {holds}")
             _add_to_table(release)

@@ -1,1 +1,1 @@
-"""Protocol of a release: caps, staging, lease, checks, charge and publication; manifest and output folder."""
+"""Protocol of a release: caps, staging, claim, checks, charge and publication; manifest and output folder."""

@@ -102,17 +102,6 @@ def _staging_on_disk(target: str, single_file: bool, work: str) -> Iterator[Stag
                 remove_staging(folder)
 
 
-def remove_ended_runs(target: str) -> None:
-    """Removes what is left of runs that were killed right after they had published a release."""
-    if not is_store(target):
-        remove_leftovers(target)
-        return
-    output = output_on_store(target)
-    owner = output.settle()
-    if owner is not None and output.run(owner).is_published(f"{output.target}/{MANIFEST_NAME}"):
-        output.run(owner).end()
-
-
 def new_work(target: str) -> str:
     """Names a new folder of temporary files beside a target."""
     return f"{staging_of(target)}/{uuid.uuid4().hex}" if is_store(target) else new_staging_name(target)

@@ -123,20 +123,24 @@ def _store_folders(target: str) -> list[str]:
     return [work for work in works if exists(f"{work}/{REQUEST_NAME}")]
 
 
-def end_without_request(target: str) -> None:
-    """Ends a killed run that has claimed a target on a store and is none of a job.
+def claimed_run(target: str) -> UnfinishedRun | None:
+    """The run of a job that has claimed a target on an object store, if there is one.
 
-    That is a removal, which is published, or a proposal of `domain`, whose repetition costs nothing.
+    A run without a job is ended: a removal is published, a proposal of `domain` is not, whose repetition costs nothing.
     """
     output = output_on_store(target)
     owner = output.settle()
-    if owner is None or exists(f"{output.run(owner).work}/{REQUEST_NAME}"):
-        return
-    staging = staging_at(target, output.run(owner).work)
-    if exists(f"{staging.work}/{REMOVAL_NAME}"):
+    if owner is None:
+        return None
+    work = output.run(owner).work
+    if exists(f"{work}/{REQUEST_NAME}"):
+        return find_run(target)
+    if exists(f"{work}/{REMOVAL_NAME}"):
+        staging = staging_at(target, work)
         with publishing(staging, target):
             publish_folder(staging, target)
     output.run(owner).end()
+    return None
 
 
 def is_complete(found: UnfinishedRun) -> bool:

@@ -24,7 +24,7 @@ from .signing_key import SigningKeyFile
 
 
 def check_target(field: str, target: str, may_exist: bool = False) -> None:
-    """Checks that an output can be created: it is new, or an empty folder, unless it may be a release.
+    """Checks that an output can be created: it is new, or an empty folder, unless it may be a release or become one.
 
     The field `output` takes a folder, others a file.
     """
@@ -47,6 +47,8 @@ def check_target(field: str, target: str, may_exist: bool = False) -> None:
             output = Output(store_of(target), target.rstrip("/"))
             claim = None if exists(released_file) else output.claim()
             if claim is not None and claim[0] == "claimed":
+                if may_exist:
+                    return
                 raise claimed_error(target)
             if not output.is_empty():
                 refuse(f" {'exists and is not empty' if folder else 'exists'}: name another, or delete it")

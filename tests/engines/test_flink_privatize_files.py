@@ -38,7 +38,7 @@ def test_a_charged_release_on_a_store(
     stored = emulator.objects("out/")
     ledger = stored.pop("labeldp_ledger.jsonl").decode().splitlines()
     released = {name.removeprefix("released/"): content for name, content in stored.items()}
-    # Neither lease nor temporary files are left.
+    # Neither claim nor temporary files are left.
     assert sorted(released) == [*(f"data/part-0000{i}-of-00003.parquet" for i in range(3)), "mechanism.json",
                                 "release.json"]  # fmt: skip
     assert len(ledger) == 1

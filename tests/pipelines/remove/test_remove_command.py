@@ -250,7 +250,7 @@ def test_dates_may_not_go_back(release: Any, remove: Any, tmp_path: Path) -> Non
 def test_an_interrupt_after_publication_does_not_deny_it(
     release: Any, remove: Any, audit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a store, the end of `publishing` writes the lease."""
+    """On a store, the end of `publishing` ends the claim."""
     publishing = removal.publishing
 
     @contextlib.contextmanager

@@ -101,6 +101,23 @@ def test_a_job_that_starts_again_after_its_release_changes_nothing_of_it(
 
 
 @S3
+def test_a_scheduler_repeats_a_command_that_was_killed_as_it_published(
+    emulator: Any, on_store: Any, invoke: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched, contextlib.suppress(Killed):
+        patched.setattr(StagedRun, "publish", killed)
+        patched.setattr(StagedRun, "give_up", lambda _: True)
+        invoke(on_store())
+    again = on_store(if_exists="verify")
+    assert invoke([*again, "--dry_run"]).ok()
+    assert "released/release.json" not in emulator.objects("out/")
+    assert "verified " in invoke(again).ok().out
+    found = emulator.objects("out/")
+    assert len({json.dumps(charge) for charge in charges(found)}) == 1
+    assert not any("labeldp/" in name for name in found)
+
+
+@S3
 @pytest.mark.parametrize("step", ["copies", "the end of the claim"])
 @pytest.mark.parametrize("name", ["remove", "domain"])
 def test_a_command_without_a_job_that_is_killed_as_it_publishes(
