@@ -177,7 +177,7 @@ def _is_there(key: NoiseKeyFile) -> bool:
 def _give_up(work: str) -> None:
     """Removes what a run of this process that released nothing has left, if it has begun."""
     if work in _HELD:
-        with contextlib.suppress(StageError):
+        with contextlib.suppress(InputError, StageError):
             _HELD.pop(work)[1].__exit__(StageError, StageError("the run has failed"), None)
 
 
