@@ -102,7 +102,18 @@ class Threshold:
             )
 
     def check_sums(self, sums: PassSums | None, column: LabelColumn) -> PassSums:
-        """Checks the counts of a pass over the whole input; returns its sums. Raises InputError if there are none."""
+        """Checks the counts of a pass over the whole input.
+
+        Args:
+          sums: Sums of the pass; None if there was no record.
+          column: The label column.
+
+        Returns:
+          The sums.
+
+        Raises:
+          InputError: If there is no record, or too many have no usable label.
+        """
         if sums is None:
             self.check(0, 0, column)
         assert sums is not None
