@@ -276,6 +276,6 @@ class _Publish(beam.DoFn):
 
 def _publish(run: Run, staging: Staging) -> None:
     released = read_results(run, staging)
-    publish_release(run.request, released, staging, charged_once=True)
+    publish_release(run.request, released, staging)
     for warning in (*release_warnings(released[0].facts), *measured_warnings(released[0].measured)):
         LOGGER.warning("warning: %s", warning.text)

@@ -129,16 +129,15 @@ def check_caps(
 
 @contextlib.contextmanager
 def charged(
-    ledger: Ledger, charge: Charge | None, caps: Caps, target: AbstractContextManager[object] | None = None
+    ledger: Ledger, charge: Charge, caps: Caps, target: AbstractContextManager[object] | None = None
 ) -> Iterator[None]:
-    """Charges a release and lets its block publish it; `charge` is None for one that was charged before.
+    """Charges a release and lets its block publish it.
 
     `target` holds the target and makes what is staged durable, as `publishing` does; None for labels in memory. Signals
     are ignored within the block, which must be done completely. Raises InputError if a cap would be exceeded.
     """
     with ExitStack() as until_the_end, ledger.locked(), nullcontext() if target is None else target:
-        if charge is not None:
-            charge.write(ledger, caps)
+        charge.write(ledger, caps)
         # The end of the target and the ledger belongs to the block.
         until_the_end.enter_context(signals_ignored())
         yield

@@ -21,7 +21,7 @@ from ...mechanisms.analysis.release_warnings import release_warnings
 from ...mechanisms.analysis.utility import ReleasedFacts
 from ...mechanisms.release.conclude import EarlierMechanism
 from ...transforms.errors import InputError
-from ...transforms.io.filesystems import delete_folder, exists, read_text, write_text
+from ...transforms.io.filesystems import delete_folder, read_text, write_text
 from ..ledger.ledger import Ledger
 from ..spec.label_folders import (
     BY_PLACE,
@@ -55,7 +55,6 @@ from .signature import sign_release
 
 # The mechanisms travel in the job graph. A log that changes between runs has one for each version.
 _MOST_EARLIER = 8
-_CHARGED_NAME = "charged.txt"
 
 
 class ReleasedLabel(NamedTuple):
@@ -120,7 +119,6 @@ def publish_release(
     *,
     validate: Callable[[], None] | None = None,
     announce: Callable[[], None] | None = None,
-    charged_once: bool = False,
 ) -> None:
     """Writes the manifests, validates and signs what is staged, charges the ledger and publishes, in this order.
 
@@ -133,7 +131,6 @@ def publish_release(
       key: The signing key; None for a release without a signature.
       validate: Validates the shards of a request that asks for it.
       announce: Tells of the release; called once it is published, before an interrupt can be reported as a failure.
-      charged_once: Whether a repetition adds no entry to the ledger.
 
     Raises:
       InputError: If a check fails, or a cap would be exceeded.
@@ -146,13 +143,8 @@ def publish_release(
         if request.validation is not None and validate is not None:
             validate()
         manifests = sign_release(staging, release_files(request, released), manifests, key)
-    charge: Charge | None = charge_of(request, released)
-    path, text = FileSystems.join(staging.work, _CHARGED_NAME), repr(charge)
-    if charged_once and exists(path) and read_text(path) == text:
-        charge = None
-    with charged(Ledger(request.ledger), charge, request.caps, publishing(staging, request.target)):
-        if charged_once:
-            write_text(path, text)
+    charge, target = charge_of(request, released), publishing(staging, request.target)
+    with charged(Ledger(request.ledger), charge, request.caps, target):
         if fit:
             publish_file(staging, MECHANISM_NAME, request.target)
         else:
