@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import json
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -118,8 +119,9 @@ def _sample_lines(before: EarlierRelease, found: NamedRecords) -> Iterator[str]:
             target = Path(removed, name)
             target.parent.mkdir(parents=True, exist_ok=True)
             select_records(FileSystems.join(before.data, name), str(target), rows)
-        for label in before.labels:
-            match = sampled_records(before.manifests[label], before.mechanisms[label], Path(removed), found.rows)
+        for label, released in before.labels.items():
+            mechanism = json.loads(released.mechanism.to_text())
+            match = sampled_records({**released.document}, mechanism, Path(removed), found.rows)
             if match is not None:
                 path = f"{label}/{CENTER_NAME}" if label else CENTER_NAME
                 yield (
@@ -137,9 +139,9 @@ def _announce(
     if found.missing:
         LOGGER.warning("%d of %d names are of no record of this release", len(found.missing), found.names)
     print(f"release    {one_line(output)}: all other records, {len(before.others)} further files byte for byte")
-    of = f" of {one_line(before.first['label'])}" if len(before.labels) > 1 else ""
+    of = f" of {one_line(before.first.label)}" if len(before.labels) > 1 else ""
     print(f"ledger     nothing is charged; it names the release by the input digest{of} "
-          f"{before.first['input_digest'][:16]}...")  # fmt: skip
+          f"{before.first.document['input_digest'][:16]}...")  # fmt: skip
     validated = any(name.startswith(f"{VALIDATION_NAME}/") for name in before.others)
     for label, part in audit.parts or (("", audit),):
         print(f"known      {_known(part, validated)}{f', for {one_line(label)}' if label else ''}")

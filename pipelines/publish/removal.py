@@ -10,11 +10,10 @@ its number of records, and the hash of the manifest that it changed. So removals
 from __future__ import annotations
 
 import hashlib
-import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,21 +25,20 @@ from ...transforms.progress_log import LOGGER, Progress
 from ...transforms.shards.reduced_shards import write_reduced
 from ..errors import FieldError, UsageError
 from ..spec.label_folders import (
-    BY_PLACE,
     CENTER_NAME,
     DATA_NAME,
     MANIFEST_NAME,
     VALIDATION_FILES,
     VALIDATION_NAME,
-    label_folders,
 )
 from ..spec.mechanism_file import MECHANISM_NAME
 from ..spec.release_files import released_file
 from ..spec.signing_key import SigningKey
-from .manifest import LABELS_FORMAT, REMOVALS
+from .manifest import REMOVALS
 from .named_records import NamedRecords, find_rows, find_values, listed_lines, read_lines
 from .output_folder import Staging, publish_folder, publishing, released_path, staging_folder
 from .release_steps import write_document
+from .released import Released, read_labels
 from .signals import signals_ignored
 from .signature import sign_release
 from .unfinished_run import REMOVAL_NAME
@@ -50,21 +48,15 @@ from .unfinished_run import REMOVAL_NAME
 class EarlierRelease:
     """Release from which records are removed, which passed its audit.
 
-    `content` are the bytes of its release.json, and `manifest` the document in these. Manifests and mechanism files of
-    its labels, as documents, are by folder, "" for one label. `others` are the further files to be copied.
+    `content` are the bytes of its release.json, and `manifest` the document in these. Its labels are by their folders
+    below it, "" for a release of one. `others` are the further files to be copied.
     """
 
     folder: str
     content: bytes
     manifest: dict[str, Any]
-    manifests: dict[str, dict[str, Any]]
-    mechanisms: dict[str, dict[str, Any]]
+    labels: dict[str, Released]
     others: tuple[str, ...]
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """Folders of its labels below it."""
-        return tuple(self.manifests)
 
     @property
     def data(self) -> str:
@@ -77,9 +69,9 @@ class EarlierRelease:
         return dict(sorted(self.manifest["shards"].items()))
 
     @property
-    def first(self) -> dict[str, Any]:
-        """Manifest of the first label."""
-        return self.manifests[self.labels[0]]
+    def first(self) -> Released:
+        """The first label."""
+        return next(iter(self.labels.values()))
 
 
 def read_before(folder: str, local: Path, validated: bool = True) -> EarlierRelease:
@@ -88,17 +80,11 @@ def read_before(folder: str, local: Path, validated: bool = True) -> EarlierRele
     Unless it is `validated`, the results of its validation are left out.
     """
     content = (local / MANIFEST_NAME).read_bytes()
-    manifest = json.loads(content)
-    labels = [""]
-    if manifest["format"] == LABELS_FORMAT:
-        labels = label_folders([entry["label"] for entry in manifest["labels"]])
-    elif manifest.get("data", DATA_NAME) != DATA_NAME:
+    manifest, folders = read_labels(str(local))
+    if manifest.get("data", DATA_NAME) != DATA_NAME:
         raise UsageError(f"{folder} is one label of a release of several, which share their records: name that release")
-
-    def documents(name: str) -> dict[str, dict[str, Any]]:
-        return {label: json.loads((local / label / name).read_text()) for label in labels}
-
-    manifests, others = documents(MANIFEST_NAME), []
+    labels = {os.path.relpath(path, local).removeprefix("."): Released.open(path) for path in folders.values()}
+    others = list[str]()
     for label in labels:
         others += [released_path("", label, name) for name in (MECHANISM_NAME, CENTER_NAME)
                    if (local / label / name).exists()]  # fmt: skip
@@ -107,10 +93,11 @@ def read_before(folder: str, local: Path, validated: bool = True) -> EarlierRele
         # Whatever else is there is not of the release.
         found = [entry.name for entry in os.scandir(validation) if entry.is_file(follow_symlinks=False)]
         others += [f"{VALIDATION_NAME}/{name}" for name in sorted({*found} & {*VALIDATION_FILES})]
-    others += manifests[labels[0]].get("dead_letters", {})
+    before = EarlierRelease(folder, content, manifest, labels, ())
+    others += before.first.document.get("dead_letters", {})
     for name in (*others, *(f"{DATA_NAME}/{shard}" for shard in manifest["shards"])):
         released_file(folder, name)
-    return EarlierRelease(folder, content, manifest, manifests, documents(MECHANISM_NAME), tuple(others))
+    return replace(before, others=tuple(others))
 
 
 def find_records(before: EarlierRelease, field: str, path: str) -> NamedRecords:
@@ -119,13 +106,13 @@ def find_records(before: EarlierRelease, field: str, path: str) -> NamedRecords:
     Raises FieldError if the release cannot be searched so, or a line of the file is wrong, and InputError if a shard is
     damaged or does not have as many records as the manifest says.
     """
-    column, unit = before.first["identity"], before.mechanisms[before.labels[0]].get("unit")
-    if field == "ids" and column == BY_PLACE:
+    column = before.first.id_column
+    if field == "ids" and column is None:
         raise FieldError("{ids}: the records of this release have no ids, only files and rows: name {rows}")
     if field == "units":
-        if unit is None:
+        column = before.first.unit_column
+        if column is None:
             raise FieldError("{units}: this release has no privacy units: name {ids} or {rows}")
-        column = unit["column"]
     if field != "rows" and column in before.manifest.get("left_out", ()):
         raise FieldError(
             f"{{{field}}}: the column {{column}} was left out of this release, so its records cannot be found by it: "
@@ -135,7 +122,7 @@ def find_records(before: EarlierRelease, field: str, path: str) -> NamedRecords:
     lines = read_lines(field, path)
     if field == "rows":
         return find_rows(before.data, before.shards, lines)
-    return find_values(before.data, before.shards, column, lines, units=field == "units")
+    return find_values(before.data, before.shards, str(column), lines, units=field == "units")
 
 
 def check_removal(before: EarlierRelease, found: NamedRecords, date: str, missing_ok: bool, named: str) -> None:
@@ -190,12 +177,12 @@ def _write_manifests(before: EarlierRelease, found: NamedRecords, date: str, sta
     shards = {name: count - len(found.rows.get(name, ())) for name, count in before.manifest["shards"].items()}
     of_labels = [label for label in before.labels if label]
     for label in of_labels:
-        write_document(_reduced(before.manifests[label], shards, removals), staging, label, MANIFEST_NAME)
+        write_document(_reduced(before.labels[label].document, shards, removals), staging, label, MANIFEST_NAME)
     write_document(_reduced(before.manifest, shards, removals), staging, "", MANIFEST_NAME)
     return [*(f"{label}/{MANIFEST_NAME}" for label in of_labels), MANIFEST_NAME]
 
 
-def _reduced(manifest: dict[str, Any], shards: dict[str, int], removals: list[dict[str, Any]]) -> dict[str, Any]:
+def _reduced(manifest: Mapping[str, Any], shards: dict[str, int], removals: list[dict[str, Any]]) -> dict[str, Any]:
     """The manifest with other counts of its shards, and the removals after these."""
     reduced: dict[str, Any] = {}
     for key, value in manifest.items():
