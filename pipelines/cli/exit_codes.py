@@ -15,8 +15,6 @@ from ..publish.signals import was_signalled
 
 SUCCESS = 0
 FAILURE = 1
-WARNED = 3
-"""Nothing failed, but the check does not vouch for everything: its last line begins with WARN."""
 OUTPUT_LOST = 74
 """Success of the work, whose results could not be written to standard output: a full disk. EX_IOERR of sysexits.h."""
 

@@ -14,7 +14,7 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
 from apache_beam.pvalue import PCollection
 
-from ...transforms.errors import InputError
+from ...transforms.errors import InputError, StageError, describe_failure
 from ...transforms.io.filesystems import absolute, read_text, write_text
 from ...transforms.noise_key_file import NoiseKeyFile
 from ...transforms.readers.file_reader import ReadRecordBatches
@@ -80,7 +80,11 @@ class UnitCountJob:
         work = _work_file(folder or tempfile.gettempdir())
         with signals_as_interrupts(), staging_folder(work, single_file=True) as staging:
             path = FileSystems.join(staging.work, "counts.json")
-            run_pipeline(self.options, lambda pipeline: self._build(pipeline, path))
+            try:
+                run_pipeline(self.options, lambda pipeline: self._build(pipeline, path))
+            except OSError as error:
+                # The text of a library's error in the job could quote a label.
+                raise StageError(describe_failure(error)) from None
             units = {int(records): number for records, number in json.loads(read_text(path)).items()}
         if not units:
             raise InputError("no record has both a usable label and a unit: check --label, --unit_column and --where")
