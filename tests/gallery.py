@@ -13,8 +13,8 @@ from tests.release_cases import CASES, GRID, Case, write_logs
 
 @dataclass(frozen=True)
 class Base:
-    """The release of a case, `folder`, beside its ledger, `ledger`; the flags of its job, without the output; what the
-    command printed."""
+    """The release of a case, `folder`, beside its ledger, `ledger`; the flags of its job, without the output and with a
+    copy of the ledger; what the command printed."""
 
     case: Case
     folder: Path
@@ -46,6 +46,8 @@ def base(
                 if str(flags.get(key)).endswith(".txt"):
                     flags[key] = logs["csv"].with_name(flags[key])
             outcome = invoke(command("privatize", {**flags, "output": folder / "out"})).ok()
+            # Jobs of tests with these flags are charged elsewhere.
+            flags["ledger"] = shutil.copy(ledger, folder / "others.jsonl")
             made[name] = Base(case, folder / "out", ledger, flags, outcome)
         return made[name]
 
