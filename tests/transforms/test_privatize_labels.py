@@ -153,6 +153,18 @@ def test_one_changed_label_redraws_every_other_record_independently(labelled, se
 ROUNDED = LabelColumn("y", DOMAIN, rounding="randomized")
 
 
+def test_two_mechanisms_over_the_same_records_draw_independently(labelled, secret):
+    """Uses rr at two epsilons. Words are bound to the mechanism, so draws are independent and agreements binomial."""
+    rows, pair = 20_000, LabelColumn("y", (0.0, 1.0))
+    prior = Prior(np.array([0.0, 1.0]), np.ones(2))
+    batch = labelled({"y": np.zeros(rows)})
+    noise_key = binding_of(batch, column=pair, secret=secret).noise_key(secret)
+    one, two = (drawn(batch, noise_key, solve("rr", prior, epsilon), pair) for epsilon in (0.5, 0.6))
+    keep, other = (1 / (1 + math.exp(-epsilon)) for epsilon in (0.5, 0.6))
+    low, high = count_bounds(rows, keep * other + (1 - keep) * (1 - other))
+    assert low <= int((one == two).sum()) <= high
+
+
 def test_counting_and_privatizing_round_alike(labelled, recut, privatize, secret):
     """At epsilon 30 an output differs from the rounded label with a probability of about 1e-12."""
     values = np.random.default_rng(5).uniform(-0.5, 3.5, 3_000)
