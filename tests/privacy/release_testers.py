@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 from labeldp.mechanisms.center.linear_center import LinearCenter
 from labeldp.pipelines.spec.machine import one_thread_for_fits
-from tests.privacy.divergence_bounds import LogRatios, epsilon_of_renyi
 
+from tests.privacy.divergence_bounds import LogRatios, epsilon_of_renyi
 from tests.privacy.findings import Finding, Setting
 from tests.privacy.sampler_checks import bound_statistic
 from tests.privacy.whole_releases import LABELS, Case, Column, Records, WholeRelease, ledger_folder
