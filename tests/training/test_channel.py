@@ -61,9 +61,3 @@ def test_covariances_and_posterior_by_enumeration(made: Any) -> None:
         assert channel.covariance(first, second)[place] == pytest.approx(covariance)
     joint = channel.probabilities * channel._weights[:, None]
     assert channel.posterior == pytest.approx((joint / joint.sum(axis=0)).T)
-
-
-def test_hundreds_of_labels_stay_exact(made: Any) -> None:
-    channel = made("unbiased", 0.5, 201)[1].channel
-    values = (channel.labels - 3) ** 2
-    assert np.abs(channel.bias(channel.weights(values), values)).max() < 1e-9 * np.ptp(values)

@@ -11,7 +11,6 @@ from labeldp.training import (
     block_weights,
     compare,
     doubled_rows,
-    early_stopping,
     estimate,
     evaluation,
     invert,
@@ -100,57 +99,6 @@ def grades(records: int, seed: int = 1) -> tuple[np.ndarray, np.ndarray, np.ndar
     return x, p, (rng.uniform(size=records)[:, None] > np.cumsum(p, axis=1)).sum(axis=1).clip(0, 4)
 
 
-def divergence(p: np.ndarray, found: np.ndarray) -> float:
-    """Mean excess of the log loss over that of the true probabilities."""
-    p, found = (np.stack([1 - each, each], axis=1) if each.ndim == 1 else each for each in (p, found))
-    return float(np.mean(np.sum(p * np.log(np.maximum(p, 1e-300) / np.maximum(found, 1e-12)), axis=1)))
-
-
-@pytest.mark.parametrize("several", [False, True], ids=["2 classes", "5 classes"])
-@pytest.mark.parametrize("interface", ["native", "scikit-learn"])
-@pytest.mark.parametrize("library", ["lightgbm", "xgboost"])
-def test_boosted_trees_learn_probabilities(
-    made_classes: Any, draw: Any, library: str, interface: str, several: bool
-) -> None:
-    """Forward loss from the estimated shares: calibrated, and a third of what a constant loses, at most."""
-    module: Any = pytest.importorskip(library, reason=f"{library} is not installed")
-    randomizer, release = made_classes("rr", 2, FIVE if several else TWO)
-    x, p, places = grades(40_000) if several else conversions(40_000)
-    z = draw(randomizer, places, np.random.default_rng(5)).astype(int)
-    labels = release.class_places(z)
-    start = start_scores(z, release)
-    base = np.broadcast_to(start, (len(z), 5)) if several else np.full(len(z), start[0])
-    function = objective(library, "forward", release)
-    number = {"num_class": 5} if several else {}
-    rounds: dict[str, Any] = {"learning_rate": 0.1, "max_delta_step": 0.7}
-    if library == "lightgbm":
-        rounds |= {"min_child_samples": 400, "min_sum_hessian_in_leaf": 0, "verbose": -1}
-        if interface == "native":
-            data = module.Dataset(x, labels, init_score=base)
-            scores = module.train({"objective": function, **number, **rounds}, data, 60).predict(x)
-        else:
-            model = module.LGBMClassifier(objective=function, n_estimators=60, **rounds)
-            scores = model.fit(x, labels, init_score=base).predict(x, raw_score=True)
-        scores = base + scores
-    else:
-        rounds |= {"max_depth": 3, "min_child_weight": 5, "base_score": 0}
-        if interface == "native":
-            data = module.DMatrix(x, labels, base_margin=base)
-            model = module.train({**number, **rounds}, data, 60, obj=function)
-            scores = model.predict(data, output_margin=True)
-        else:
-            model = module.XGBClassifier(objective=function, n_estimators=60, **rounds)
-            model.fit(x, labels, base_margin=base)
-            scores = model.predict(x, output_margin=True, base_margin=base)
-    found = softmax(np.asarray(scores, float))
-    constant = np.broadcast_to(softmax(np.asarray(base, float)), found.shape)
-    assert (
-        divergence(p, found[:, 1] if not several else found)
-        < divergence(p, constant[:, 1] if not several else constant) / 3
-    )
-    assert found.mean(axis=0) == pytest.approx(np.bincount(places) / len(places), abs=0.02)
-
-
 @pytest.mark.parametrize("several", [False, True], ids=["2 classes", "5 classes"])
 @pytest.mark.parametrize("library", ["lightgbm", "xgboost"])
 def test_early_stopping_in_the_library(made_classes: Any, draw: Any, library: str, several: bool) -> None:
@@ -180,26 +128,6 @@ def test_early_stopping_in_the_library(made_classes: Any, draw: Any, library: st
     assert model.best_iteration < 100
     found = softmax(np.asarray(scores, float))
     assert best == pytest.approx(estimate("forward_loss", found, z[kept], release).value, abs=1e-5)
-
-
-@pytest.mark.parametrize("epsilon", [0.5, 1, 2])
-@pytest.mark.parametrize("several", [False, True], ids=["2 classes", "5 classes"])
-def test_early_stopping_finds_about_the_best_stage(made_classes: Any, draw: Any, several: bool, epsilon: float) -> None:
-    """Stages from equal probabilities past the true ones; the loss on the released classes stops long before."""
-    randomizer, release = made_classes("rr", epsilon, FIVE if several else TWO)
-    _, p, places = grades(20_000) if several else conversions(20_000)
-    scores = np.log(p if several else np.stack([1 - p, p], axis=1))
-    stages = [softmax(factor * scores) for factor in np.linspace(0.1, 2, 20)]
-    rows = np.arange(len(places))
-    losses = np.array([-np.log(stage[rows, places]).mean() for stage in stages])
-    regrets, naive = [], []
-    for seed in range(10):
-        z = draw(randomizer, places, np.random.default_rng(seed)).astype(int)
-        regrets.append(losses[early_stopping(stages, z, release).index] - losses.min())
-        naive.append(losses[np.argmin([-np.log(stage[rows, z]).mean() for stage in stages])] - losses.min())
-    print(f"mean regret of the log loss: {np.mean(regrets):.4f}, naive {np.mean(naive):.4f}")
-    assert np.mean(regrets) < 0.008
-    assert np.mean(regrets) < np.mean(naive) / 5
 
 
 @pytest.mark.parametrize("mechanism", ["rr", "rr_top_k"])
@@ -244,68 +172,6 @@ def test_soft_copies_have_the_log_loss_of_the_probabilities() -> None:
         soft_rows([[0]] * 4, [0.1] * 4)
     with pytest.raises(ValueError, match="row 0 of probabilities"):
         soft_rows([[0]] * 4, 2 * p)
-
-
-def linear(library: Any, x: np.ndarray, y: np.ndarray, weights: np.ndarray | None = None) -> Any:
-    return library.LogisticRegression(C=np.inf, max_iter=1000).fit(x, y, sample_weight=weights)
-
-
-@pytest.mark.parametrize("several", [False, True], ids=["2 classes", "5 classes"])
-def test_linear_models_by_copies_and_expectation_maximization(made_classes: Any, draw: Any, several: bool) -> None:
-    """Each correction loses a twentieth of what the naive model does; the probabilities have the right mean."""
-    library: Any = pytest.importorskip("sklearn.linear_model", reason="scikit-learn is not installed")
-    randomizer, release = made_classes("rr", 2, FIVE if several else TWO)
-    x, p, places = grades(20_000) if several else conversions(20_000)
-    z = draw(randomizer, places, np.random.default_rng(5)).astype(int)
-    copies = doubled_rows(x, z, release)
-    found = {"copies": linear(library, *copies).predict_proba(x)}
-    naive = linear(library, x, release.class_places(z)).predict_proba(x)
-    weights = doubled_rows(x, z, release, release.channel.prior)
-    for _ in range(20):
-        found["maximized"] = linear(library, *weights).predict_proba(x)
-        weights = doubled_rows(x, z, release, found["maximized"])
-    lost = {name: divergence(p if several else np.stack([1 - p, p], axis=1), each) for name, each in found.items()}
-    before = divergence(p if several else np.stack([1 - p, p], axis=1), naive)
-    print("excess log loss", {name: round(each, 4) for name, each in lost.items()}, "naive", round(before, 4))
-    assert max(lost["copies"], lost["maximized"]) < before / 20
-    for each in found.values():
-        assert each.sum(axis=1) == pytest.approx(1)
-    assert found["copies"].mean(axis=0) == pytest.approx(shares(z, release).values, abs=1e-3)
-
-
-@pytest.mark.parametrize("several", [False, True], ids=["2 classes", "5 classes"])
-def test_inverted_probabilities_of_naive_trees(made_classes: Any, draw: Any, several: bool) -> None:
-    """Trees learn the probabilities of released classes, as a model that is linear in the logit cannot."""
-    ensemble: Any = pytest.importorskip("sklearn.ensemble", reason="scikit-learn is not installed")
-    randomizer, release = made_classes("rr", 2, FIVE if several else TWO)
-    x, p, places = grades(20_000) if several else conversions(20_000)
-    z = draw(randomizer, places, np.random.default_rng(5)).astype(int)
-    model = ensemble.HistGradientBoostingClassifier(
-        max_iter=40, max_leaf_nodes=8, min_samples_leaf=500, early_stopping=False
-    )
-    naive = model.fit(x, release.class_places(z)).predict_proba(x)
-    true = p if several else np.stack([1 - p, p], axis=1)
-    lost, before = (divergence(true, np.maximum(each, 1e-3)) for each in (invert(naive, release), naive))
-    print("excess log loss of the inverted model", round(lost, 4), "naive", round(before, 4))
-    assert lost < before / 3
-
-
-def test_trees_of_scikit_learn_take_negative_weights(made_classes: Any, draw: Any) -> None:
-    """Copies of a record are in one leaf, so their Hessians add up to that of a true class."""
-    ensemble: Any = pytest.importorskip("sklearn.ensemble", reason="scikit-learn is not installed")
-    randomizer, release = made_classes("rr", 3, TWO)
-    x, p, places = conversions(40_000)
-    z = draw(randomizer, places, np.random.default_rng(5)).astype(int)
-    model = ensemble.HistGradientBoostingClassifier(
-        max_iter=40, max_leaf_nodes=8, min_samples_leaf=1000, early_stopping=False
-    )
-    copies = doubled_rows(x, z, release)
-    model.fit(copies.X, copies.y, sample_weight=copies.sample_weight)
-    found = model.predict_proba(x)[:, 1]
-    assert divergence(p, found) < divergence(p, np.full(len(p), p.mean())) / 3
-    stages = [each[:, 1] for each in model.staged_predict_proba(x[:4000])]
-    chosen = early_stopping(stages, z[:4000], release)
-    assert chosen.value == min(estimate("forward_loss", each, z[:4000], release).value for each in stages)
 
 
 def test_inversion_undoes_the_channel_and_stays_in_the_simplex(made_classes: Any) -> None:

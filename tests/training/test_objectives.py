@@ -66,30 +66,6 @@ def test_extreme_scores_have_finite_derivatives() -> None:
         assert np.all(objective("xgboost", loss)(np.zeros(2), np.array([-800.0, 800.0]))[1] > 0)
 
 
-@pytest.mark.parametrize("library", ["lightgbm", "xgboost"])
-def test_boosted_trees_learn_counts_from_noisy_labels(made: Any, draw: Any, library: str) -> None:
-    """Poisson loss on labels that are negative at times: closer to the true means than a constant."""
-    module: Any = pytest.importorskip(library)
-    randomizer, _ = made("unbiased", 2)
-    rng = np.random.default_rng(8)
-    x = rng.normal(size=(20_000, 2))
-    means = np.exp(0.5 * x[:, 0])
-    z = draw(randomizer, np.minimum(rng.poisson(means), 10), rng)
-    assert z.min() < 0
-    start = np.full(len(z), np.log(z.mean()))
-    shared = {"max_delta_step": 0.7, "learning_rate": 0.1}
-    if library == "lightgbm":
-        parameters = {"objective": objective(library, "poisson"), "min_data_in_leaf": 1000, "verbose": -1, **shared}
-        model = module.train(parameters, module.Dataset(x, z, init_score=start), 30)
-        scores = start + model.predict(x)
-    else:
-        data = module.DMatrix(x, z, base_margin=start)
-        parameters = {"max_depth": 3, "min_child_weight": 100, "base_score": 0, **shared}
-        model = module.train(parameters, data, 30, obj=objective(library, "poisson"))
-        scores = model.predict(data, output_margin=True)
-    assert np.mean((np.exp(scores) - means) ** 2) < 0.5 * np.var(means)
-
-
 def test_early_stopping_finds_the_best_stage(made: Any, draw: Any) -> None:
     """With the shrunken labels of rr, the naive error stops long before."""
     randomizer, release = made("rr", 3)
