@@ -1,10 +1,7 @@
 """What kept_by_beam.py, kept_between_jobs.py and kept_solutions.py keep: the results of Beam and of solvers."""
 
-import inspect
 import runpy
-import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import apache_beam as beam
@@ -12,8 +9,6 @@ import numpy as np
 import pytest
 from apache_beam.coders import VarIntCoder
 from apache_beam.metrics import Metrics
-from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions, TypeOptions
-from apache_beam.runners.worker import statecache
 from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.transforms import core, userstate
 from apache_beam.transforms.userstate import ReadModifyWriteStateSpec, TimerSpec, on_timer
@@ -30,18 +25,6 @@ class Plain(beam.DoFn):
 
     def process(self, element: str, *others: str) -> Any:
         yield element + self.suffix
-
-
-def not_made() -> Any:
-    raise RuntimeError("no setup")
-
-
-class Unmade(beam.DoFn):
-    def process(self, element: Any) -> Any:
-        yield element
-
-    def __reduce__(self) -> Any:
-        return not_made, ()
 
 
 class Stateful(beam.DoFn):
@@ -80,25 +63,6 @@ def test_state_and_errors_are_found() -> None:
             userstate.get_dofn_specs(Twice())
 
 
-def test_the_check_of_a_dofn_that_yields_and_returns() -> None:
-    class Both(beam.DoFn):
-        def process(self, element: Any) -> Any:
-            if element:
-                return [element]
-            yield element
-
-    for _ in range(2):
-        assert core._check_fn_use_yield_and_return(Both().process)
-        assert not core._check_fn_use_yield_and_return(Plain("a").process)
-        assert not core._check_fn_use_yield_and_return(lambda element: [element])
-
-
-def test_what_cannot_be_pickled_fails_a_job() -> None:
-    cannot = (each for each in "ab")
-    with pytest.raises(RuntimeError, match="Unable to translate Map"), beam.Pipeline("FnApiRunner") as pipeline:
-        _ = pipeline | beam.Create([1]) | beam.Map(lambda element: (element, next(cannot)))
-
-
 class Numbered(beam.DoFn):
     def __init__(self) -> None:
         self.seen: list[str] = []
@@ -119,38 +83,6 @@ def test_each_use_of_a_dofn_is_one_of_its_own_and_its_counters_are_reported() ->
         assert {(each.key.metric.name, each.committed) for each in counters} == {("a", 1)}
         assert len(counters) == 3
     assert one.seen == []
-
-
-def test_a_bundle_that_cannot_be_made_fails_the_job() -> None:
-    with pytest.raises(RuntimeError, match="no setup"), beam.Pipeline("FnApiRunner") as pipeline:
-        _ = pipeline | beam.Create([1]) | beam.ParDo(Unmade())
-
-
-def test_a_side_input_is_measured_without_the_modules_of_the_process() -> None:
-    # That of commands, without what the tests put in its place.
-    deep_size = inspect.unwrap(statecache.get_deep_size)
-    large = [np.zeros(1000)]
-    alone = deep_size(large)
-    module = ModuleType("labeldp_test_module")
-    module.large = large  # type: ignore[attr-defined]
-    assert 8000 < alone < 10000
-    assert deep_size([large, vars(np)]) - alone < 1000
-    sys.modules[module.__name__] = module
-    try:
-        assert deep_size([vars(module)]) < 1000
-    finally:
-        del sys.modules[module.__name__]
-    assert deep_size([vars(module)]) > alone
-
-
-def test_views_of_the_same_options_share_their_values_and_others_do_not() -> None:
-    options, others = PipelineOptions(["--runner=FnApiRunner"]), PipelineOptions(["--runner=Other"])
-    assert options.view_as(StandardOptions) is options.view_as(StandardOptions)
-    assert (options.view_as(StandardOptions).runner, others.view_as(StandardOptions).runner) == ("FnApiRunner", "Other")
-    options.view_as(StandardOptions).streaming = True
-    assert options.view_as(TypeOptions).view_as(StandardOptions).streaming
-    assert options.get_all_options()["streaming"]
-    assert not others.view_as(StandardOptions).streaming
 
 
 @pytest.mark.parametrize(("name", "parameters"), [("unbiased", {"gap": 0.25}), ("quantizer", {"outputs": 3})])

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 pytestmark = pytest.mark.xdist_group("benchmarks")
@@ -118,43 +117,6 @@ def test_stores(benchmark: Any, last_line: Any, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.usefixtures("jobs_in_process")
-def test_stages(benchmark: Any, last_line: Any) -> None:
-    benchmark("stages").main(["--records=2000", "--seconds=0.001"])
-
-    facts = last_line()
-    check(facts, "stages")
-    assert len(facts["stages"]) > 8
-    for one in facts["stages"].values():
-        assert one["records_per_cpu_second"] > 0
-        assert all(speed > 0 for speed in one["speed_over"].values())
-
-
-@pytest.mark.usefixtures("jobs_in_process")
-@pytest.mark.parametrize("format", ["parquet", "tfrecord"])
-def test_scale(benchmark: Any, last_line: Any, tmp_path: Path, format: str) -> None:
-    layouts = ["64_files_64_shards", "64_files_8_shards"]
-    benchmark("scale").main(
-        ["--sizes=640", f"--formats={format}", "--layouts", *layouts, f"--temp_location={tmp_path}"]
-    )
-
-    facts = last_line()
-    check(facts, "scale")
-    one, several = (facts["layouts"][f"{format} {layout} 640"] for layout in layouts)
-    # Of the others each shard has the rows of eight files, which one worker writes to one segment.
-    assert (one["segments"], several["segments"]) == (64, 8)
-    written = one["written_over_output"], several["written_over_output"]
-    if format == "tfrecord":
-        assert several["files_created"] - one["files_created"] == 8 - 64
-        # Of such small shards the manifest takes half as much.
-        assert 1 <= min(written) < max(written) < 2
-    else:
-        assert several["files_created"] - one["files_created"] == 8 + 8 - 64
-        assert 0 < written[0] < written[1]
-    assert one["read_over_input"] > 0
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_startup(benchmark: Any, last_line: Any) -> None:
     benchmark("startup").main(["--rounds=1"])
 
@@ -182,14 +144,6 @@ def test_a_ratio_needs_two_rising_lines(benchmark: Any) -> None:
         assert comparison.ratio(bad, good) is None
 
 
-def test_ratios_are_to_the_fastest_loop(benchmark: Any) -> None:
-    throughput, comparison = benchmark("throughput"), benchmark("comparison")
-    ours, slow, fast = line(4e-6, 1.0), line(8e-6, 1.0), line(2e-6, 1.0)
-
-    assert throughput._over_fastest(comparison.ratio, ours, [slow, fast]) == pytest.approx(2.0)
-    assert throughput._over_fastest(comparison.ratio, ours, [slow, line(2e-6, 0.1)]) is None
-
-
 def test_an_output_that_is_too_small_is_no_run(
     benchmark: Any, jobs_in_process: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -206,30 +160,3 @@ def test_an_output_that_is_too_small_is_no_run(
 
         with pytest.raises(RuntimeError, match="half wrote"):
             comparison.compare(space, [program], 1)
-
-
-def test_no_room_on_the_disk(benchmark: Any, tmp_path: Path) -> None:
-    with (
-        benchmark("workspace").open_workspace(str(tmp_path)) as space,
-        pytest.raises(RuntimeError, match="GB of disk"),
-    ):
-        space.log("parquet", 10**15)
-
-
-def test_ranges(benchmark: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    benchmark("ranges").main(["--records=1000", "--epsilon=1", "--draws=1"])
-    *each, summary = capsys.readouterr().out.splitlines()
-    assert len(each) == 4
-    assert summary.startswith("  1,000 records, epsilon 1: median ")
-
-
-def test_a_range_from_the_exact_counts_of_single_residuals_is_the_best_one(
-    benchmark: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Residuals of one step have cells of their own: without noise, nothing is lost."""
-    ranges = benchmark("ranges")
-    monkeypatch.setattr(ranges, "noisy_counts", lambda counts, epsilon, key: counts)
-    monkeypatch.setattr(ranges, "residuals_of", lambda shape, records: np.arange(records) % 9 - 4)
-    (found,) = ranges.compare("normal", 900, 1.0, 1)
-    assert found.ratio == pytest.approx(1)
-    assert found.lost == pytest.approx(0)

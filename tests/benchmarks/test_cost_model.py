@@ -29,22 +29,6 @@ def test_costs_of_the_model_are_explained(benchmark: Any, coefficients: list[flo
     assert r_squared == pytest.approx(1)
 
 
-def test_no_coefficient_is_negative(benchmark: Any) -> None:
-    model = benchmark("cost_model")
-    made = runs(model, np.array([2.0, 5e-7, 3e-9, 3e-3, 1e-3]))
-    noisy = [run | {"cpu_seconds": run["cpu_seconds"] * (1 + (-1) ** place / 2)} for place, run in enumerate(made)]
-    found, r_squared = model.fit(noisy)
-    assert (found >= 0).all()
-    assert r_squared < 0.99
-
-
-def test_of_several_runs_the_median_time_and_the_largest_memory_count(benchmark: Any) -> None:
-    made = [
-        {"files": 3, "cpu_seconds": seconds, "peak_mb": peak} for seconds, peak in [(4.0, 10), (1.0, 30), (2.0, 20)]
-    ]
-    assert benchmark("cost_model")._median(made) == {"files": 3, "cpu_seconds": 2.0, "peak_mb": 30}
-
-
 @pytest.mark.usefixtures("jobs_in_process")
 def test_the_model_is_measured(benchmark: Any, last_line: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = benchmark("cost_model")

@@ -1,6 +1,5 @@
 """Page and plot generated from the JSON lines of a run."""
 
-import itertools
 import json
 import re
 from pathlib import Path
@@ -142,60 +141,6 @@ def test_the_page_has_all_figures_between_its_markers(run: Any, report: Any) -> 
         assert ">labeldp privatize</text>" in plots[name]
 
 
-def test_what_could_not_be_measured_is_no_figure(run: Any) -> None:
-    page, _ = run({"parquet": {**RESULTS["parquet"], "cost_per_record_over_arrow_loop": None}})
-
-    assert "| no line | 2.50 |" in page
-
-
-def test_sections_of_benchmarks_that_did_not_run_stay(run: Any, report: Any) -> None:
-    page, _ = run(RESULTS)
-    (section,) = (part for part in page.split("### ") if part.startswith("Start-up"))
-    changed = report.renewed(page, "On a machine.\n\n### Start-up\n\nlater\n\n### New\n\nfigures")
-    assert changed == page.replace(section, "Start-up\n\nlater\n\n### New\n\nfigures\n\n").replace(
-        page[page.index("Measured on") : page.index("\n\n### ")], "On a machine."
-    )
-
-
-def test_a_new_first_section_is_the_last_of_the_page(report: Any) -> None:
-    page = f"{report.BEGIN}\n\nOn a machine.\n\n### Old\n\nfigures\n\n{report.END}"
-    assert report.renewed(page, "On another.\n\n### New\n\nfigures") == page.replace(
-        "On a machine.", "On another."
-    ).replace(f"\n\n{report.END}", f"\n\n### New\n\nfigures\n\n{report.END}")
-
-
-def test_tables_are_rectangular(run: Any) -> None:
-    lines = run(RESULTS)[0].splitlines()
-    columns = [line.count("|") if line.startswith("|") else 0 for line in lines]
-
-    for above, below in itertools.pairwise(columns):
-        assert above == below or 0 in (above, below)
-
-
-def test_a_benchmark_that_is_new_has_its_figures_shown(run: Any) -> None:
-    page, plots = run({"unknown": RESULTS["unknown"]})
-
-    assert "### Unknown" in page
-    assert "| growth, exponent | 2 |" in page
-    assert "| solved | mechanism | seconds |" in page
-    assert "rr | 0.5 |" in page
-    assert plots == {}
-
-
-def test_lists_of_the_solvers_that_decide_are_shown(run: Any) -> None:
-    page, _ = run({"solvers": RESULTS["solvers"]})
-
-    assert (
-        "| growth | labels | epsilon | gap | seconds |\n| --- | --- | --- | --- | --- |\n|  | 52 | 1 | 0 | 0.5 |"
-        in page
-    )
-    assert "8" not in page.partition("load")[2]
-
-
-def test_the_same_figures_make_the_same_files(run: Any) -> None:
-    assert run(RESULTS) == run(RESULTS)
-
-
 @pytest.mark.parametrize("text", ["", "{begin}", "{end} {begin}", "{begin} {end} {begin}"])
 def test_a_page_without_its_markers_is_left_alone(report: Any, text: str) -> None:
     with pytest.raises(ValueError, match="once each"):
@@ -207,11 +152,6 @@ def test_a_run_that_failed_is_named(report: Any, tmp_path: Path, text: str) -> N
     (tmp_path / "memory.out").write_text(text)
 
     with pytest.raises(ValueError, match=r"memory\.out"):
-        report.read_results(tmp_path)
-
-
-def test_no_run_at_all(report: Any, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="run the benchmarks"):
         report.read_results(tmp_path)
 
 

@@ -15,14 +15,6 @@ def fit(benchmark: Any) -> Any:
     return benchmark("regression").fit
 
 
-def test_points_on_a_line(fit: Any) -> None:
-    line = fit([1_000, 2_000, 5_000, 10_000], [4.5, 5.0, 6.5, 9.0])
-
-    assert line.fixed_seconds == pytest.approx(4.0)
-    assert line.seconds_per_record == pytest.approx(0.0005)
-    assert line.r_squared == pytest.approx(1.0)
-
-
 def test_what_numpy_finds(fit: Any) -> None:
     @given(SIZES, st.data())
     def check(sizes: list[int], data: st.DataObject) -> None:

@@ -165,49 +165,6 @@ def test_the_tables_of_what_to_expect_are_those_of_its_file(tmp_path: Path, monk
     assert {row.records for row in rows} == set(expect.RECORDS)
 
 
-def test_simulated_features_explain_what_the_page_says() -> None:
-    log = _module("expect").simulate(40_000, 10, 5)
-    inputs = np.column_stack([np.ones(len(log.labels)), log.features[:, :-1]])
-    fitted = inputs @ np.linalg.lstsq(inputs, log.labels, rcond=None)[0]
-
-    assert np.var(fitted) / np.var(log.labels) == pytest.approx(0.5, abs=0.015)
-    assert np.std(log.labels) == pytest.approx(9.8, abs=0.1)
-    assert np.isin(log.labels, (0, 52)).mean() == pytest.approx(0.015, abs=0.003)
-    assert [len(part) for part in log.split(0)] == [40_000, 10]
-
-
-@pytest.mark.parametrize(
-    ("release", "tolerance"), [("--mechanism unbiased --center none", 0.3), ("--for labels", 0.05)]
-)
-def test_the_formula_is_the_mean_of_trained_models(release: str, tolerance: float) -> None:
-    """At this size the noise dominates the first release, and bias the second."""
-    from labeldp.study.evaluation_cell import CLEAN, Cell, Task, score_cell
-
-    expect = _module("expect")
-    computed = expect.expected(release, 20_000, 1.0, expect.simulate(20_000, 0, 50))
-    found = []
-    for seed in range(10):
-        log = expect.simulate(20_000, 20_000, seed)
-        cells = Cell(CLEAN, None, seed, "linear"), Cell(expect.RELEASES[release][0], 1.0, seed, "linear")
-        clean, private = (score_cell(cell, Task("y", expect.DOMAIN), log).test_loss for cell in cells)
-        assert clean is not None
-        assert private is not None
-        found.append((private - clean) / log.labels.var())
-
-    assert computed.lost == pytest.approx(np.mean(found), rel=tolerance)
-
-
-def test_needed_records_are_interpolated_on_logarithmic_scales() -> None:
-    expect = _module("expect")
-    rows = [
-        expect.Loss("default", "linear", records, 1.0, "trained", 500 / records, 0.0, 3, 0.5)
-        for records in (10**3, 10**5)
-    ]
-
-    assert expect.needed(rows, "default", "linear", 1.0) == pytest.approx(10**4)
-    assert expect.needed(rows[:1], "default", "linear", 1.0) == float("inf")
-
-
 def test_the_headline_is_what_its_command_gave() -> None:
     """The table of the first page is that of its file, and better than figures of the papers."""
     page = (FOLDER.parents[1] / "README.md").read_text()
