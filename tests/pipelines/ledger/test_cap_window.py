@@ -1,6 +1,5 @@
 """Caps within a window of time, from the command line and in each kind of store."""
 
-import json
 import time
 from collections.abc import Callable
 from fractions import Fraction
@@ -78,31 +77,3 @@ def test_a_job_that_would_exceed_the_window_does_not_start(
     )
     refused = invoke(job(epsilon=0.5, output=outputs / "third", epsilon_cap=2))
     assert "with this run the epsilon spent is 2.25; ledger" in refused.error
-
-
-@pytest.mark.filterwarnings("ignore:a single released label")
-def test_the_window_of_a_label_privatizer(tmp_path: Path, secret: bytes, days_ago: Any) -> None:
-    import labeldp
-    import numpy as np
-
-    def privatizer(epsilon: float, **caps: Any) -> labeldp.LabelPrivatizer:
-        return labeldp.LabelPrivatizer(
-            label_min=0, label_max=4, label_step=1, epsilon=epsilon, for_="labels", noise_key=secret,
-            ledger=tmp_path / "ledger.jsonl", **caps,
-        )  # fmt: skip
-
-    labels = np.arange(1000) % 5
-    days_ago(2)
-    privatizer(1.0).fit_transform(labels)
-    days_ago(0)
-    with pytest.raises(labeldp.InputError, match=r"^epsilon_cap 1 would be .* the epsilon spent within 48h is 1.5"):
-        privatizer(0.5, epsilon_cap=1, cap_window="48h").fit_transform(labels)
-    privatizer(0.5, epsilon_cap=1, cap_window="47h").fit_transform(labels)
-    lines = (tmp_path / "ledger.jsonl").read_text().splitlines()
-    assert [json.loads(line)["adjacency"] for line in lines] == ["label", "label"]
-    with pytest.raises(ValueError, match=r"^cap_window takes a whole number"):
-        privatizer(0.5, epsilon_cap=1, cap_window="2").fit(labels)
-    with pytest.raises(
-        ValueError, match=r"^cap_window is the time in which a cap holds: give epsilon_cap or delta_cap"
-    ):
-        privatizer(0.5, cap_window="2d").fit(labels)

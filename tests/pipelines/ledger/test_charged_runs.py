@@ -178,15 +178,6 @@ def test_a_clock_that_is_set_back_behind_no_run_of_the_ledger_is_not_recognized(
         assert charge(ledger, START, labels(("next", 0.6)), caps) == admitted
 
 
-def test_a_run_of_the_future_stays_in_every_window() -> None:
-    """A clock that was years ahead once: the safe side, until its time is corrected."""
-    ledger, caps = new_ledger(), Caps(1.0, None, WINDOW)
-    assert charge(ledger, START + 1000 * DAY, labels(("wrong", 0.6)), caps)
-    assert not charge(ledger, START, labels(("a", 0.6)), caps)
-    assert charge(ledger, START, labels(("b", 0.4)), caps)
-    assert not charge(ledger, START + 10 * DAY, labels(("a", 0.1)), caps)
-
-
 @pytest.mark.parametrize("lost", ["", "yesterday", None, 5, "2030-02-30T00:00:00Z", [1]])
 def test_a_run_without_a_time_counts_always(lost: Any) -> None:
     """Entries by hand need no time."""

@@ -98,16 +98,6 @@ def test_nothing_is_created_by_reading_or_by_a_refused_charge(place: str, execut
         execute("SELECT 1 FROM labeldp_ledger")
 
 
-def test_sums_are_compared_exactly(place: str) -> None:
-    from labeldp.transforms import InputError
-
-    for i in range(10):
-        charge(place, f"{i}", 0.1, cap=1.0)
-    with pytest.raises(InputError, match="--epsilon_cap 1 would be exceeded"):
-        charge(place, "10", 1e-17, cap=1.0)
-    assert spent(place) == 1
-
-
 def test_a_run_again_is_found_and_one_to_another_output_is_written_down(place: str, monkeypatch: Any) -> None:
     """Windows of caps are longer by more than the minutes for which a run is found."""
     from labeldp.pipelines.ledger import ledger
@@ -318,18 +308,6 @@ def test_a_report_shows_a_ledger_elsewhere(place: str, job: Any, invoke: Any, ou
     outcome = invoke(["report", str(outputs / "released"), f"--output={tmp_path / 'no'}", "--ledger=missing"])
     assert outcome.code == 2
     assert "--ledger missing is not a file" in outcome.error
-
-
-@pytest.mark.parametrize("module", ["sqlalchemy", "psycopg"])
-def test_a_ledger_without_its_libraries_names_the_extra(monkeypatch: Any, module: str) -> None:
-    import sys
-
-    for name in [name for name in sys.modules if name.partition(".")[0] == module or name.endswith("ledger_database")]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, module, None)
-    assert refusal("postgresql://u@h/db") == (
-        "a ledger in a database needs the extra ledger: pip install 'labeldp[ledger]'"
-    )
 
 
 def test_an_unreachable_server_ends_the_job_before_it_starts(
