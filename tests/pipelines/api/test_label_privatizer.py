@@ -159,22 +159,6 @@ def test_with_ids_and_without_a_source_a_call_is_repeated(privatizer: Any, tmp_p
     assert spent(tmp_path / "ledger.jsonl") == once
 
 
-def test_groups_of_pandas_are_independent(privatizer: Any) -> None:
-    pandas = pytest.importorskip("pandas")
-    log = pandas.DataFrame({"group": np.repeat(["a", "b"], ROWS), "y": np.tile(ON_GRID, 2)})
-    for source in (None, "one log"):
-        made, fitted = privatizer(source=source, mechanism="unbiased", epsilon=1), []
-
-        def release(labels: Any, made: Any = made, fitted: list[Any] = fitted) -> Any:
-            found = made.fit_transform(labels)
-            fitted.append(copy.copy(made))
-            return found
-
-        released = np.split(log.groupby("group")["y"].transform(release).to_numpy(), 2)
-        assert drawn_independently(released, fitted) == (source is None)
-        assert source is None or np.array_equal(released[0], released[1])
-
-
 def test_a_cap_refuses_before_anything_is_released_or_written(privatizer: Any, tmp_path: Path) -> None:
     capped = privatizer(epsilon_cap=3)
     capped.fit_transform(LABELS)

@@ -80,26 +80,6 @@ def test_an_empty_output_folder_is_used(job: Any, invoke: Any, outputs: Path) ->
     assert (outputs / "released" / "release.json").exists()
 
 
-@pytest.mark.parametrize("cap", [None, 9])
-@pytest.mark.parametrize(
-    ("text", "code"),
-    [
-        # Nothing tells that it is a ledger.
-        ("{not json\n", 2),
-        ("[]\n", 2),
-        ('{"charges": 1}\n', 1),
-        ('{"request": "r", "charges": [{}]}\n', 1),
-    ],
-)
-def test_a_corrupt_ledger(job: Any, refused: Any, tmp_path: Path, text: str, code: int, cap: float | None) -> None:
-    path = tmp_path / "ledger"
-    path.write_text(text)
-
-    refused(job(ledger=path, epsilon_cap=cap), code, "ledger", str(path))
-
-    assert path.read_text() == text
-
-
 # The data.
 
 

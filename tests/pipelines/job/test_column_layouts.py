@@ -1,7 +1,6 @@
 """Columns of Parquet files in the layouts of other writers: their values come out as they are, or the run stops."""
 
 import datetime
-from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ import pyarrow.parquet as pq
 import pytest
 
 ROWS = 600
-FAR = [datetime.datetime(1000, 1, 1), datetime.datetime(9999, 12, 31), datetime.datetime(2000, 1, 1)]
 
 
 def labels(rows: int = ROWS) -> list[int]:
@@ -34,21 +32,6 @@ def release(job: Any, invoke: Any, outputs: Path, folder: Path) -> Any:
     def run(**flags: Any) -> tuple[pa.Table, Any]:
         outcome = invoke(job(input=f"{folder}/*", input_format="parquet", output_format=None, **flags)).ok()
         return pq.read_table(outputs / "released" / "data"), outcome
-
-    return run
-
-
-@pytest.fixture
-def refused(job: Any, invoke: Any, outputs: Path, folder: Path) -> Any:
-    """Function (exit code, parts of the error, flag=value, ...): the run ends so, before a label is counted."""
-
-    def run(code: int, *named: str, more: Sequence[str] = (), **flags: Any) -> None:
-        outcome = invoke([*job(input=f"{folder}/*", input_format="parquet", **flags), *more])
-        assert outcome.code == code, outcome.err
-        assert all(text in outcome.error for text in named), outcome.error
-        assert "counted" not in outcome.err
-        assert "prior" not in outcome.err
-        assert not list(outputs.iterdir())
 
     return run
 
@@ -128,83 +111,7 @@ def test_without_a_feature_it_is_said_that_there_is_no_center(folder: Path, rele
     assert f"no center: {folder}/a has no column of numbers or text besides the label" in outcome.err
 
 
-def test_int96_timestamps_beyond_nanoseconds(folder: Path, release: Any) -> None:
-    times = pa.array(FAR * (ROWS // 3), pa.timestamp("us"))
-    pq.write_table(pa.table({"t": times, "y": labels()}), folder / "a", use_deprecated_int96_timestamps=True)
-    table, _ = release()
-    assert table["t"].to_pylist() == FAR * (ROWS // 3)
-
-
-@pytest.mark.parametrize("format", ["parquet", "tfrecord"])
-def test_int96_timestamps_with_nanoseconds_stop_the_run(folder: Path, refused: Any, format: str) -> None:
-    times = pa.array(np.arange(ROWS)).cast(pa.timestamp("ns"))
-    for name, unit in (("a", "us"), ("b", "ns")):
-        table = pa.table({"t": times.cast(pa.timestamp(unit), safe=False), "y": labels()})
-        pq.write_table(table, folder / name, use_deprecated_int96_timestamps=True)
-    refused(1, f"{folder}/b: column 't' holds a time that microseconds cannot hold", "TIMESTAMP", output_format=format)
-
-
-def test_hidden_files_in_a_folder(folder: Path, release: Any, job: Any, invoke: Any) -> None:
-    pq.write_table(pa.table({"v": np.arange(ROWS), "y": labels()}), folder / "part-0.parquet")
-    (folder / "_SUCCESS").touch()
-    (folder / ".part-0.parquet.crc").write_bytes(b"crc\0\0\0\2\0")
-    (folder / "_temporary").mkdir()
-    (folder / "_temporary" / "part-1.parquet").write_bytes(b"half")
-    table, _ = release()
-    assert table["v"].to_pylist() == list(range(ROWS))
-
-
 # TFRecord output.
-
-
-@pytest.mark.parametrize(
-    "column",
-    [
-        pa.array([2**64 - 1, 5], pa.uint64()),
-        pa.array([[2**64 - 1], [5]], pa.list_(pa.uint64())),
-        pa.array([Decimal(10) ** 20, Decimal(5)], pa.decimal128(38, 0)),
-        pa.array([Decimal(10) ** 40, Decimal(5)], pa.decimal256(60, 0)),
-    ],
-    ids=lambda column: str(column.type),
-)
-def test_integers_beyond_int64_stop_the_run_for_tfrecords_only(
-    folder: Path, refused: Any, release: Any, column: pa.Array
-) -> None:
-    values = column.take(pa.array([0, 1] * (ROWS // 2)))
-    pq.write_table(pa.table({"user": values, "y": labels()}), folder / "a")
-    named = f"{folder}/a: column 'user' holds integers beyond int64"
-    refused(1, named, "--output_format parquet", output_format="tfrecord")
-    table, _ = release()
-    assert table["user"].to_pylist() == values.to_pylist()
-
-
-def test_integers_of_wide_types_are_integers_in_tfrecords(
-    folder: Path, job: Any, invoke: Any, outputs: Path, read_examples: Any, shard_paths: Any
-) -> None:
-    big = [2**53 + 1 + row for row in range(ROWS)]
-    columns = {
-        "a": pa.array(big, pa.uint64()),
-        "b": pa.array([Decimal(value) for value in big], pa.decimal128(38, 0)),
-        "c": pa.array([Decimal(row) for row in range(ROWS)], pa.decimal32(9, 0)),
-        "flag": [row % 2 == 0 for row in range(ROWS)],
-        "y": labels(),
-    }
-    pq.write_table(pa.table(columns), folder / "a")
-    invoke(job(input=folder / "a", input_format="parquet", output_format="tfrecord", num_shards=1)).ok()
-    (path,) = shard_paths(outputs / "released")
-    found = read_examples(path, {"a": int, "b": int, "c": int, "flag": int, "y": float})
-    assert found["a"].tolist() == found["b"].tolist() == big
-    assert found["c"].tolist() == list(range(ROWS))
-    assert found["flag"].tolist() == [1, 0] * (ROWS // 2)
-
-
-def test_a_column_that_changes_its_type_is_named(folder: Path, job: Any, invoke: Any) -> None:
-    """Each type may follow a file without a value, which has no type."""
-    for name, column in (("a", pa.nulls(ROWS)), ("b", pa.array([1] * ROWS)), ("c", pa.array(["x"] * ROWS))):
-        pq.write_table(pa.table({"odd": column, "y": labels()}), folder / name)
-    outcome = invoke(job(input=f"{folder}/*", input_format="parquet"))
-    assert outcome.code == 1
-    assert "column 'odd' changes its type between files" in outcome.error
 
 
 def test_a_column_without_a_value_in_the_first_file(folder: Path, release: Any) -> None:

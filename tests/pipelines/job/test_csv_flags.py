@@ -38,22 +38,6 @@ def test_delimiter_and_encoding(job, invoke, outputs, log):
     assert table["f"] == list(range(ROWS))
 
 
-def test_a_tab(job, invoke, outputs, log, tmp_path):
-    (tmp_path / "a.tsv").write_bytes(log.read_bytes().replace(b";", b"\t"))
-    invoke(
-        job(
-            input=tmp_path / "a.tsv", csv_dialect=["delimiter=\\t", "encoding=latin-1"], center="linear", mechanism="rr"
-        )
-    ).ok()
-    assert released(outputs)["f"] == list(range(ROWS))
-
-
-def test_what_was_missing_is_named(job, invoke, log):
-    outcome = invoke(job(input=log, csv_dialect="delimiter=;"))
-    assert outcome.code == 1
-    assert "column 'name' on line 2 is not text in utf-8: give --csv_dialect encoding=NAME" in outcome.error
-
-
 @pytest.fixture(scope="module")
 def dated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("log") / "dated.csv"

@@ -39,16 +39,6 @@ def test_texts_that_look_like_numbers_stay_text(job, invoke, outputs, tmp_path, 
     assert "column 'id' is text: some of its numbers have more digits than int64" in outcome.err
 
 
-def test_ids_of_64_bits(job, invoke, outputs, tmp_path):
-    path = write(tmp_path / "a.csv", "id,y", [f"{2**64 - 1 - i},{i % 5}" for i in range(ROWS)])
-    invoke(job(input=path, csv_types="id=uint64")).ok()
-    assert released(outputs)["id"] == [2**64 - 1 - i for i in range(ROWS)]
-    refused = invoke(job(input=path, csv_types="id=int64", output=outputs / "other"))
-    assert refused.code == 1
-    assert "column 'id' on line 2 is a number that int64 does not keep as it is written" in refused.error
-    assert "give --csv_types id=uint64" in refused.error
-
-
 @pytest.mark.parametrize("several", [False, True])
 def test_a_late_value_stops_the_job_before_the_charge(job, invoke, outputs, tmp_path, several):
     rows = [f"{i},{i % 5}" for i in range(70_000)]
@@ -61,18 +51,6 @@ def test_a_late_value_stops_the_job_before_the_charge(job, invoke, outputs, tmp_
     assert f"{path}: column 'zip' on line 69002 is a number that int64 does not keep as it is written" in outcome.error
     assert "give --csv_types zip=string" in outcome.error
     assert list(outputs.iterdir()) == []
-
-
-@pytest.mark.parametrize("kind", ["plain", "gz", "crlf", "bom"])
-def test_a_first_file_of_a_header_alone(job, invoke, outputs, tmp_path, kind):
-    write(tmp_path / "1.csv", "v,k,y", [], kind)
-    write(tmp_path / "2.csv", "v,k,y", [f"{i / 8},{'ab'[i % 2]},{i % 5}" for i in range(ROWS)], kind)
-    flags = {"input": tmp_path / "*.csv*", "mechanism": "rr", "center": "linear"}
-    assert "v (double), k (text)" in invoke([*job(**flags), "--dry_run"]).ok().out
-    invoke(job(**flags)).ok()
-    table = pq.read_table(outputs / "released" / "data").to_pydict()
-    assert sorted(table["v"]) == [i / 8 for i in range(ROWS)]
-    assert table["k"].count("b") == ROWS // 2
 
 
 @pytest.mark.parametrize("how", ["flags", "config"])
@@ -96,29 +74,6 @@ def test_decimal_commas_and_thousands(job, invoke, outputs, tmp_path, how):
     assert table["w"] == [1000.5 + i % 900 + 100 for i in range(ROWS)]
 
 
-def test_the_labels_with_commas_are_those_with_points(job, invoke, outputs, tmp_path):
-    """At an epsilon at which labels stay as they are; the noise is bound to the marks."""
-    data = []
-    for mark in ".,":
-        folder = tmp_path / f"{ord(mark)}"
-        folder.mkdir()
-        path = write(tmp_path / "a.csv", "v;y", [f"{i};{i % 4}{mark}5" for i in range(ROWS)])
-        flags = {"csv_dialect": ["delimiter=;", f"decimal={mark}"], "center": "none", "output": folder / "out"}
-        flags |= {"mechanism": "rr", "epsilon": 30, "rounding": "nearest"}
-        invoke(job(input=path, **flags)).ok()
-        data.append(pq.read_table(folder / "out" / "data").to_pydict())
-    assert data[0] == data[1]
-
-
-def test_a_space_after_the_comma(job, invoke, outputs, tmp_path):
-    path = write(tmp_path / "a.csv", "user, age, y", [f"{i}, {20 + i % 50}, {i % 5}" for i in range(ROWS)])
-    outcome = invoke(job(input=path))
-    assert (outcome.code, outcome.out) == (2, "")
-    assert "there is no column 'y' in the header line, but ' y', with a space that is part of the name" in outcome.error
-    invoke(job(input=path, label=" y", center="none")).ok()
-    assert released(outputs)[" age"] == [20 + i % 50 for i in range(ROWS)]
-
-
 @pytest.mark.parametrize("how", ["flags", "config"])
 def test_a_file_without_a_header(job, invoke, outputs, tmp_path, how):
     path = tmp_path / "a.csv"
@@ -132,16 +87,6 @@ def test_a_file_without_a_header(job, invoke, outputs, tmp_path, how):
     assert released(outputs)["f"] == list(range(ROWS))
     outcome = invoke(job(input=path, csv_dialect="columns=f,z", output=outputs / "other"))
     assert "there is no column 'y' among the columns of --csv_dialect: f, z" in outcome.error
-
-
-def test_a_footer_is_named(job, invoke, outputs, tmp_path):
-    path = write(tmp_path / "a.csv", "v,w,y", [*(f"{i},{i / 8},{i % 5}" for i in range(ROWS)), "Total,9,4861"])
-    for extra in (["--dry_run"], []):
-        outcome = invoke([*job(input=path, center="none"), *extra]).ok()
-        assert outcome.err.count(f"column 'v' is text because of line {ROWS + 2} of {path}") == 1
-        assert "4861" not in outcome.err
-    refused = invoke(job(input=path, csv_types="v=float64", output=outputs / "other"))
-    assert f"column 'v' on line {ROWS + 2} is not a float64" in refused.error
 
 
 def test_python_takes_the_same_flags(outputs, tmp_path, key_file):

@@ -5,9 +5,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from labeldp.pipelines.ledger.ledger import Ledger
 from labeldp.transforms.tfrecord.example_encoder import encode_examples
@@ -191,21 +189,3 @@ def test_records_are_removed_by_their_rows(logs: Any, job: Any, invoke: Any, out
     invoke(["remove", str(outputs / "released"), "--rows", str(names), "--output", reduced]).ok()
     invoke(["audit", reduced, "--data"]).ok()
     assert json.loads((outputs / "reduced" / "release.json").read_text())["left_out"] == LEFT_OUT.split(",")
-
-
-def test_several_labels_say_it_once_each(job: Any, invoke: Any, outputs: Path, write_csv: Any, tmp_path: Path) -> None:
-    log = write_csv(tmp_path / "log.csv", [f"{i},{i % 5},{i % 3},usr~{i}" for i in range(900)], "f,y,z,user")
-    invoke(job(input=log, label="y,z", leave_out="user")).ok()
-    for path in ("release.json", "labels/y/release.json", "labels/z/release.json"):
-        assert json.loads((outputs / "released" / path).read_text())["left_out"] == ["user"]
-    invoke(["audit", str(outputs / "released"), "--data"]).ok()
-    invoke(["report", str(outputs / "released" / "labels" / "y"), "--output", str(tmp_path / "report.html")]).ok()
-
-
-def test_a_column_that_the_output_cannot_hold_is_left_out(job: Any, invoke: Any, outputs: Path, tmp_path: Path) -> None:
-    path = tmp_path / "log.parquet"
-    nested = [{"a": 1}] * 900
-    pq.write_table(pa.table({"f": range(900), "y": np.arange(900) % 5.0, "nested": nested}), str(path))
-    flags = {"input": path, "input_format": "parquet", "output_format": "tfrecord"}
-    assert "nested" in invoke(job(**flags)).error
-    invoke(job(**flags, leave_out="nested")).ok()

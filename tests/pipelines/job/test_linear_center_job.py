@@ -253,15 +253,6 @@ def test_a_filter_keeps_its_records_out_of_the_center(privatize: Privatize, cent
     assert center_of("where") == center_of("kept")
 
 
-def test_few_records_spend_nothing_on_a_center(privatize: Privatize, tmp_path: Path) -> None:
-    pq.write_table(log_table(10), tmp_path / "few.parquet")
-    privatize("out", input=tmp_path / "few.parquet", epsilon=0.5).ok()
-    release = json.loads((tmp_path / "out" / "release.json").read_text())
-    assert "center_epsilon" not in release
-    assert [each["what"] for each in charges(tmp_path / "ledger")] == ["prior", "labels"]
-    assert set(pq.read_table(tmp_path / "out" / "data")["y_center"].to_pylist()) == {6.0}
-
-
 # Refusals.
 
 

@@ -127,13 +127,6 @@ def test_an_interrupted_commit_is_not_called_unreleased(job, invoke, outputs, lo
     assert (outputs / "released" / "release.json").exists()
 
 
-def test_several_labels(job, invoke, outputs, log, catalog):
-    pq.write_table(pq.read_table(log).append_column("w", pa.array([1.0] * ROWS)), log)
-    invoke(job(**flags(log, "iceberg://cat/n.released", label="y,w"))).ok()
-    (snapshot,) = catalog.load_table("n.released").snapshots()
-    assert snapshot.summary.additional_properties["labeldp.label"] == "y,w"
-
-
 def test_flags_that_a_table_cannot_take(job, invoke, log, tmp_path):
     table = f"delta://{tmp_path}/t"
     assert "there is no catalog dog" in invoke(job(**flags(log, "iceberg://dog/n.t"))).error

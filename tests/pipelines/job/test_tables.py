@@ -173,12 +173,6 @@ def test_several_labels_of_a_table(job, invoke, outputs, catalog):
     assert "release.table is not that of the whole release" in invoke(["audit", str(outputs / "released")]).out
 
 
-def test_filters_and_units_of_a_table(job, invoke, outputs, delta):
-    own = {"where": "m=p1", "unit_column": "id", "max_records_per_unit": 1}
-    invoke(job(**flags(f"delta://{delta}", **own))).ok()
-    assert {*released(outputs / "released")["m"].to_pylist()} == {"p1"}
-
-
 def test_a_dry_run_names_the_snapshot(job, invoke, delta):
     outcome = invoke([*job(**flags(f"delta://{delta}")), "--dry_run"]).ok()
     assert f"4 parquet files, {2 * ROWS} records: delta://{delta}@1" in outcome.out
@@ -235,11 +229,6 @@ def test_other_flags_with_a_table(job, invoke, delta):
     assert "--input delta:///nowhere: there is no Delta table" in invoke(job(**flags("delta:///nowhere"))).error
 
 
-def test_the_domain_command_takes_a_table(invoke, command, outputs, delta, key_file):
-    own = {"label": "y", "epsilon": 1, "noise_key_file": key_file, "domain_file": outputs / "domain.json"}
-    invoke(command("domain", {"input": f"delta://{delta}", "input_format": "parquet", **own})).ok()
-
-
 @pytest.mark.parametrize(("module", "url"), [("pyiceberg", "iceberg://cat/n.t"), ("deltalake", "delta:///t")])
 def test_a_missing_extra_is_named(job, invoke, monkeypatch, module, url):
     monkeypatch.setitem(sys.modules, module, None)
@@ -264,15 +253,6 @@ def test_files_with_missing_columns(job, invoke, outputs, tmp_path):
     assert found["m"].null_count == ROWS
     assert "table" not in manifest(outputs / "released")
     invoke(["audit", str(outputs / "released"), "--data"]).ok()
-
-
-def test_missing_columns_change_nothing_where_none_is_missing(job, invoke, outputs, tmp_path, entries, tree):
-    pq.write_table(records(0), tmp_path / "a.parquet")
-    for output, how in (("one", None), ("two", "null")):
-        invoke(job(**flags(str(tmp_path / "a.parquet")), output=outputs / output, missing_columns=how)).ok()
-    assert tree(outputs / "one" / "data") == tree(outputs / "two" / "data")
-    first, second = entries(outputs)
-    assert first["request"] == second["request"]
 
 
 def test_missing_columns_need_one_type(job, invoke, tmp_path):
