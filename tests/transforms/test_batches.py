@@ -1,6 +1,5 @@
 """Batches keep the rows and columns of records; the coder writes only the slice; labels and ids are read correctly."""
 
-import contextlib
 import datetime
 import decimal
 import math
@@ -18,7 +17,7 @@ from labeldp.audit.audit_data import _plain
 from labeldp.mechanisms.noise.keyed_words import Identities, integer_identities, packed_identities, row_identities
 from labeldp.transforms import InputError, LabelledBatch
 from labeldp.transforms.arrow_values import is_text, plain_number_texts, single_values, value_type
-from labeldp.transforms.batches import LabelledBatchCoder, filter_batch, label_values, record_identities, replace_label
+from labeldp.transforms.batches import LabelledBatchCoder, label_values, record_identities, replace_label
 
 SENTINEL = "SENTINEL123"
 
@@ -223,26 +222,7 @@ def test_keep_takes_those_records_of_any_type_and_leaves_the_range(column, start
         assert kept.batch.schema.equals(batch.schema, check_metadata=True)
 
 
-def test_filtered_batch_does_not_hold_on_to_the_whole():
-    whole = pa.RecordBatch.from_arrays([pa.array(np.arange(100_000))], ["x"])
-    assert len(pickle.dumps(filter_batch(whole, np.array([5, 99_999])))) < 2_000
-
-
-def test_column_is_found_by_name_or_is_none(labelled):
-    batch = labelled({"a": [1], "y": [2.0]})
-    assert batch.column("y").to_pylist() == [2.0]
-    assert batch.column("z") is None
-
-
 # Labels.
-
-
-def test_half_precision_labels_are_read_or_refused_as_input():
-    """Arrow casts half precision since version 13; with older versions it is refused as input."""
-    column = pa.array([np.float16(1.5), np.float16(-2)])
-    batch = LabelledBatch.whole("/logs/a", 0, pa.RecordBatch.from_arrays([column], ["y"]))
-    with contextlib.suppress(InputError):
-        assert label_values(batch, "y").tolist() == [1.5, -2.0]
 
 
 def test_values_hidden_under_a_null_list_are_no_labels():
@@ -349,10 +329,6 @@ def test_booleans_and_categories_of_numbers_are_labels(column):
     assert drawn.to_pylist() == ([[2.5], [0.5], [1.5]] if pa.types.is_list(column.type) else [2.5, 0.5, 1.5])
 
 
-def test_without_a_label_column_no_record_has_a_label(labelled):
-    assert np.isnan(label_values(labelled({"x": [1, 2]}), "y")).tolist() == [True, True]
-
-
 def test_of_two_columns_with_the_label_name_neither_is_guessed():
     batch = pa.RecordBatch.from_arrays([pa.array([1.0]), pa.array([2.0])], ["y", "y"])
     assert np.isnan(label_values(LabelledBatch.whole("/logs/a", 0, batch), "y")).all()
@@ -398,12 +374,6 @@ def test_replace_label_keeps_other_fields_as_they_are():
     fields = [pa.field("x", pa.int64(), nullable=False), pa.field("y", pa.float64(), nullable=False)]
     batch = pa.RecordBatch.from_arrays([pa.array([1]), pa.array([2.0])], schema=pa.schema(fields))
     assert list(replaced_label(batch, np.array([3.0])).schema) == [fields[0], pa.field("y", pa.float64())]
-
-
-@pytest.mark.parametrize("label", [pa.array([], pa.float64()), pa.array([], pa.list_(pa.int64()))], ids=str)
-def test_replace_label_of_no_record(label):
-    batch = pa.RecordBatch.from_arrays([label], ["y"])
-    assert replaced_label(batch, np.array([])).num_rows == 0
 
 
 def test_what_a_file_says_about_its_label_does_not_outlive_it():
@@ -562,8 +532,3 @@ def test_spellings_of_a_number_are_one_unit_and_other_texts_are_themselves():
 def test_the_id_column_must_be_there(labelled):
     with pytest.raises(InputError, match=r"/logs/a: there is no column 'id'.*`id_column`"):
         record_identities(labelled({"y": [1.0]}), "id")
-
-
-def test_no_record_needs_no_id(labelled):
-    assert len(record_identities(labelled({"y": []}), "id")) == 0
-    assert len(record_identities(labelled({"id": pa.array([], pa.int64())}), "id")) == 0

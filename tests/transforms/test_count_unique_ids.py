@@ -4,9 +4,8 @@ import re
 
 import apache_beam as beam
 import numpy as np
-import pyarrow as pa
 import pytest
-from labeldp.transforms import CountUniqueIds, LabelledBatch, input_checks
+from labeldp.transforms import CountUniqueIds, input_checks
 from labeldp.transforms.input_checks import ID_GROUPS, _group
 
 
@@ -52,17 +51,6 @@ def test_count_of_nothing_is_zero(run):
     assert run(lambda p: {"count": p | beam.Create([]) | CountUniqueIds("id")})["count"] == [0]
 
 
-def test_a_batch_without_records_counts_nothing(labelled, count):
-    assert count(labelled({"id": pa.array([], pa.int64())}), labelled({"id": [1]})) == 1
-
-
-def test_many_consecutive_ids(labelled, count):
-    assert (
-        count(*(labelled({"id": np.arange(start, start + 2_500)}, start=start) for start in range(0, 10_000, 2_500)))
-        == 10_000
-    )
-
-
 @pytest.mark.parametrize("groups", [16, 100, ID_GROUPS])
 @pytest.mark.parametrize("step", [1, -1, 2, 256, 1 << 20, 1 << 40])
 def test_consecutive_ids_spread_over_the_groups(step, groups, labelled):
@@ -74,19 +62,6 @@ def test_consecutive_ids_spread_over_the_groups(step, groups, labelled):
     assert sizes.max() < 320_000 / groups * 3
 
 
-def test_the_number_one_and_the_text_one_are_different_ids(labelled, count):
-    assert count(labelled({"id": [1, 2]}, "/logs/a"), labelled({"id": ["1", "2"]}, "/logs/b")) == 4
-
-
-def test_text_and_bytes_of_it_are_one_id(labelled, complaint):
-    text = complaint(labelled({"id": ["x"]}, "/logs/a"), labelled({"id": [b"x"]}, "/logs/b"))
-    assert places(text) == {("/logs/a", 0), ("/logs/b", 0)}
-
-
-def test_texts_that_differ_in_case_space_or_form_are_different_ids(labelled, count):
-    assert count(labelled({"id": ["a", "A", "a ", "", "\u00e9", "e\u0301"]})) == 6
-
-
 # Finding.
 
 
@@ -95,35 +70,14 @@ def test_twice_in_a_batch(ids, labelled, complaint):
     assert places(complaint(labelled({"id": ids}, start=100))) == {("/logs/a", 101), ("/logs/a", 103)}
 
 
-def test_twice_in_a_file(labelled, complaint):
-    text = complaint(labelled({"id": [1, 2, 3]}), labelled({"id": [4, 2]}, start=3))
-    assert places(text) == {("/logs/a", 1), ("/logs/a", 4)}
-
-
 def test_twice_over_files(labelled, complaint):
     text = complaint(labelled({"id": ["a", "b"]}, "/logs/a"), labelled({"id": ["c", "a"]}, "/logs/b", 50))
     assert places(text) == {("/logs/a", 0), ("/logs/b", 51)}
 
 
-def test_the_same_batch_twice(labelled, complaint):
-    """This happens if two names refer to the same file."""
-    text = complaint(labelled({"id": [1, 2]}), labelled({"id": [1, 2]}))
-    assert "have the same id" in text
-
-
 def test_rows_are_those_of_the_file_after_a_filter(labelled, complaint):
     kept = labelled({"id": [1, 2, 3, 4, 2]}, start=10).keep(np.array([False, True, False, True, True]))
     assert places(complaint(kept)) == {("/logs/a", 11), ("/logs/a", 14)}
-
-
-def test_one_pair_among_thousands(labelled, complaint):
-    ids = np.arange(5_000)
-    ids[4_321] = 17
-    batches = [
-        LabelledBatch.whole("/logs/a", s, pa.RecordBatch.from_pydict({"id": ids[s : s + 500]}))
-        for s in range(0, 5_000, 500)
-    ]
-    assert places(complaint(*batches)) == {("/logs/a", 17), ("/logs/a", 4_321)}
 
 
 @pytest.mark.parametrize("held", [1, 700, 1 << 19])
@@ -138,11 +92,3 @@ def test_one_pair_among_many_files_however_many_ids_a_bundle_holds(labelled, com
 
 def test_the_error_does_not_show_the_id(labelled, complaint):
     assert "SENTINEL123" not in complaint(labelled({"id": ["SENTINEL123", "SENTINEL123"]}))
-
-
-def test_a_record_without_an_id_is_named(labelled, complaint):
-    assert "/logs/a: row 8 must have exactly one id in 'id'" in complaint(labelled({"id": [1, None]}, start=7))
-
-
-def test_a_missing_column_is_named(labelled, complaint):
-    assert "/logs/a: there is no column 'id'" in complaint(labelled({"y": [1.0]}))

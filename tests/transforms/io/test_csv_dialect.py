@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -115,22 +114,3 @@ def test_no_delimiters(delimiter):
 def test_no_encodings(encoding):
     with pytest.raises(ValueError, match="csv_dialect encoding must be a text encoding"):
         Dialect(encoding=encoding)
-
-
-def test_spellings():
-    assert Dialect("\\t") == Dialect("\t")
-    assert Dialect(encoding="UTF8") == Dialect()
-    assert Dialect(encoding="latin1") == Dialect(encoding="iso-8859-1")
-
-
-def test_width_of_labels_does_not_show(tmp_path):
-    """The blocks are cut by bytes; batches and types are not."""
-    shapes = []
-    for label in ("7", "1234567"):
-        path = tmp_path / "a.csv"
-        path.write_text("".join(["f;y\n", *(f"{i};{label}\n" for i in range(2_000))]), encoding="utf-16")
-        format = replace(dialect_format(";", "utf-16"), limits=Limits(block_bytes=512))
-        batches = list(FileReader(format, label_column="y").read(FilePart(str(path), str(path))))
-        shapes.append([(batch.batch.num_rows, batch.batch.schema) for batch in batches])
-    assert shapes[0] == shapes[1]
-    assert shapes[0][0][1] == pa.schema([("f", pa.int64()), ("y", pa.float64())])

@@ -5,11 +5,8 @@ import gzip
 import io
 import itertools
 import logging
-import subprocess
-import sys
 import traceback
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -149,63 +146,6 @@ def test_a_line_with_another_number_of_fields_is_named(tmp_path, fields, lines, 
     assert str(caught.value) == f"{path}: line {lines + 2} has {fields} fields, where the header has 2"
 
 
-SLOW_READS = """
-import sys, time
-from apache_beam.io.filesystems import FileSystems
-from labeldp.transforms import Format, InputError, Limits
-from labeldp.transforms.readers.file_reader import FileReader
-from labeldp.transforms.io.input_format import FilePart
-
-class Slow:
-    closed = False
-    def __init__(self, file):
-        self._file = file
-    def read(self, size=-1):
-        time.sleep(0.005)
-        return self._file.read(size)
-    def __enter__(self):
-        return self
-    def __exit__(self, *error):
-        self._file.close()
-    def __getattr__(self, name):
-        return getattr(self._file, name)
-
-opened = FileSystems.open
-FileSystems.open = lambda *args, **kwargs: Slow(opened(*args, **kwargs))
-layout = Format("csv", limits=Limits(block_bytes=256))
-good, bad = sys.argv[1:]
-reader = FileReader(layout, label_column="y")
-assert sum(batch.batch.num_rows for batch in reader.read(FilePart(good, good))) == 200
-for _ in range(5):
-    batches = FileReader(layout, label_column="y").read(FilePart(good, good))
-    next(batches)
-    batches.close()
-    try:
-        list(FileReader(layout, label_column="y").read(FilePart(bad, good)))
-    except InputError:
-        pass
-    else:
-        raise SystemExit("no error")
-"""
-
-
-def test_a_slow_filesystem_does_not_stop_the_job(tmp_path):
-    """Arrow reads ahead in a separate thread; closing the reader meanwhile must not deadlock.
-
-    The test runs in a separate process, because a deadlock on the interpreter's lock would stop all of its threads.
-    """
-    good = csv_file(tmp_path, "id,y\n" + "1,2.5\n" * 200, "good.csv")
-    bad = csv_file(tmp_path, "id,y\n" + "1,2.5\n" * 20 + "1,x\n" + "1,2.5\n" * 200, "bad.csv")
-    subprocess.run([sys.executable, "-c", SLOW_READS, good, bad], timeout=120, check=True)
-
-
-@pytest.mark.parametrize("above", ["\n", "\r\n\r\n", "\ufeff\n", "\n" * 70_000], ids=["one", "crlf", "mark", "many"])
-def test_blank_lines_above_the_header_line_are_passed_over(tmp_path, above, read_all, plain):
-    text = '"id",y\n1,2\n\n3,4\n'
-    blank = plain(read_all(csv_file(tmp_path, above + text, "blank.csv"), "csv", label_column="y"))
-    assert blank == plain(read_all(csv_file(tmp_path, text, "plain.csv"), "csv", label_column="y"))
-
-
 @pytest.mark.parametrize(
     ("first", "problem"),
     [
@@ -227,19 +167,6 @@ def test_an_empty_csv_file(tmp_path, text, read_all):
     path = csv_file(tmp_path, text)
     with pytest.raises(InputError, match="the CSV file is empty: it needs a header line and rows"):
         read_all(path, "csv", label_column="y")
-
-
-def test_a_csv_file_of_a_header_alone_has_no_record(tmp_path, read_all, plain):
-    path = csv_file(tmp_path, "id,y\n")
-    assert plain(read_all(path, "csv", label_column="y")) == {}
-
-
-@pytest.mark.parametrize("cell", ["", "nan", "NaN", "NA", "null", "inf", "-inf"])
-def test_csv_labels_that_are_missing_have_no_value_or_no_finite_one(tmp_path, cell, read_all, plain):
-    path = csv_file(tmp_path, f"id,y\n1,2\n3,{cell}\n4,5\n")
-    labels = {row: record["y"] for row, record in plain(read_all(path, "csv", label_column="y")).items()}
-    assert labels.pop(1) is None or not np.isfinite(labels.get(1, np.nan))
-    assert labels == {0: 2.0, 2: 5.0}
 
 
 TRICKY = [
@@ -529,40 +456,8 @@ def test_one_label_of_another_width_changes_no_batch_no_type_and_no_error(
     assert seen[0] == seen[1]
 
 
-@pytest.mark.parametrize("label", ["9", "0.1234567890123456"])
-def test_one_wider_label_at_eight_megabytes_changes_nothing(tmp_path, label):
-    """Types used to come from the first 8 MiB, labels included: the wider label moved the row of text out of them."""
-    row, inside = f"{'a' * 116},1,9\n", 69_327
-    lines = [f"{'a' * 136},1,{label}\n", *[row] * (inside - 2), f"{'a' * 116},x,9\n", *[row] * 1_000]
-    size = len("t,n,y\n") + sum(map(len, lines[:inside]))
-    assert (size <= 8 << 20) == (label == "9")
-    path = csv_file(tmp_path, "t,n,y\n" + "".join(lines))
-    batches, text = outcome(path)
-    assert text == f"{path}: column 'n' on line {inside + 1} is not an int64: correct it, or give `csv_types` n=string"
-    assert [rows for rows, _ in batches] == [16_384] * 4
-
-
-@pytest.mark.parametrize("label", ["9", "1000000000"])
-def test_the_sample_ends_with_a_row_and_no_label_counts(tmp_path, label, read_all):
-    """Text in the last row of the sample makes its column text; in the row behind it, the file is refused."""
-    for rows, released in ((65_536, True), (65_537, False)):
-        lines = [f"1,{label if number < 100 else 9}\n" for number in range(rows - 1)]
-        path = csv_file(tmp_path, "n,y\n" + "".join(lines) + "x,9\n")
-        if released:
-            assert types_of(read_all(path, "csv", label_column="y"))["n"] == "string"
-        else:
-            with pytest.raises(InputError, match="column 'n' on line 65538 is not an int64"):
-                read_all(path, "csv", label_column="y")
-
-
 def test_of_two_bad_rows_the_first_is_named(tmp_path, read_all):
     """Arrow names the first row with too few fields, or else the first error of the first column that has one."""
     path = csv_file(tmp_path, "id,y\n" + "1,2\n" * 10 + "1,text\n" + "1,2\n" * 10 + "x,2\n1\n")
     with pytest.raises(InputError, match="label column 'y' holds text on line 12"):
         read_all(path, Format("csv", {"id": "int64"}), label_column="y", columns=["id", "y"])
-
-
-def test_files_with_carriage_returns_alone_are_read_in_blocks(file):
-    path = file(b"id,y\r" + b"1,2\r" * 1_000)
-    assert len(list(csv_blocks.whole_row_blocks(path, ["y"], limits=SMALL))) > 20
-    assert outcome(path, replace(LINES, limits=SMALL))[0] == [(1_000, {"id": "int64", "y": "double"})]

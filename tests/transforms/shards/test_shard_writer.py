@@ -383,18 +383,6 @@ def test_the_only_segment_of_a_shard_has_the_bytes_that_assembling_gives(bundled
     assert one == two
 
 
-def test_a_segment_of_another_schema_is_no_shard(bundled):
-    """Readers take the schema of a folder from any file."""
-    batches = [batch_of("/logs/a", y=[1.0, 2.0]), batch_of("/logs/b", y=[3.0], t=["a"])]
-    found, *_ = bundled([batches], "parquet", "none", 2, known=True)
-    tables = [table_in(content) for content in found.values()]
-    assert [table.schema.names for table in tables] == [["y", "t"]] * 2
-    assert [table.to_pylist() for table in tables] == [
-        [{"y": 1.0, "t": None}, {"y": 2.0, "t": None}],
-        [{"y": 3.0, "t": "a"}],
-    ]
-
-
 def test_a_file_that_the_first_pass_did_not_see_is_named(run, failure, tmp_path):
     batches = [log(30)]
 
@@ -559,16 +547,6 @@ def test_columns_whose_values_repeat_get_dictionaries(tmp_path):
     assert pq.read_table(tmp_path / "shard").equals(table)
 
 
-def test_a_folder_of_parquet_shards_is_one_table(written):
-    """With few records some shards are empty, and readers take the folder's schema from its first file."""
-    batch = log(10)
-    shards = next(n for n in range(2, 9) if shard_of_rows(batch.source, np.array([0]), n)[0] > 0)
-    _, files = written([batch], "parquet", "none", shards)
-    table = pq.read_table(os.path.dirname(files[0].path))
-    assert table.schema.names == batch.batch.schema.names
-    assert table.to_pylist() == batch.batch.to_pylist()
-
-
 def batch_of(source: str, start: int = 0, **columns: Any) -> LabelledBatch:
     return LabelledBatch.whole(source, start, pa.RecordBatch.from_pydict(columns))
 
@@ -586,17 +564,6 @@ def test_parquet_columns_that_only_some_files_have_are_null_elsewhere(written):
         {"y": 3.0, "x": None, "t": "a"},
         {"y": 4.0, "x": None, "t": None},
     ]
-
-
-def test_parquet_columns_may_come_and_go_within_a_file(written):
-    batches = [
-        batch_of("/logs/a", 0, y=[1.0]),
-        batch_of("/logs/a", 1, x=[5], y=[2.0]),
-        batch_of("/logs/a", 2, y=[3.0]),
-        batch_of("/logs/a", 3, y=[4.0], x=[6]),
-    ]
-    found, _ = written(batches, "parquet", "none", 1)
-    assert table_in(next(iter(found.values()))).to_pydict() == {"y": [1.0, 2.0, 3.0, 4.0], "x": [None, 5, None, 6]}
 
 
 @pytest.mark.parametrize("values", [["SENTINEL123"], [48613], [[48613.5]]], ids=["text", "int", "list"])
@@ -622,14 +589,6 @@ def test_a_column_that_tf_example_cannot_hold_is_named(failure, tmp_path):
     text = failure(lambda p: {"files": p | beam.Create(batches) | transform})
     assert "InputError: column 'odd' holds struct<a: string>" in text
     assert "SENTINEL" not in text
-
-
-def test_dictionaries_that_differ_between_files_keep_their_values(written):
-    batches = [batch_of(f"/logs/{i}", kind=pa.array([f"kind {i}", "common"]).dictionary_encode()) for i in range(3)]
-    found, _ = written(batches, "parquet", "none", 1)
-    assert table_in(next(iter(found.values()))).column("kind").to_pylist() == [
-        text for i in range(3) for text in (f"kind {i}", "common")
-    ]
 
 
 @pytest.mark.parametrize("removed", [False, True])

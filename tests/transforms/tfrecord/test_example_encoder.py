@@ -1,6 +1,5 @@
 """Arrow to tf.Example: TensorFlow reads the values of the columns, and the encoding is deterministic."""
 
-import contextlib
 import datetime
 import decimal
 import tracemalloc
@@ -183,16 +182,6 @@ def test_dates_and_times_are_text(value, kind, text):
     assert values_of(pa.array([[value, value], []], pa.list_(kind))) == [[text, text], []]
 
 
-def test_each_record_has_all_of_its_columns():
-    batch = pa.RecordBatch.from_pydict({"id": ["a", "b"], "x": [[1.0, 2.0], []], "y": [0.5, None]})
-    one, two = (tf.train.Example.FromString(record) for record in encode_examples(batch))
-    assert one == tf.train.Example.FromString(
-        example(id=feature("bytes", b"a"), x=feature("float", 1.0, 2.0), y=feature("float", 0.5))
-    )
-    assert set(two.features.feature) == {"id", "x", "y"}
-    assert two.features.feature["y"].WhichOneof("kind") is None
-
-
 def test_nulls_may_be_left_out():
     batch = pa.RecordBatch.from_pydict({"id": ["a", None], "x": [[1.0, 2.0], []], "y": [None, None]})
     one, two = (tf.train.Example.FromString(record) for record in encode_examples(batch, with_nulls=False))
@@ -206,26 +195,6 @@ def test_frames_are_the_records_in_their_container(limit, monkeypatch):
     batch = pa.RecordBatch.from_pydict({"id": ["a" * i for i in range(9)], "y": [0.5, None, 1.5] * 3})
     assert bytes(encode_frames(batch)) == frame(encode_examples(batch))
     assert bytes(encode_frames(batch.slice(0, 0))) == b""
-
-
-def test_a_record_does_not_depend_on_the_batch_it_is_in():
-    batch = pa.RecordBatch.from_pydict(
-        {"id": [f"id {i}" for i in range(10)], "x": [[i, 1.5] if i % 3 else None for i in range(10)], "n": [None] * 10}
-    )
-    whole = encode_examples(batch)
-    for start in range(10):
-        for length in (1, 3):
-            assert encode_examples(batch.slice(start, length)) == whole[start : start + length]
-
-
-def test_no_record_encodes_to_nothing():
-    assert encode_examples(pa.RecordBatch.from_pydict({"y": pa.array([], pa.float64())})) == []
-
-
-def test_half_precision_is_encoded_or_refused_as_input():
-    """Arrow casts half precision since version 13; with older versions it is refused as input."""
-    with contextlib.suppress(InputError):
-        assert encoded(pa.array([np.float16(1.5)])) == [("float", [1.5])]
 
 
 @pytest.mark.parametrize("name", ["", "é" * 80, "a" * 127, "a" * 128, "a b/c"], ids=len)
@@ -277,20 +246,6 @@ def test_the_bytes_are_protocol_buffers_own_canonical_ones(table, matrix_bytes):
         patch.setattr(tf_example_encoder, "MAX_MATRIX_BYTES", matrix_bytes)
         records = encode_examples(batch)
     assert records == [example(**record) for record in features]
-
-
-def test_features_come_in_the_order_of_the_columns():
-    columns = {"z": [1], "a": [2], "m": [3]}
-    record = encode_examples(pa.RecordBatch.from_pydict(columns))[0]
-    assert [record.index(name) for name in (b"z", b"a", b"m")] == sorted(
-        record.index(name) for name in (b"z", b"a", b"m")
-    )
-
-
-@pytest.mark.parametrize("values", [[0, 1, 127, 128, 300, 2**14, 2**21 - 1, 2**63 - 1, -1, -(2**63)]])
-def test_every_length_of_varint(values):
-    assert encoded(pa.array(values)) == [("int64", [value]) for value in values]
-    assert encoded(pa.array([values])) == [("int64", values)]
 
 
 def test_numbers_that_are_no_numbers_are_kept():

@@ -3,7 +3,6 @@
 import itertools
 import random
 import struct
-import time
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,6 @@ tf: Any = pytest.importorskip("tensorflow")
 
 SEED = bytes(range(16))
 KINDS = {"bytes_list": BYTES, "float_list": FLOAT, "int64_list": INT64}
-NAMES = ["y", "id", "a name that is longer than a word", "a name that is longer than a worD", "", "été", "x" * 130]
 
 
 def field(tag: int, content: bytes) -> bytes:
@@ -83,10 +81,6 @@ def parsed(record: bytes) -> Any:
         return tf.train.Example.FromString(record)
     except Exception:
         return None
-
-
-def same_bytes(one: Any) -> bytes:
-    return one.SerializeToString(deterministic=True)
 
 
 def assert_agrees(record: bytes, found: FoundValues, row: int, start: int) -> None:
@@ -299,22 +293,6 @@ def test_a_record_in_which_something_could_hide_is_left_to_the_caller(record, co
     assert found.canonical.tolist() == [True, False, True] * copies
 
 
-@pytest.mark.parametrize("record", BAD.values(), ids=list(BAD))
-@pytest.mark.parametrize("size", [8, 9, 17])
-def test_what_could_hide_does_not_depend_on_the_records_beside_it(record, size):
-    """The n-th entries of all records are read together; here their keys have different lengths."""
-    parts = [entry("k" * size, ID), entry("y", Y), entry("id", ID), entry("m" * 2 * size, ID)]
-    others = [example(*parts[turn:], *parts[:turn]) for turn in range(4)]
-    for other in others:
-        assert find([record, other]).canonical.tolist() == [False, True]
-        assert find([*others, record, other]).canonical.tolist() == [True] * 4 + [False, True]
-
-
-def test_no_record_at_all():
-    found = find([])
-    assert (len(found.canonical), len(found.values["y"].kinds)) == (0, 0)
-
-
 def many_features(repeat: int | None = None) -> bytes:
     """A record of 200 features; with `repeat`, one of them twice."""
     names = [f"f{number}" for number in range(200)]
@@ -361,19 +339,6 @@ def test_records_follow_the_order_of_keys_of_the_record_before(count):
         keys = changed(keys, ["same", "another order", "one more", "same"][step], shuffle)
 
 
-def test_a_key_with_a_value_beside_the_same_key_with_several():
-    good, twice = example(entry("y", Y), END), example(entry("y", Y), entry("y", texts(b"a", b"b")), END)
-    assert find([good, twice, good]).canonical.tolist() == [True, False, True]
-
-
-def test_the_reference_lists_only_what_is_wanted():
-    record, canonical, found = example(entry("y", Y)), np.empty(1, bool), np.zeros((1, 3, 1), np.int64)
-    bounds = np.array([0]), np.array([len(record)])
-    assert wire_reference.walk_examples(record, *bounds, (b"y",), canonical, found, False, SEED) == b""
-    assert canonical.all()
-    assert found.any()
-
-
 # The first two of the vectors for SipHash-1-3 in the tests of Rust's library, of the key 00 01 ... 0f.
 @pytest.mark.parametrize(("key", "expected"), [(b"", "dcc40f055801acab"), (b"\0", "93ca577df39bf4c9")])
 def test_names_are_hashed_by_siphash(key, expected):
@@ -387,33 +352,6 @@ def test_names_are_hashed_by_siphash(key, expected):
             hashes.append(np.frombuffer(listed, np.int64)[1].tobytes().hex())
     assert hashes == [expected, hashes[1]] * 2
     assert hashes[1] != expected
-
-
-def test_names_with_equal_hashes_cannot_be_written_into_a_file():
-    """Names that all met in one place of the table when hashes were not seeded took seconds."""
-
-    def mixed(words: np.ndarray) -> np.ndarray:
-        words = words * np.uint64(0x9E3779B97F4A7C15)
-        return words ^ words >> np.uint64(29)
-
-    # The second word is what makes the hash a constant; it is a name if it is ASCII.
-    firsts = np.arange(8_000_000).astype("U8").astype("S8")
-    firsts = np.frombuffer(np.char.rjust(firsts, 8, b"0").tobytes(), np.uint64)
-    seconds = mixed(firsts ^ np.uint64(16)) ^ np.uint64(12345)
-    ascii_only = seconds & np.uint64(0x8080808080808080) == 0
-    names = np.stack([firsts, seconds], axis=1)[ascii_only]
-    assert len(names) > 20_000
-    assert len(set(mixed(mixed(names[:, 0] ^ np.uint64(16)) ^ names[:, 1]).tolist())) == 1
-
-    def seconds_for(keys: list[bytes]) -> float:
-        record = example(*(entry(key, Y) for key in keys))
-        begin = time.perf_counter()
-        assert find([record], ("y",)).canonical.all()
-        return time.perf_counter() - begin
-
-    colliding = [name.tobytes() for name in names]
-    ordinary = [b"%016d" % number for number in range(len(names))]
-    assert min(seconds_for(colliding) for _ in range(3)) < 10 * min(seconds_for(ordinary) for _ in range(3))
 
 
 def test_entries_are_those_of_the_canonical_records():
