@@ -21,8 +21,6 @@ from labeldp.mechanisms.core.prior import Prior
 from labeldp.mechanisms.registry import mechanism_named
 from labeldp.mechanisms.release.label_column import LabelColumn
 
-from tests.false_alarms import share_bound
-
 WARNING = "NOT FOR RELEASE    computed from true labels without noise"
 RECORDS = 1000
 RARE = 10
@@ -225,17 +223,6 @@ def test_classes(release: Any, invoke: Any, log: Path, center: str) -> None:
     assert "--within is for labels that are numbers" in error.error
 
 
-def test_coins_are_guessed_as_the_mechanism_allows(release: Any, invoke: Any, log: Path) -> None:
-    """Features tell nothing of c, and rr at epsilon 1 has e / (e + 1) of the classes right."""
-    grid = dict.fromkeys(("label_min", "label_max", "label_step"))
-    path = release(**grid, label="c", label_classes="0,1", epsilon=1, prior_epsilon=1e-6, mechanism="rr")
-    outcome = invoke(["attack", str(path), f"--truth={log}", "--input_format=csv"]).ok()
-    line = next(line for line in outcome.out.splitlines() if line.startswith("advantage"))
-    after = float(line.partition(": ")[2].split()[0])
-    right = np.e / (np.e + 1)
-    assert abs(after - right) < share_bound(np.full(RECORDS, right))
-
-
 def test_several_labels_are_attacked_one_by_one(attack: Any, release: Any) -> None:
     path = release(label="y,c", label_classes="c=0,1", mechanism=None, epsilon=2)
     outcome = attack(path)
@@ -247,16 +234,6 @@ def test_several_labels_are_attacked_one_by_one(attack: Any, release: Any) -> No
     # Neither a label nor a column that was made of labels: id, x and site.
     assert "know 3 public columns" in by_name.out
     assert attack(path, "--label=x").code == 2
-
-
-def test_a_number_beside_classes_is_attacked(attack: Any, release: Any) -> None:
-    """A text that is not one of the classes counts as the first class. A record without a class is left out."""
-    path = release(label="y,site", label_classes="site=s0,s1", mechanism=None, epsilon=2)
-    outcome = attack(path, "--label=y").ok()
-    assert "matched by the order of the records" in outcome.out
-    # Beside id, x and c.
-    assert "know 3 public columns" in outcome.out
-    assert "advantage" in attack(path, "--label=site").ok().out
 
 
 def test_one_of_several_labels_by_a_relative_path_or_a_link(

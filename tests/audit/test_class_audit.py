@@ -141,9 +141,9 @@ def test_a_class_cannot_forge_a_line() -> None:
 
 
 @pytest.mark.parametrize("name", ["rr", "rr_top_k"])
-@pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0, 25.0])
+@pytest.mark.parametrize("epsilon", [0.1, 4.0])
 @pytest.mark.parametrize("weights", [[1, 1], [6, 3, 1, 1], [1, 0, 0, 0], [0.9, 0.05, 0.03, 0.02], [0.0001, 1, 1]])
-@pytest.mark.parametrize("prior_epsilon", [0.0, 0.1, 1.0])
+@pytest.mark.parametrize("prior_epsilon", [0.0, 0.1])
 def test_the_auditor_finds_loss_and_warnings_of_the_job(
     name: str, epsilon: float, weights: list[float], prior_epsilon: float
 ) -> None:

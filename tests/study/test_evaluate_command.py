@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow.csv
-import pyarrow.parquet as pq
 import pytest
 
 pytestmark = pytest.mark.xdist_group("evaluate")
@@ -145,24 +144,6 @@ def test_classes_are_scored_by_the_share_of_wrong_ones(invoke: Any, evaluation: 
     # Randomized response keeps a class with probability e^2 / (e^2 + 2).
     assert float(rows_by_name["rr"]["mechanism_error"]) == pytest.approx(2 / (np.exp(2) + 2), abs=0.03)
     assert float(rows_by_name["class_center"]["center_epsilon"]) == pytest.approx(2)
-
-
-def test_csv_and_parquet_give_the_same_scores(evaluation: Any, invoke: Any, tmp_path: Path, log: Path) -> None:
-    pq.write_table(pyarrow.csv.read_csv(log), tmp_path / "log.parquet")
-    small = {"mechanism": ["unbiased"], "epsilon": [4], "seeds": 1}
-    invoke(evaluation(**small)).ok()
-    other = {"input": tmp_path / "log.parquet", "input_format": "parquet", "output": tmp_path / "other"}
-    invoke(evaluation(**small, **other)).ok()
-
-    assert _rows(tmp_path / "other") == _rows(tmp_path / "output")
-
-
-def test_chosen_features_are_all_that_models_see(evaluation: Any, invoke: Any, tmp_path: Path) -> None:
-    """The text is independent of the label: with it alone, training on true labels does not beat the mean."""
-    invoke(evaluation(mechanism=["unbiased"], epsilon=[4], feature=["text"])).ok()
-    losses = {row["mechanism"]: float(row["test_loss"]) for row in _rows(tmp_path / "output")}
-
-    assert losses["clean"] == pytest.approx(losses["mean_predictor"], rel=0.1)
 
 
 def test_features_of_recipients_are_for_models_alone(evaluation: Any, invoke: Any, tmp_path: Path, log: Path) -> None:
