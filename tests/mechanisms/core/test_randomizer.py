@@ -474,3 +474,9 @@ def test_a_file_with_another_delta_is_refused(delta):
         document["delta"] = delta
     with pytest.raises(ValueError, match=r"cannot be built|delta must|not a mechanism file"):
         Randomizer.from_json(json.dumps(document))
+
+
+def test_a_pure_file_does_not_mention_delta():
+    randomizer = build([[TOTAL // 2, TOTAL // 2]])
+    assert randomizer.pure
+    assert "delta" not in randomizer.to_json()
