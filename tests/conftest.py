@@ -7,10 +7,11 @@ twenty times as many.
 import functools
 import gc
 import gettext
+import importlib
 import os
 import runpy
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import ModuleType
@@ -211,3 +212,23 @@ def beam_yaml() -> ModuleType:
     from apache_beam.yaml import main
 
     return main
+
+
+@pytest.fixture
+def new_catalog(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
+    """Function (name, folder, setting=value, ...) -> a catalog of pyiceberg, in SQLite, with tables in that folder."""
+    catalogs = pytest.importorskip("pyiceberg.catalog")
+    made = []
+
+    def make(name: str, folder: Path, **settings: str) -> Any:
+        settings = {"uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"file://{folder}/warehouse", **settings}
+        for key, value in settings.items():
+            monkeypatch.setenv(f"PYICEBERG_CATALOG__{name.upper()}__{key.upper()}", value)
+        # It reads its configuration when it is imported.
+        monkeypatch.setattr(catalogs, "_ENV_CONFIG", importlib.import_module("pyiceberg.utils.config").Config())
+        made.append(catalogs.load_catalog(name))
+        return made[-1]
+
+    yield make
+    for catalog in made:
+        catalog.close()

@@ -1,6 +1,5 @@
 """Blocks of the pages run as printed, each set-up in a working folder of its own, and print what the pages show."""
 
-import importlib
 import json
 import os
 import random
@@ -215,16 +214,11 @@ def people() -> pa.Table:
 
 
 @pytest.fixture
-def catalog(page: Runner, monkeypatch: pytest.MonkeyPatch) -> Any:
+def catalog(page: Runner, new_catalog: Any) -> Any:
     """The catalog `lake` of Iceberg with the namespace `ads`."""
-    catalogs = pytest.importorskip("pyiceberg.catalog")
-    monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__URI", f"sqlite:///{page.folder}/catalog.db")
-    monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__WAREHOUSE", f"file://{page.folder}/warehouse")
-    monkeypatch.setattr(catalogs, "_ENV_CONFIG", importlib.import_module("pyiceberg.utils.config").Config())
-    lake = catalogs.load_catalog("lake")
+    lake = new_catalog("lake", page.folder)
     lake.create_namespace("ads")
     yield lake
-    lake.close()
     if "catalog" in page.names:
         page.names["catalog"].close()
 

@@ -1,8 +1,6 @@
 """Releases that are added to Iceberg and Delta tables, as their own libraries read them."""
 
-import importlib
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +13,11 @@ ROWS = 300
 
 
 @pytest.fixture
-def catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A catalog cat of pyiceberg, in SQLite, with the namespace n."""
-    catalogs = pytest.importorskip("pyiceberg.catalog")
-    monkeypatch.setenv("PYICEBERG_CATALOG__CAT__URI", f"sqlite:///{tmp_path}/catalog.db")
-    monkeypatch.setenv("PYICEBERG_CATALOG__CAT__WAREHOUSE", f"file://{tmp_path}/warehouse")
-    # It reads its configuration when it is imported.
-    monkeypatch.setattr(catalogs, "_ENV_CONFIG", importlib.import_module("pyiceberg.utils.config").Config())
-    made = catalogs.load_catalog("cat")
+def catalog(tmp_path: Path, new_catalog: Any) -> Any:
+    """A catalog cat of pyiceberg, with the namespace n."""
+    made = new_catalog("cat", tmp_path)
     made.create_namespace("n")
-    yield made
-    made.close()
+    return made
 
 
 @pytest.fixture

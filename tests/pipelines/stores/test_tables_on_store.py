@@ -1,6 +1,5 @@
 """Tables on S3, which their own libraries write there, are released and audited; a glob over one is refused."""
 
-import importlib
 import json
 from pathlib import Path
 
@@ -39,19 +38,12 @@ def test_a_delta_table_on_a_store(emulator, job, invoke, outputs, monkeypatch):
 
 
 @S3
-def test_an_iceberg_table_on_a_store(emulator, job, invoke, outputs, monkeypatch, tmp_path):
-    catalogs = pytest.importorskip("pyiceberg.catalog")
-    own = {
-        "URI": f"sqlite:///{tmp_path}/catalog.db",
-        "S3__ENDPOINT": emulator.variables["AWS_ENDPOINT_URL"],
-        "S3__REGION": "us-east-1",
-        "S3__ACCESS_KEY_ID": "tests",
-        "S3__SECRET_ACCESS_KEY": "tests",
-    }
-    for name, value in {**emulator.variables, **{f"PYICEBERG_CATALOG__CAT__{k}": v for k, v in own.items()}}.items():
+def test_an_iceberg_table_on_a_store(emulator, job, invoke, outputs, monkeypatch, tmp_path, new_catalog):
+    for name, value in emulator.variables.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(catalogs, "_ENV_CONFIG", importlib.import_module("pyiceberg.utils.config").Config())
-    catalog = catalogs.load_catalog("cat", warehouse=emulator.url("lake"))
+    store = {"s3__endpoint": emulator.variables["AWS_ENDPOINT_URL"], "s3__region": "us-east-1"}
+    keys = dict.fromkeys(("s3__access_key_id", "s3__secret_access_key"), "tests")
+    catalog = new_catalog("cat", tmp_path, warehouse=emulator.url("lake"), **store, **keys)
     catalog.create_namespace("n")
     catalog.create_table("n.t", RECORDS.schema).append(RECORDS)
     invoke(job(input="iceberg://cat/n.t", input_format="parquet")).ok()
@@ -60,4 +52,3 @@ def test_an_iceberg_table_on_a_store(emulator, job, invoke, outputs, monkeypatch
     assert stated["name"] == "cat/n.t"
     outcome = invoke(job(input=f"{emulator.url('lake')}/n/t/data/*", input_format="parquet", output=outputs / "other"))
     assert "matches files of the Iceberg table" in outcome.error
-    catalog.close()

@@ -2,8 +2,7 @@
 
 import dataclasses
 import gzip
-import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -113,17 +112,11 @@ def cut_parts() -> Callable[..., list[Any]]:
 
 
 @pytest.fixture
-def iceberg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A catalog cat of pyiceberg, in SQLite, with the namespace n."""
-    catalogs = pytest.importorskip("pyiceberg.catalog")
-    uri = f"sqlite:///{tmp_path}/catalog.db"
-    monkeypatch.setenv("PYICEBERG_CATALOG__CAT__URI", uri)
-    # It reads its configuration when it is imported.
-    monkeypatch.setattr(catalogs, "_ENV_CONFIG", importlib.import_module("pyiceberg.utils.config").Config())
-    catalog = catalogs.load_catalog("cat", type="sql", uri=uri, warehouse=f"file://{tmp_path}/warehouse")
+def iceberg(tmp_path: Path, new_catalog: Any) -> Any:
+    """A catalog cat of pyiceberg, with the namespace n."""
+    catalog = new_catalog("cat", tmp_path)
     catalog.create_namespace("n")
-    yield catalog
-    catalog.close()
+    return catalog
 
 
 @pytest.fixture
