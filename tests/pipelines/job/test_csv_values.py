@@ -7,7 +7,6 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-import yaml
 
 ROWS = 300
 
@@ -53,8 +52,7 @@ def test_a_late_value_stops_the_job_before_the_charge(job, invoke, outputs, tmp_
     assert list(outputs.iterdir()) == []
 
 
-@pytest.mark.parametrize("how", ["flags", "config"])
-def test_decimal_commas_and_thousands(job, invoke, outputs, tmp_path, how):
+def test_decimal_commas_and_thousands(job, invoke, outputs, tmp_path):
     rows = [f"{i % 7},{i % 100:02};1.{i % 900 + 100},50;{i % 4},50" for i in range(ROWS)]
     path = write(tmp_path / "a.csv", "v;w;y", rows)
     outcome = invoke(job(input=path, csv_dialect="delimiter=;", center="none"))
@@ -64,47 +62,21 @@ def test_decimal_commas_and_thousands(job, invoke, outputs, tmp_path, how):
     assert "label column 'y' holds text on line 2" in outcome.error
     assert "give --csv_dialect decimal=," in outcome.error
     marks = {"csv_dialect": ["delimiter=;", "decimal=,", "thousands=."]}
-    if how == "config":
-        (tmp_path / "job.yaml").write_text(yaml.safe_dump(marks))
-        invoke([*job(input=path, center="none"), f"--config={tmp_path / 'job.yaml'}"]).ok()
-    else:
-        invoke(job(input=path, center="none", **marks)).ok()
+    invoke(job(input=path, center="none", **marks)).ok()
     table = released(outputs)
     assert table["v"] == [float(f"{i % 7}.{i % 100:02}") for i in range(ROWS)]
     assert table["w"] == [1000.5 + i % 900 + 100 for i in range(ROWS)]
 
 
-@pytest.mark.parametrize("how", ["flags", "config"])
-def test_a_file_without_a_header(job, invoke, outputs, tmp_path, how):
+def test_a_file_without_a_header(job, invoke, outputs, tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("".join(f"{i},{i % 5}\n" for i in range(ROWS)))
     assert "name the columns with --csv_dialect columns=" in invoke(job(input=path)).error
-    if how == "config":
-        (tmp_path / "job.yaml").write_text("csv_dialect: {columns: [f, y]}\n")
-        invoke([*job(input=path), f"--config={tmp_path / 'job.yaml'}"]).ok()
-    else:
-        invoke(job(input=path, csv_dialect="columns=f,y")).ok()
+    (tmp_path / "job.yaml").write_text("csv_dialect: {columns: [f, y]}\n")
+    invoke([*job(input=path), f"--config={tmp_path / 'job.yaml'}"]).ok()
     assert released(outputs)["f"] == list(range(ROWS))
     outcome = invoke(job(input=path, csv_dialect="columns=f,z", output=outputs / "other"))
     assert "there is no column 'y' among the columns of --csv_dialect: f, z" in outcome.error
-
-
-def test_python_takes_the_same_flags(outputs, tmp_path, key_file):
-    import apache_beam as beam
-    from labeldp import PrivatizeFiles
-
-    path = tmp_path / "a.csv"
-    path.write_text("".join(f"{i},5;{2**64 - 1 - i};{i % 5},0\n" for i in range(ROWS)))
-    with beam.Pipeline() as pipeline:
-        pipeline | PrivatizeFiles(
-            path, outputs / "released", label="y", epsilon=1, label_min=0, label_max=4, label_step=1,
-            input_format="csv", noise_key_file=key_file, center="none", 
-            csv_dialect={"delimiter": ";", "decimal": ",", "columns": ["v", "id", "y"]},
-            csv_types={"id": "uint64"},
-        )  # fmt: skip
-    table = released(outputs)
-    assert table["v"] == [i + 0.5 for i in range(ROWS)]
-    assert table["id"] == [2**64 - 1 - i for i in range(ROWS)]
 
 
 def test_a_center_without_a_number_in_its_first_rows(job, invoke, outputs, tmp_path):

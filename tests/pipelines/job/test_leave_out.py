@@ -82,8 +82,6 @@ def rows_of(release: Path) -> list[dict[str, Any]]:
     ("format", "output_format", "center"),
     [
         ("csv", "parquet", CENTER),
-        ("csv", "tfrecord", {}),
-        ("parquet", "parquet", {}),
         ("parquet", "tfrecord", CENTER),
         ("tfrecord", "parquet", CENTER),
         # Its records are copied, with a center appended or not.

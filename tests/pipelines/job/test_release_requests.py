@@ -126,17 +126,6 @@ def test_a_finer_grid_that_is_not_used_is_the_same_release(run: Any, base: Any, 
     assert tables[0].equals(tables[1])
 
 
-def test_another_key_gives_other_labels(run: Any, base: Any, outputs: Path, other_key_file: Path) -> None:
-    run("parquet to parquet, labels", noise_key_file=other_key_file).ok()
-    folders = (base("parquet to parquet, labels").folder, outputs / "released")
-    first, second = (pq.read_table(folder / "data")["y"].to_pylist() for folder in folders)
-    assert first != second
-    for name in ("mechanism.json", "release.json"):
-        assert (folders[0] / name).read_bytes() != (folders[1] / name).read_bytes()
-    digests = [json.loads((folder / "release.json").read_text())["input_digest"] for folder in folders]
-    assert digests[0] != digests[1]
-
-
 def test_a_fine_grid_has_the_error_of_a_coarse_one(run: Any, outputs: Path) -> None:
     losses = []
     for step in ("0.001", "0.1"):

@@ -188,13 +188,17 @@ def test_last_week_s_schema_holds(attempt: Any, released: dict[str, Path], outpu
     assert json.loads((outputs / "released" / "release.json").read_text())["validation"] == "given schema"
 
 
-@pytest.mark.parametrize("name", ["privatize", "fit"])
 @pytest.mark.parametrize(
-    ("old", "new", "words"),
+    ("name", "old", "new", "words"),
     [
-        ('  value: "female"\n', "", "feature gender1: Unexpected string values: Examples contain values missing"),
-        ('name: "age"\n  type: INT', 'name: "age"\n  type: BYTES', "feature age: Unexpected data type"),
-        ('name: "other"', 'name: "another"', "feature another: Column dropped"),
+        (
+            "privatize",
+            '  value: "female"\n',
+            "",
+            "feature gender1: Unexpected string values: Examples contain values missing",
+        ),
+        ("privatize", 'name: "age"\n  type: INT', 'name: "age"\n  type: BYTES', "feature age: Unexpected data type"),
+        ("fit", 'name: "other"', 'name: "another"', "feature another: Column dropped"),
     ],
 )
 def test_anomalies_stop_the_run_before_anything_is_spent(
