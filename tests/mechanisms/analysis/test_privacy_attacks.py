@@ -93,12 +93,6 @@ def test_a_simulated_adversary_has_this_advantage() -> None:
     assert found.advantage > 0.1
 
 
-def test_an_output_that_depends_on_nothing_gives_no_advantage() -> None:
-    prior = Prior(np.arange(3.0), np.array([1.0, 2, 4]))
-    constant = Randomizer(prior.labels, np.array([7.0]), np.full((3, 1), TOTAL, np.uint64), 1.0, "constant")
-    assert label_inference(constant, prior).advantage == 0
-
-
 def test_there_is_no_bound_with_a_delta() -> None:
     prior = Prior(np.arange(3.0), np.ones(3))
     assert label_inference(solve("gaussian", prior, 1.0, delta=1e-3), prior).bound is None

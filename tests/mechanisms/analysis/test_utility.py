@@ -164,22 +164,6 @@ def test_worth_is_the_ratio_of_the_variances_of_regressions() -> None:
     assert slopes[1].mean() == pytest.approx(1, abs=5 * slopes[1].std() / np.sqrt(repeats))
 
 
-def test_an_uninformative_output_is_worth_nothing() -> None:
-    single = Prior(np.array([3.0]), np.array([1.0]))
-    found = utility(solve("rr", single, 1.0), single)
-
-    assert (found.slope, found.worth(10), found.unbiased) == (0.0, 0.0, True)
-    with pytest.raises(ValueError, match="cannot be debiased"):
-        _ = found.remaining_bias
-
-
-@pytest.mark.parametrize("explained", [-0.1, 1.0, float("nan")])
-def test_a_share_explained_is_a_share(explained: float) -> None:
-    prior = prior_of([1, 1])
-    with pytest.raises(ValueError, match="explained"):
-        utility(solve("rr", prior, 1.0), prior).worth(1, explained)
-
-
 def test_what_makes_no_sense_is_refused() -> None:
     prior = prior_of([1, 1])
     with pytest.raises(ValueError, match="records_per_parameter must be above 0"):

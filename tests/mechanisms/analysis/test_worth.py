@@ -127,19 +127,6 @@ def test_mechanisms_around_a_center_are_ranked_as_models_rank_them() -> None:
     check_ranks(prior, solved)
 
 
-def test_bins_with_much_bias_are_worth_less_than_unbiased_labels() -> None:
-    """On labels like diamonds at epsilon 1, the squared correlation prefers rr_on_bins; models and worth do not."""
-    prior = diamonds()
-    bins, unbiased = (utility(solve(name, prior, 1.0), prior) for name in ("rr_on_bins", "unbiased"))
-
-    def squared_correlation(of: Utility) -> float:
-        spread = of.noise + of.weights @ (of.labels + of.bias - of.weights @ (of.labels + of.bias)) ** 2
-        return float(of.slope**2 * of.variance / spread)
-
-    assert squared_correlation(bins) > 2 * squared_correlation(unbiased)
-    assert bins.worth(43_000 / PARAMETERS) < 0.2 * unbiased.worth(43_000 / PARAMETERS)
-
-
 def test_linear_models_on_drawn_labels_rank_as_worth_does() -> None:
     """Trains least squares in closed form, with the first nine powers of a feature, on labels drawn by the randomizers.
 

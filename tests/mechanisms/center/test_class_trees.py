@@ -36,24 +36,6 @@ def test_an_effect_is_learned(classes):
     assert np.abs(found - softmax(truth)).mean() < 0.06
 
 
-def test_equal_inputs_are_computed_once():
-    codes, targets, _ = drawn(1, 1.0)
-    flat = np.zeros((len(codes), 3))
-    first = boost_classes(codes, targets, flat, [flat] * 3)
-    again = boost_classes(
-        codes.copy(), CellCounts(targets.cells, targets.counts.copy(), targets.noise), flat, [flat] * 3
-    )
-    assert again[0] is first[0]
-    moved = targets.counts.copy()
-    moved[0, :2] += (1, -1)
-    for other in (
-        boost_classes(codes, CellCounts(targets.cells, moved, targets.noise), flat, [flat] * 3),
-        boost_classes(codes, CellCounts(targets.cells, targets.counts, 2 * targets.noise), flat, [flat] * 3),
-        boost_classes(codes, targets, flat, [flat, flat, flat + 0.1 * codes[:, :1]]),
-    ):
-        assert other[0] is not first[0]
-
-
 def test_noise_has_no_trees_or_small_ones():
     codes, targets, truth = drawn(2, 0.0)
     flat = np.zeros_like(truth)

@@ -233,32 +233,6 @@ def test_numbers_of_any_scale_are_encoded():
         np.testing.assert_array_equal(found, [-1254, 0, 1254])
 
 
-def test_hashed_places_are_crc32():
-    values = ["", "a", "\udcff", "Zürich"]
-    assert hashed_places(values, 1 << 32).tolist() == [
-        zlib.crc32(b""),
-        zlib.crc32(b"a"),
-        zlib.crc32(b"\xed\xb3\xbf"),
-        zlib.crc32("Zürich".encode()),
-    ]
-    assert hashed_places([], 7).shape == (0,)
-
-
-def test_encoders_do_not_depend_on_the_order_of_the_sample():
-    columns = sample()
-    order = np.random.Generator(np.random.PCG64(2)).permutation(1000)
-    shuffled: dict[str, Any] = {}
-    for name, column in columns.items():
-        if isinstance(column, Categories):
-            # The values are listed in another order, too, as a dictionary of first occurrences lists them.
-            size = len(column.values)
-            codes = np.where(column.codes >= 0, size - 1 - column.codes, -1)
-            shuffled[name] = Categories(codes[order], column.values[::-1])
-        else:
-            shuffled[name] = column[order]
-    assert encoders_of(shuffled, 64) == encoders_of(columns, 64)
-
-
 def test_encoded_features_are_those_of_the_rows():
     """X V against rows of a map, one encoded feature at a time, and X^T V against the dense matrix."""
     columns = sample(3, 60)

@@ -130,11 +130,6 @@ def test_rare_values_share_the_last_part_and_parts_are_bounded():
     )
 
 
-@pytest.mark.parametrize("columns", [{}, {"a": np.ones(9)}, {"a": Categories(np.arange(9), tuple("abcdefghi"))}])
-def test_there_is_no_center_without_parts(columns: dict[str, Any]):
-    assert design_marginals(columns, 9, 1.0) is None
-
-
 def test_the_budget_is_public_and_leaves_labels_some():
     columns, _ = columns_of(3, 2000)
 

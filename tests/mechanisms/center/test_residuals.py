@@ -172,14 +172,6 @@ def test_noise_alone_does_not_move_the_residuals_away_from_the_center():
     assert moved <= 3
 
 
-def test_a_biased_center_is_still_seen():
-    domain = ResidualDomain(label_grid("0", "1", "0.01"))
-    rng = np.random.default_rng(7)
-    true = domain.count(np.clip(np.rint(rng.normal(30, 10, 5000)), -100, 100).astype(int))
-    prior = domain.prior(true + rng.laplace(0, 40, domain.cells).round().astype(int), 2 / 40)
-    assert 0.2 < (prior.weights * prior.labels).sum() < 0.4
-
-
 def test_the_prior_has_the_same_bits_on_another_cpu():
     """numpy's loops for another CPU sum in another order; the estimate does not use them."""
     code = (

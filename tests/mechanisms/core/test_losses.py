@@ -45,20 +45,6 @@ def test_divergence_is_value_above_its_minimum_and_never_negative(name, data):
     assert loss.divergence(y, y)[0] == 0
 
 
-def test_squared_loss_has_no_factor_of_a_half():
-    assert SQUARED.value(np.array([3.0]), np.array([1.0]))[0] == 4.0
-
-
-@pytest.mark.parametrize("loss", LOSSES.values(), ids=list(LOSSES))
-def test_losses_broadcast(loss):
-    outputs, labels = np.array([1.0, 2.0, 4.0])[None, :], np.array([1.0, 3.0])[:, None]
-    for function in (loss.value, loss.divergence):
-        table = function(outputs, labels)
-        assert table.shape == (2, 3)
-        for (row, column), found in np.ndenumerate(table):
-            assert found == function(outputs[0, column], labels[row, 0])
-
-
 def test_poisson_conventions_at_zero():
     outputs, labels = np.array([0.0, 0.0, 2.0]), np.array([0.0, 1.0, 0.0])
     np.testing.assert_array_equal(POISSON.value(outputs, labels), [0.0, math.inf, 2.0])

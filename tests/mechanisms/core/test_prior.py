@@ -61,11 +61,6 @@ def test_a_bad_prior_is_refused(labels, weights, message):
         Prior(np.array(labels), np.array(weights))
 
 
-def test_negative_counts_become_zero():
-    prior = Prior.from_counts(np.arange(4), np.array([-5, 3, 0, 1]))
-    np.testing.assert_allclose(prior.weights, [0, 0.75, 0, 0.25])
-
-
 @pytest.mark.parametrize("counts", [[0, 0, 0], [-1, -7, 0], [-1.5, -1e-9, -3]])
 def test_a_histogram_without_positive_counts_gives_the_uniform_prior(counts):
     np.testing.assert_allclose(Prior.from_counts(np.arange(3), np.array(counts)).weights, [1 / 3] * 3)

@@ -144,12 +144,6 @@ def test_every_mechanism_is_unbiased_and_audited(mechanism, epsilon, k):
     assert len(randomizer.outputs) <= 4
 
 
-@pytest.mark.parametrize("mechanism", FAMILIES, ids=lambda mechanism: mechanism.name)
-def test_one_label_is_reported(mechanism):
-    randomizer = mechanism.solve(Prior(np.array([3.0]), np.ones(1)), 1.0)
-    assert randomizer.outputs.tolist() == [3.0]
-
-
 @pytest.mark.parametrize("mechanism", [RQM(3), ERM(3), OPTM(3), Quantizer(3), MVU(3), RQM(2), OPTM(2), Quantizer(2)])
 def test_fewer_outputs(mechanism):
     prior = Prior(np.linspace(0, 10, 11), np.ones(11))

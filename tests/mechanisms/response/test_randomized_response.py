@@ -49,13 +49,6 @@ def test_two_labels_use_every_unit_that_epsilon_allows(epsilon, exp_bracket):
     assert own == TOTAL * low // (1 + low) == TOTAL * high // (1 + high)
 
 
-def test_one_label_is_reported_as_it_is():
-    randomizer = rr(1, 1.0)
-    assert randomizer.weights.tolist() == [[TOTAL]]
-    assert randomizer.certificate().epsilon == 0
-    assert randomizer.bias().tolist() == [0.0]
-
-
 def test_labels_are_reported_at_their_own_output():
     randomizer = randomized_response(
         np.arange(4.0), np.array([10.0, 20.0]), np.array([0, 0, 1, 0]), math.log(3) + 1e-12, "rr"

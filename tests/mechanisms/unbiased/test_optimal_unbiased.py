@@ -128,16 +128,6 @@ def test_a_bias_limit_agrees_with_all_staircase_columns(epsilon):
     assert loss(randomizer, prior) == pytest.approx(all_staircases(prior, epsilon, outputs, bias), rel=1e-7)
 
 
-def test_no_grid_is_as_good_and_finer_grids_come_closer():
-    prior = spiked(52)
-    best = Unbiased().solve(prior, 1.0)
-    assert best.gap is not None
-    assert best.gap <= 1e-6
-    grids = [loss(UnbiasedGrid(mesh).solve(prior, 1.0), prior) for mesh in (52, 104, 416)]
-    assert loss(best, prior) < grids[2] < grids[1] < grids[0]
-    assert grids[2] < loss(best, prior) * 1.001
-
-
 def halved(k: int) -> Prior:
     """Unevenly spaced labels, half of them with mass 0, as in a noised histogram."""
     rng = np.random.default_rng(k)
@@ -177,15 +167,6 @@ def test_no_bias_allowed_is_unbiased_and_any_bias_is_rr_on_bins():
     assert losses[3] < losses[0] * 0.9
 
 
-def test_a_large_epsilon_gives_debiased_randomized_response():
-    """Badanidiyuru et al. 2023, section 3.1."""
-    prior = Prior(np.arange(6.0), np.array([1, 2, 3, 1, 2, 1.0]))
-    for epsilon, tolerance in ((6.0, 0.3), (9.0, 0.02), (12.0, 0.001)):
-        best, response = (loss(solve(name, prior, epsilon), prior) for name in ("unbiased", "debiased_rr"))
-        assert best <= response * (1 + 1e-6)
-        assert response == pytest.approx(best, rel=tolerance)
-
-
 def test_a_small_epsilon_gives_the_two_point_mechanism_on_the_ends():
     """Badanidiyuru et al. 2023, section 3.1: two outputs, debiased from {min, max}."""
     prior = Prior(np.arange(5.0), np.array([1, 2, 3, 1, 2.0]))
@@ -210,15 +191,6 @@ def test_a_very_large_epsilon_keeps_a_proven_gap(epsilon):
     assert loss(randomizer, prior) <= loss(solve("debiased_rr", prior, epsilon), prior) * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("epsilon", [14.0, 18.0])
-def test_a_large_epsilon_does_better_than_debiased_randomized_response_where_the_prior_has_zeros(epsilon):
-    prior = Prior(np.arange(12.0), np.arange(12) % 3)
-    randomizer = Unbiased().solve(prior, epsilon)
-    assert randomizer.gap is not None
-    assert randomizer.gap <= 1e-6
-    assert loss(randomizer, prior) < loss(solve("debiased_rr", prior, epsilon), prior) * 0.9
-
-
 @pytest.mark.parametrize("epsilon", [1e-6, 1e-4])
 def test_a_very_small_epsilon_keeps_a_proven_gap(epsilon):
     prior = spiked(20)
@@ -238,14 +210,6 @@ def test_one_and_two_labels():
     response = solve("debiased_rr", even, 1.0)
     assert loss(two, even) == pytest.approx(loss(response, even), rel=1e-6)
     assert max(abs(bias) for bias in two.certificate().biases) <= Fraction(1, 10**12)
-
-
-def test_one_likely_label_costs_nothing_once_the_others_may_be_biased_to_it():
-    prior = Prior(np.array([0.1, 1.1, 4.1]), np.array([0.0, 1.0, 0.0]))
-    randomizer = BiasLimited(0.75).solve(prior, 1.0)
-    assert randomizer.outputs.tolist() == [1.1]
-    assert randomizer.gap == 0
-    assert loss(BiasLimited(0.7).solve(prior, 1.0), prior) > 0
 
 
 @pytest.mark.parametrize("bias", [-0.1, math.nan])
