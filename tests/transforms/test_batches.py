@@ -14,7 +14,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from labeldp.audit.audit_data import _plain
-from labeldp.mechanisms.noise.keyed_words import Identities, integer_identities, packed_identities, row_identities
+from labeldp.mechanisms.noise.keyed_words import Identities, integer_identities, row_identities
 from labeldp.transforms import InputError, LabelledBatch
 from labeldp.transforms.arrow_values import is_text, plain_number_texts, single_values, value_type
 from labeldp.transforms.batches import LabelledBatchCoder, label_values, record_identities, replace_label
@@ -370,12 +370,6 @@ def test_replace_label_changes_that_column_alone(place, label, replaced, kind):
         assert result.column(result.schema.get_field_index(name)).equals(other)
 
 
-def test_replace_label_keeps_other_fields_as_they_are():
-    fields = [pa.field("x", pa.int64(), nullable=False), pa.field("y", pa.float64(), nullable=False)]
-    batch = pa.RecordBatch.from_arrays([pa.array([1]), pa.array([2.0])], schema=pa.schema(fields))
-    assert list(replaced_label(batch, np.array([3.0])).schema) == [fields[0], pa.field("y", pa.float64())]
-
-
 def test_what_a_file_says_about_its_label_does_not_outlive_it():
     """Spark, for example, stores the raw values of a categorical label in Parquet metadata."""
     told = {b"ml_attr": b"vals: SENTINEL123"}
@@ -428,26 +422,6 @@ def test_integer_ids_are_the_identity(column, labelled):
     plain = [one[0] if isinstance(one, list) else one for one in column.to_pylist()]
     expected = integer_identities("id", np.array(plain, np.int64))
     assert names(record_identities(labelled({"id": column}), "id")) == names(expected)
-
-
-@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.binary(), pa.large_binary()], ids=str)
-@pytest.mark.parametrize("nested", [False, True])
-def test_text_ids_are_the_identity_of_their_bytes(kind, nested, labelled):
-    ids = ["", "a", "é", "1"]
-    values = pa.array([[one] for one in ids], pa.list_(kind)) if nested else pa.array(ids, kind)
-    encoded = [one.encode() for one in ids]
-    expected = packed_identities("id", np.frombuffer(b"".join(encoded), np.uint8), np.cumsum([0, *map(len, encoded)]))
-    assert names(record_identities(labelled({"id": values}), "id")) == names(expected)
-
-
-def test_unsigned_ids_beyond_int64_stay_different(labelled):
-    ids = pa.array([0, 1, 2**63 - 1, 2**63, 2**64 - 1], pa.uint64())
-    assert len(set(names(record_identities(labelled({"id": ids}), "id")))) == 5
-
-
-def test_the_number_one_is_not_the_text_one(labelled):
-    number, text = (record_identities(labelled({"id": ids}), "id") for ids in ([1], ["1"]))
-    assert names(number) != names(text)
 
 
 @pytest.mark.parametrize(

@@ -87,11 +87,6 @@ def test_a_column_that_is_not_there_is_missing_everywhere():
         assert feature_columns(batch(**column), ["x", "y"]).keys() == {"y"}
 
 
-def test_an_empty_batch():
-    found = feature_columns(batch(x=pa.array([], pa.float64()), c=pa.array([], pa.string())), ["x", "c"], ["c"])
-    assert len(found["x"]) == len(found["c"]) == 0
-
-
 @pytest.mark.parametrize("column", [pa.array([{"a": 1}]), pa.array([[["a"]]]), pa.array([1], pa.timestamp("s"))])
 def test_other_types_are_refused(column: pa.Array):
     with pytest.raises(InputError, match=r"file\.parquet: feature 'x' holds .* neither numbers nor text.*features"):

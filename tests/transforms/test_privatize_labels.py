@@ -104,19 +104,6 @@ def test_output_does_not_depend_on_how_the_records_are_cut(labelled, recut, priv
     assert records_of(privatize(single[::-1])["batches"]) == expected
 
 
-def test_a_second_consumer_that_computes_the_stage_anew_sees_the_same_bytes(labelled, recut, run, key, secret):
-    batches = recut(labelled({"y": labels_of(60)}), 20, 45)
-    binding = binding_of(*batches, secret=secret)
-
-    def build(pipeline):
-        bound = pipeline | "Binding" >> beam.Create([binding])
-        source = pipeline | "Batches" >> beam.Create(batches)
-        return {name: (source | name >> PrivatizeLabels(RR, bound, COLUMN, key)).batches for name in ("one", "two")}
-
-    found = run(build)
-    assert bytes_of(found["one"]) == bytes_of(found["two"])
-
-
 # Fresh noise for changed input.
 
 PAIR = LabelColumn("y", (0.0, 1.0))
@@ -232,19 +219,6 @@ def test_a_dead_letter_says_where_and_why_and_nothing_else():
         "source": "/logs/a", "row": 7, "stage": "privatize", "error": "unusable label",
     }  # fmt: skip
     assert "\n" not in DeadLetter("/logs/a\n", 7, "privatize", "unusable label").to_json()
-
-
-@pytest.mark.parametrize("columns", [{"x": [1, 2]}, {"y": [None, math.nan]}, {"y": [[], [1.0, 2.0]]}], ids=str)
-def test_a_batch_without_a_usable_label_is_all_dead_letters(labelled, privatize, secret, columns):
-    found = privatize([labelled(columns)])
-    assert found["batches"] == []
-    assert sorted(letter.row for letter in found["letters"]) == [0, 1]
-    assert found["digest"] == [binding_of(secret=secret).digest]
-
-
-def test_no_batch_gives_the_digest_of_nothing(privatize, secret):
-    nothing = binding_of(secret=secret).digest
-    assert privatize([]) == {"batches": [], "digest": [nothing], "letters": []}
 
 
 # Digest.

@@ -39,31 +39,6 @@ def test_a_release_gives_the_randomizer_of_its_prior_at_what_is_left(solved, mec
     assert randomizer.certificate().epsilon <= 1.5
 
 
-def test_the_default_is_rr_on_bins(solved):
-    assert solved([release_of(5, 1, 3, 2)])[0].mechanism == "rr_on_bins"
-
-
-def test_parameters_reach_the_mechanism(solved):
-    release = release_of(5, 1, 3, 2, epsilon=0.5)
-    (randomizer,) = solved([release], "rr_on_bins", {"loss": "absolute"})
-    assert randomizer == solve("rr_on_bins", release.prior, 0.5, loss="absolute")
-    assert randomizer != solve("rr_on_bins", release.prior, 0.5)
-
-
-def test_every_release_gives_one(solved):
-    assert solved([], "rr") == []
-    assert len(solved([release_of(5, 1, 3, 2), release_of(1, 1, 1, 1, epsilon=0.5)], "rr")) == 2
-
-
-def test_two_consumers_see_one_randomizer(run):
-    def build(pipeline):
-        randomizer = pipeline | beam.Create([release_of(5, 1, 3, 2)]) | SolveRandomizer()
-        return {name: randomizer | name >> beam.Map(lambda found: found.fingerprint) for name in ("one", "two")}
-
-    found = run(build)
-    assert found["one"] == found["two"]
-
-
 @pytest.mark.parametrize(
     ("args", "message"),
     [

@@ -110,10 +110,6 @@ def test_parts_of_csv_files_of_any_form(write, mark, end, line_break):
     assert_tiled(write(mark + text.encode()), CSV)
 
 
-def test_another_delimiter(write):
-    assert_tiled(write(csv().replace(",", ";")), replace(CSV, dialect=Dialect(";", newlines=True)))
-
-
 @BOTH
 def test_parts_are_read_in_parallel_and_tile_their_file(write, run, format, log):
     path = write(log())
@@ -138,11 +134,6 @@ def test_parts_of_a_file_with_many_shards_are_whole_shards(parts: int, cuts: lis
     if len(set(cuts)) == len(cuts):
         assert len(taken) == min(parts, len(cuts) + 1)
         assert max(shards) - min(shards) <= 1
-
-
-def test_few_shards_do_not_decide_where_parts_begin() -> None:
-    part = FilePart("a", "a", number=1, parts=8, cuts=(1, 2, 3, 4, 5, 6))
-    assert input_format.bounds_of_part(part, 16, BATCH) == (2 * BATCH, 4 * BATCH)
 
 
 @BOTH
@@ -186,11 +177,6 @@ LATIN = replace(CSV, dialect=Dialect(encoding="latin-1", newlines=True))
 def test_files_that_are_not_split(write, format, name, files, parts):
     """Many files, compressed ones, and those of another encoding."""
     assert len(parts_of(write(LOGS[format.name][1](), name), format, files)) == parts
-
-
-@pytest.mark.parametrize("content", ["", "y,t\n", "y,t\n1,a"])
-def test_small_files_are_not_split(write, content):
-    assert [part.parts for part in parts_of(write(content), CSV)] == [1]
 
 
 DAMAGES = {

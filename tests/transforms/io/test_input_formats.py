@@ -3,7 +3,6 @@
 import io
 import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -71,11 +70,6 @@ def test_batches_are_bounded(tmp_path, format, write, read_all, assert_tiles):
     assert max(batch.batch.num_rows for batch in batches) <= 2 * BATCH_ROWS
 
 
-def test_unknown_formats_are_refused():
-    with pytest.raises(ValueError, match="unknown format 'avro'; known: tfrecord, parquet, csv, orc"):
-        Format("avro")
-
-
 # Missing columns.
 
 
@@ -87,33 +81,7 @@ def test_a_missing_column_is_named_with_the_file(tmp_path, format, write, read_a
     assert str(caught.value).startswith(f"{path}: there is no column 'nope'")
 
 
-def test_a_csv_file_without_a_header_does_not_show_its_first_record(tmp_path, read_all):
-    """The first line is taken for the header, but holds a record with its label."""
-    path = tmp_path / "a.csv"
-    path.write_text(f"7,{SENTINEL},48613.71529\n8,b,2.5\n")
-    with pytest.raises(InputError, match="there is no column 'y'") as caught:
-        read_all(str(path), "csv", columns=["y"], label_column="y")
-    assert SENTINEL not in str(caught.value)
-    assert "48613" not in str(caught.value)
-
-
-@pytest.mark.parametrize("second", [False, True], ids=["only file", "second file"])
-def test_a_csv_column_that_occurs_twice_is_refused(tmp_path, second, read_all):
-    """It is unknown which of the two columns is the label."""
-    (tmp_path / "a.csv").write_text("id,y\n1,2\n" if second else "id,y,y\n1,2,3\n")
-    (tmp_path / "b.csv").write_text("id,y,y\n1,2,3\n")
-    first = str(tmp_path / "a.csv")
-    with pytest.raises(InputError, match=r"'y'|header"):
-        read_all(str(tmp_path / "b.csv") if second else first, "csv", first=first, label_column="y")
-
-
 # TFRecord.
-
-
-def test_a_missing_feature_leaves_the_records_countable(tmp_path, write, read_all, assert_tiles, columns):
-    path = write(tmp_path / "a", "tfrecord", columns)
-    batches = read_all(path, "tfrecord", columns=["nope"])
-    assert_tiles(batches, path, 50)
 
 
 def test_a_record_that_is_no_example_names_the_file(tmp_path, read_all):
@@ -123,20 +91,6 @@ def test_a_record_that_is_no_example_names_the_file(tmp_path, read_all):
         read_all(str(path), "tfrecord")
     assert str(caught.value).startswith(f"{path}: a record is not a tf.Example")
     assert SENTINEL not in str(caught.value)
-
-
-def test_a_corrupt_record_names_file_and_row(tmp_path, write, read_all, columns):
-    path = Path(write(tmp_path / "a", "tfrecord", columns))
-    content = bytearray(path.read_bytes())
-    content[12] ^= 1
-    path.write_bytes(bytes(content))
-    with pytest.raises(InputError, match="corrupt TFRecord at row 0"):
-        read_all(str(path), "tfrecord")
-
-
-def test_an_empty_tfrecord_file_has_no_record(tmp_path, read_all):
-    (tmp_path / "a").write_bytes(b"")
-    assert read_all(str(tmp_path / "a"), "tfrecord") == []
 
 
 # Encoded records in batches.

@@ -18,29 +18,6 @@ from labeldp.transforms.readers.file_reader import FileReader
 SENTINEL = "SENTINEL123"
 
 
-def test_a_parquet_file_of_another_type_names_both_files_and_the_column(tmp_path, write, read_all):
-    one = write(tmp_path / "a", "parquet", {"id": [1], "y": [1.5]})
-    two = write(tmp_path / "b", "parquet", {"id": [1], "y": [SENTINEL]})
-    with pytest.raises(InputError) as caught:
-        read_all(two, "parquet", first=one)
-    assert str(caught.value) == (f"{two}: column 'y' holds string, but double in {one}: all files need one schema")
-
-
-@pytest.mark.parametrize(
-    "columns",
-    [{"id": [1], "y": [1.5], "new": [2]}, {"id": [1]}],
-    ids=["more", "less"],
-)
-def test_a_parquet_file_with_other_columns_names_both_files(tmp_path, columns, write, read_all):
-    one = write(tmp_path / "a", "parquet", {"id": [1], "y": [1.5]})
-    two = write(tmp_path / "b", "parquet", columns)
-    with pytest.raises(InputError) as caught:
-        read_all(two, "parquet", first=one)
-    assert one in str(caught.value)
-    assert str(caught.value).startswith(two)
-    assert ("'new'" in str(caught.value)) == ("new" in columns)
-
-
 def test_metadata_may_differ_between_parquet_files(tmp_path, read_all, plain):
     paths = [str(tmp_path / name) for name in "ab"]
     for path in paths:
@@ -136,16 +113,6 @@ def test_a_footer_with_other_row_groups_than_records(tmp_path, read_all):
         read_all(str(path), "parquet")
 
 
-@pytest.mark.parametrize("part", [0.0, 0.01, 0.5, 0.98])
-def test_a_truncated_parquet_file(tmp_path, part, write, read_all):
-    path = write(tmp_path / "a", "parquet", {"y": [float(i) for i in range(5_000)], "t": [SENTINEL] * 5_000})
-    content = Path(path).read_bytes()
-    Path(path).write_bytes(content[: int(len(content) * part)])
-    with pytest.raises(InputError, match="not a Parquet file, or damaged") as caught:
-        read_all(path, "parquet")
-    assert str(caught.value).startswith(path)
-
-
 def test_a_name_that_is_no_text(tmp_path, write, read_all):
     path = write(tmp_path / "a", "parquet", {"y": [1.0], "named": [2.0]})
     Path(path).write_bytes(Path(path).read_bytes().replace(b"named", b"\x80amed"))
@@ -217,18 +184,6 @@ def test_every_part_of_a_file_is_held_to_the_schema_of_the_first_file(tmp_path, 
 
 def test_any_file_is_read_or_refused(fuzzed):
     fuzzed("parquet")
-
-
-def test_another_format_is_no_parquet_file(tmp_path, write, read_all, columns):
-    path = write(tmp_path / "a", "csv", columns)
-    with pytest.raises(InputError, match="not a Parquet file"):
-        read_all(path, "parquet")
-
-
-def test_an_empty_parquet_file_has_no_record(tmp_path, read_all, plain):
-    path = str(tmp_path / "a.parquet")
-    pq.write_table(pa.table({"y": pa.array([], pa.float64())}), path)
-    assert plain(read_all(path, "parquet")) == {}
 
 
 def test_columns_in_another_order_are_read_by_name(tmp_path, write, read_all):

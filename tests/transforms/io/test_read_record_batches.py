@@ -10,23 +10,9 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.timestamp import MIN_TIMESTAMP
 from apache_beam.utils.windowed_value import WindowedValue
 from labeldp.transforms import Carried, Format, LabelledBatch, ReadRecordBatches
-from labeldp.transforms.io.filesystems import absolute, match
 
 SENTINEL = "SENTINEL123"
 FORMATS = ["tfrecord", "parquet", "csv"]
-
-
-@pytest.mark.parametrize("format", FORMATS)
-def test_a_glob_reads_every_file(tmp_path, format, run, write, plain):
-    parts = {f"day={day}/part-{part}": day * 10 + part for day in (1, 2) for part in (0, 1)}
-    for name, start in parts.items():
-        write(tmp_path / name, format, {"y": [float(start + i / 8) for i in range(8)]})
-    write(tmp_path / "day=1" / "other", format, {"y": [0.5]})
-    found = run(lambda p: {"out": p | ReadRecordBatches(f"{tmp_path}/day=*/part-*", Format(format))})["out"]
-    assert sorted(batch.source for batch in found) == sorted(str(tmp_path / name) for name in parts)
-    for name, start in parts.items():
-        (batch,) = (batch for batch in found if batch.source == str(tmp_path / name))
-        assert {row: record["y"] for row, record in plain([batch]).items()} == {i: start + i / 8 for i in range(8)}
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -81,12 +67,6 @@ def test_batches_carry_side_inputs(tmp_path, run, write, columns, kind):
         assert [dict(batch.carried) for batch in batches] == [{f"v{i}": value for i, value in enumerate(values)}] * 2
 
 
-def test_match_gives_files_in_order(tmp_path):
-    for name in ("b", "a", "c10", "c9"):
-        (tmp_path / name).write_text("y\n1\n")
-    assert list(match(f"{tmp_path}/*").items()) == [(str(tmp_path / name), 4) for name in ("a", "b", "c10", "c9")]
-
-
 def test_no_match_is_an_error_that_says_what_to_do(tmp_path, failure):
     text = failure(lambda p: {"out": p | ReadRecordBatches(f"{tmp_path}/*.csv", Format("csv"))})
     assert f"`input` {tmp_path}/*.csv matches no file: check the path and quote the glob" in text
@@ -105,10 +85,6 @@ def test_a_relative_pattern_does_not_depend_on_where_the_job_starts(tmp_path, mo
     monkeypatch.chdir(tmp_path / "logs")
     two = run(lambda p: {"out": p | ReadRecordBatches("../logs/a.csv", Format("csv"))})["out"]
     assert {batch.source for batch in one + two} == {path}
-
-
-def test_remote_patterns_stay_as_they_are():
-    assert absolute("gs://bucket/logs/*.csv") == "gs://bucket/logs/*.csv"
 
 
 def test_the_label_column_is_read_as_a_number(tmp_path, run, write):

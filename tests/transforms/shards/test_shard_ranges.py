@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from labeldp.transforms import InputError, LabelledBatch
+from labeldp.transforms import LabelledBatch
 from labeldp.transforms.io.hive_partitions import OutputPartitions
 from labeldp.transforms.shards import shard_ranges
 from labeldp.transforms.shards.shard_ranges import CountRows, SourceRows, divide_rows
@@ -92,11 +92,6 @@ def test_files_are_weighed_by_their_records() -> None:
     assert [len(ranges.of_file(file.source, 0).cuts) for file in files] == [0, 8]
 
 
-def test_a_file_without_records_has_a_place() -> None:
-    ranges = divide_rows([SourceRows("/logs/a", 50, 50), SourceRows("/logs/b", 50, 0)], 1)
-    assert list(ranges.of_file("/logs/b", 0).parts(np.array([7, 9]))) == [(0, 0, 2)]
-
-
 def test_rows_of_the_second_pass_beyond_the_first_one_are_in_the_last_shard() -> None:
     """The digests differ then, and the job fails at its end."""
     ranges = divide_rows([SourceRows("/logs/a", 10, 10)], 2)
@@ -116,12 +111,6 @@ def test_each_folder_has_shards_of_its_own() -> None:
         list(ranges.of_file(file.source, partitions.place(file.source)).parts(np.arange(file.rows))) for file in files
     ]
     assert found == [[(0, 0, 6)], [(1, 0, 6)], [(0, 0, 4), (1, 4, 8)]]
-
-
-def test_an_unknown_file_is_named() -> None:
-    for files in ([], sources([5])):
-        with pytest.raises(InputError, match="/logs/new was added to the input while the job ran"):
-            divide_rows(files, 2).of_file("/logs/new", 0)
 
 
 def test_sources_whose_keys_are_equal_get_others(monkeypatch: pytest.MonkeyPatch) -> None:

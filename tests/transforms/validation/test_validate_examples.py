@@ -186,18 +186,6 @@ def test_what_is_against_the_schema_is_found(validate: Validate, schema: str, fe
     assert words in line
 
 
-def test_no_records_have_no_anomalies(validate: Validate) -> None:
-    found = validate(schema='feature { name: "f" type: INT presence { min_count: 1 } }')
-
-    assert not describe_anomalies(found.anomalies)
-
-
-def test_records_without_features_are_counted(validate: Validate) -> None:
-    (dataset,) = parse_statistics(validate({LABEL: LABELS}).statistics).datasets
-
-    assert dataset.num_examples == 4
-
-
 @pytest.mark.parametrize(
     ("column", "words"),
     [(pa.array([{"a": 1}]), "struct"), (pa.array([2**64 - 1], pa.uint64()), "uint64"), (pa.array([[[1]]]), "list")],
