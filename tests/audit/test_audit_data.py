@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 from labeldp.audit.audit_release import audit_path
 from labeldp.pipelines.cli.commands import main
 
@@ -33,22 +32,6 @@ def test_a_correct_release_passes(release, capsys):
         assert distribution.endswith("a correct release fails this with a probability of at most 1e-06")
         assert verdict == "PASS"
         assert audit_path(str(folder)).data_lines == ()
-
-
-@pytest.mark.parametrize(
-    "column", [None, ["0"] * 3, [0, 1, 2], [0.0, None, 1.0], [[0.0], [], [1.0]], [[0.0], None, [1.0]]]
-)
-def test_a_parquet_column_without_labels(copied, column):
-    folder = copied("days to parquet")
-    path = shards(folder)[1]
-    pq.write_table(pa.table({"f": [1.0, 2.0, 3.0]} if column is None else {"days": column}), path)
-    [problem] = problems(folder)
-    assert problem.startswith(f"data/{path.name} ")
-    pq.write_table(pa.table({"named": [1.0]}), path)
-    for content in (b"no Parquet", path.read_bytes().replace(b"named", b"\x80amed")):
-        path.write_bytes(content)
-        [problem] = problems(folder)
-        assert problem.startswith(f"data/{path.name} cannot be read as Parquet: ")
 
 
 def test_lists_of_one_float_are_compared_as_float32(copied):

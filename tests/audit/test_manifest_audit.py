@@ -98,16 +98,6 @@ def test_missing_labels_are_those_of_the_histogram(folder):
         assert audit_path(str(folder)).problems == problems
 
 
-def test_a_named_prior_has_cost_something(folder):
-    document = json.loads((folder / "mechanism.json").read_text())
-    document["prior"] = {"weights": PRIOR["weights"], "epsilon": 0.0, "release": "0f" * 16}
-    write(folder / "mechanism.json", document)
-    write(folder / "release.json", RELEASE | {"prior_epsilon": 0.0})
-    assert audit_path(str(folder)).problems == (
-        "prior.epsilon is 0, but prior.release names a release, which cost more",
-    )
-
-
 def test_the_shards_are_those_of_the_manifest(folder):
     assert audit_path(str(folder)).problems == ()
     (folder / "data" / SECOND).unlink()
@@ -195,14 +185,6 @@ def test_the_manifest_lists_one_whole_set_of_shards(folder, shards, problem):
     audit = audit_path(str(folder))
     assert any(line.startswith(problem) for line in audit.problems), audit.problems
     assert "PASS" not in audit_report(audit).splitlines()
-
-
-def test_a_release_that_spent_nothing_on_a_prior(folder):
-    document = json.loads((folder / "mechanism.json").read_text())
-    document["prior"] = {"weights": PRIOR["weights"], "epsilon": 0.0}
-    write(folder / "mechanism.json", document)
-    write(folder / "release.json", {**RELEASE, "prior_epsilon": 0.0, "certified_epsilon": 0.6931471805599454})
-    assert audit_path(str(folder)).problems == ()
 
 
 def test_sums_are_exact(folder):

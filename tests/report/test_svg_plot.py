@@ -42,21 +42,6 @@ def test_logarithmic_ticks_are_round_and_within(low: float, ratio: float, most: 
     assert {f"{value:.5e}"[:7] for value in found} <= {f"{digit}.00000" for digit in (1, 2, 3, 5, 7)}
 
 
-def names(axis: Axis, max_ticks: int) -> list[str]:
-    return [name for _, name in axis.ticks(max_ticks)]
-
-
-def test_very_large_and_small_ticks_are_powers() -> None:
-    assert names(Axis(1e-6, 1.0, log=True), 4) == [
-        "10\u207b\u2076",
-        "10\u207b\u2074",
-        "10\u207b\u00b2",
-        "10\u2070",
-    ]
-    assert names(Axis(1.5e7, 2e8, log=True), 5)[:2] == ["2\u00d710\u2077", "5\u00d710\u2077"]
-    assert names(Axis(1.0, 1000.0, log=True), 4) == ["1", "10", "100", "1,000"]
-
-
 def test_ticks_at_the_values_come_first() -> None:
     choices = [[name for _, name in choice] for choice in Axis(0.05, 8, log=True, marks=[0.05, 0.3, 8]).choices()]
     assert choices[0] == ["0.05", "0.3", "8"]

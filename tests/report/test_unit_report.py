@@ -118,15 +118,6 @@ def test_the_audit_says_whose_epsilon_it_is(base: Any, invoke: Any) -> None:
     assert "of a unit" not in single
 
 
-def test_a_manifest_of_another_adjacency_gets_no_page(base: Any, copied: Any, invoke: Any) -> None:
-    path = copied(UNITS) / "release.json"
-    record = json.loads((base("mechanism unbiased").folder / "release.json").read_text())
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"adjacency": record["adjacency"]}))
-    outcome = invoke(["report", str(path.parent)])
-    assert outcome.code == 1
-    assert "adjacency" in outcome.error
-
-
 def test_columns_that_are_left_out_are_named(read: Any) -> None:
     page, manifest = read("center column single to tfrecord")
     assert manifest["left_out"] == ["c64", "wide"]

@@ -63,15 +63,6 @@ def test_csv_and_parquet_are_one_dataset(tmp_path: Path, write_csv: Callable[...
     assert read[0].names == read[1].names == ("i", "x", "text=b")
 
 
-def test_several_files_are_joined_in_order(tmp_path: Path, write_csv: Callable[..., Path]) -> None:
-    for part in range(3):
-        write_csv(tmp_path / f"part-{part}.csv", [f"{10 * part + i},{i}" for i in range(10)])
-    dataset = read_dataset(str(tmp_path / "part-*.csv"), CSV, "y")
-
-    assert dataset.features[:, 0].tolist() == list(range(30))
-    assert dataset.labels.tolist() == list(range(10)) * 3
-
-
 def test_features_and_records_can_be_chosen(tmp_path: Path, table: pa.Table) -> None:
     pq.write_table(pa.concat_tables([table, table]), tmp_path / "log.parquet")
     path = str(tmp_path / "log.parquet")
@@ -107,11 +98,6 @@ def test_a_fifth_is_for_testing_whatever_the_labels(records: int, seed: int) -> 
     assert sorted([*train, *test]) == list(range(records))
     np.testing.assert_array_equal(train, other[0])
     np.testing.assert_array_equal(test, other[1])
-
-
-def test_seeds_split_differently() -> None:
-    dataset = Dataset.from_arrays(["x"], np.zeros((100, 1)), np.zeros(100))
-    assert dataset.split(0)[1].tolist() != dataset.split(1)[1].tolist()
 
 
 @pytest.mark.parametrize(

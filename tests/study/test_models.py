@@ -44,13 +44,6 @@ def test_linear_is_the_posterior_mean_of_its_gaussian_model() -> None:
     np.testing.assert_allclose(linear(features, labels, new, 0), expected, rtol=1e-10)
 
 
-def test_linear_goes_to_the_priors_mean_as_noise_grows() -> None:
-    features, labels, new, _ = _task(noise=1.0)
-    noisy = TrainingLabels(labels.values, 2.5, labels.variance, 0.0, 1e12)
-
-    np.testing.assert_allclose(linear(features, noisy, new, 0), 2.5, atol=1e-6)
-
-
 def test_linear_takes_labels_that_are_all_the_same() -> None:
     features, _, new, _ = _task(noise=1.0)
     same = TrainingLabels(np.full(len(features), 4.0), 4.0, 0.0, 0.0, 0.0)
@@ -66,16 +59,6 @@ def test_models_learn_through_noise_larger_than_the_signal(name: str) -> None:
     predictions = MODELS[name](features, labels, new, 1)
 
     assert ((predictions - truth) ** 2).mean() < 0.4 * truth.var()
-
-
-@pytest.mark.parametrize("name", ["linear", "trees"])
-def test_models_predict_the_baseline_when_the_noise_is_all_there_is(name: str) -> None:
-    from labeldp.study.models import MODELS
-
-    features, labels, new, truth = _task(noise=1e6)
-    predictions = MODELS[name](features, labels, new, 1)
-
-    assert ((predictions - truth) ** 2).mean() < 1.3 * truth.var()
 
 
 @pytest.mark.parametrize("name", ["linear", "trees"])

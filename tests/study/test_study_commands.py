@@ -11,7 +11,6 @@ from collections.abc import Iterator
 import pytest
 from labeldp.pipelines.errors import UsageError
 from labeldp.pipelines.publish.signals import sigterm_as_interrupt
-from labeldp.pipelines.spec.machine import available_cpus
 from labeldp.study import study_commands
 from labeldp.study.study_commands import map_in_processes
 
@@ -34,10 +33,6 @@ def die(number: int) -> int:
     return number
 
 
-def test_there_is_a_processor() -> None:
-    assert 1 <= available_cpus() <= (os.cpu_count() or 1)
-
-
 @pytest.mark.parametrize("processes", [1, 2])
 def test_results_are_in_the_order_of_the_items(processes: int) -> None:
     results = list(map_in_processes(square, range(6), processes))
@@ -46,11 +41,6 @@ def test_results_are_in_the_order_of_the_items(processes: int) -> None:
     where = {process for _, process in results}
     assert (where == {os.getpid()}) == (processes == 1)
     assert len(where) <= processes
-
-
-@pytest.mark.parametrize("items", [[], [3]])
-def test_little_work_needs_no_other_process(items: list[int]) -> None:
-    assert list(map_in_processes(square, items, 8)) == [(number**2, os.getpid()) for number in items]
 
 
 @pytest.mark.parametrize("processes", [1, 2])
@@ -96,18 +86,6 @@ def test_lines_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str], mo
     out, err = capsys.readouterr()
     assert out == ""
     assert err.splitlines() == [f"labeldp: solved {done} of 3" for done in (1, 2, 3)]
-
-
-def test_quick_work_says_that_it_is_done_once(capsys: pytest.CaptureFixture[str]) -> None:
-    assert sum(study_commands.progress(range(1000), 1000, "added")) == 499500
-
-    assert capsys.readouterr().err.splitlines() == ["labeldp: added 1000 of 1000"]
-
-
-def test_an_item_is_counted_when_it_was_handled(capsys: pytest.CaptureFixture[str]) -> None:
-    for _ in study_commands.progress([0], 1, "handled"):
-        assert capsys.readouterr().err == ""
-    assert "handled 1 of 1" in capsys.readouterr().err
 
 
 def test_items_come_as_they_are_made() -> None:

@@ -62,29 +62,6 @@ def test_no_check_looks_at_a_file(
     assert [label.name for label in release.labels] == case.labels
 
 
-def test_defaults(request_of: Any, small_log: Path, outputs: Path, key_file: Path) -> None:
-    found = request_of(output_format=None)
-
-    assert found.command == "privatize"
-    assert found.input.paths == (str(small_log),)
-    assert found.output.target == str(outputs / "released")
-    assert found.output.format == "parquet"
-    assert found.output.num_shards == 1
-    assert found.output.compression == "none"
-    assert (found.labels[0].mechanism.name, found.labels[0].mechanism.loss, found.labels[0].mechanism.parameters) == (
-        "rr_on_bins",
-        "squared",
-        {"loss": "squared"},
-    )
-    assert (found.budget.epsilon, found.labels[0].budget.prior_epsilon, found.budget.delta) == (1.0, None, 0.0)
-    assert (found.caps.epsilon, found.caps.delta) == (None, None)
-    assert found.threshold.fraction == 0.5
-    assert found.ledger == str(outputs / "labeldp_ledger.jsonl")
-    assert found.key.path == str(key_file)
-    assert (found.input.where, found.labels[0].column.id_column, found.labels[0].mechanism.fitted) == (None, None, None)
-    assert found.validation is None
-
-
 def test_parts_of_several_labels_add_up_to_the_budget(release_of: Any) -> None:
     """And to no more, as decimals."""
     asked: dict[str, Any] = {"epsilon": 0.7, "delta": 1e-6, "prior_epsilon": 0.1}
@@ -112,13 +89,6 @@ def test_the_domain_is_exact(request_of: Any) -> None:
     assert request_of(label_min=-2, label_max=2, label_step=2).labels[0].column.domain == (-2.0, 0.0, 2.0)
 
 
-def test_the_domain_from_a_file(request_of: Any, tmp_path: Path) -> None:
-    # Editors write a byte order mark before the first one.
-    (tmp_path / "values").write_text("-1.5\n0\n1e3\n", encoding="utf-8-sig")
-    found = request_of(label_min=None, label_max=None, label_step=None, label_values=tmp_path / "values")
-    assert found.labels[0].column.domain == (-1.5, 0.0, 1000.0)
-
-
 def test_paths_do_not_depend_on_where_the_job_is_started(
     request_of: Any, small_log: Path, outputs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,12 +99,6 @@ def test_paths_do_not_depend_on_where_the_job_is_started(
     assert found.input.pattern == str(small_log)
     assert found.output.target == str(outputs / "released")
     assert found.ledger == str(outputs / "labeldp_ledger.jsonl")
-
-
-def test_where_and_csv_types(request_of: Any) -> None:
-    found = request_of(where="f=a=b", csv_types="f=string,y=int64")
-    assert (found.input.where.column, found.input.where.value) == ("f", "a=b")
-    assert found.input.format.csv_types == {"f": "string", "y": "int64"}
 
 
 def test_a_key_is_made_once_for_the_user_alone(
@@ -158,12 +122,6 @@ def test_a_key_is_made_once_for_the_user_alone(
     assert [each.name for each in path.parent.iterdir()] == ["noise.key"]
     assert request_of(noise_key_file=None).key.load() == key
     assert caplog.text.count(str(path)) == 1
-
-
-def test_a_key_in_the_home_folder_without_xdg(request_of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("XDG_CONFIG_HOME")
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    assert request_of(noise_key_file=None).key.path == str(tmp_path / "home" / ".config" / "labeldp" / "noise.key")
 
 
 @pytest.mark.parametrize(("size", "mode"), [(16, 0o600), (32, 0o644)])

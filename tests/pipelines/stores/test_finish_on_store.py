@@ -72,18 +72,6 @@ def test_a_submitted_job(emulator: Any, on_store: Any, invoke: Any, run_job: Any
 
 
 @S3
-def test_the_two_halves(emulator: Any, on_store: Any, invoke: Any, run_job: Any, finish: Any) -> None:
-    invoke(on_store("fit")).ok()
-    waited = clear(emulator)
-    invoke([*on_store("fit"), RUNNER, "--no_wait_until_finish"]).ok()
-    run_job()
-    finish("out/m.json").ok()
-    assert sorted(found := emulator.objects("out/")) == sorted(waited)
-    assert found["m.json"] == waited["m.json"]
-    assert finish("out/m.json").ok().out.endswith("published before; its audit holds\n")
-
-
-@S3
 def test_a_job_that_starts_again_after_its_release_changes_nothing_of_it(
     emulator: Any, on_store: Any, invoke: Any, run_job: Any, finish: Any
 ) -> None:

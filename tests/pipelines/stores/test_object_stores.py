@@ -2,12 +2,10 @@
 
 import os
 import threading
-import time
 from typing import Any
 
 import pytest
 from labeldp.pipelines.ledger.ledger import Caps, Ledger, LedgerEntry
-from labeldp.pipelines.ledger.spent_budget import Window
 from labeldp.transforms import InputError, ShardFile, StageError
 from labeldp.transforms.errors import StoreConflict, StoreNotFound
 from labeldp.transforms.io.filesystems import complete_file, match, open_input, store_of
@@ -235,24 +233,6 @@ def test_charges_that_meet_never_pass_a_cap_together(emulator: Any) -> None:
     assert set(emulator.objects()) == {"ledger.jsonl"}
 
 
-@STORES
-def test_a_window_of_a_ledger_on_a_store(emulator: Any, invoke: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from labeldp.pipelines.ledger import ledger
-
-    url, caps, now, gmtime = emulator.url("ledger.jsonl"), Caps(2.0, None, Window.parse("7d")), time.time(), time.gmtime
-    for day in (9, 8, 1, 0):
-        with monkeypatch.context() as patched:
-            patched.setattr(ledger.time, "gmtime", lambda *_, day=day: gmtime(now - day * 86_400))
-            Ledger(url).charge([LedgerEntry("labels", 1.0, f"{day}")], caps, request="r")
-    with pytest.raises(InputError, match=r"--epsilon_cap 2 .* the epsilon spent within 7d is 3 \(ledger"):
-        Ledger(url).charge([LedgerEntry("labels", 1.0, "more")], caps, request="r")
-    out = invoke(["ledger", url, "--cap_window=7d", "--epsilon_cap=2"]).ok().out
-    assert "runs       2 of the last 7d, 4 in all\nreleases   2, of 2 noised parts" in out
-    assert "remains    0 of --epsilon_cap 2" in out
-    assert "runs       0\n" in invoke(["ledger", emulator.url("none.jsonl")]).ok().out
-    assert set(emulator.objects()) == {"ledger.jsonl"}
-
-
 @S3
 def test_a_charge_between_reading_and_writing_is_seen(emulator: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from labeldp.transforms.stores.s3_store import S3Store
@@ -284,16 +264,6 @@ def test_a_charge_whose_answer_is_lost_counts_once(emulator: Any, monkeypatch: p
     monkeypatch.setattr(S3Store, "write", twice)
     assert charge(Ledger(url), "mine", 1.0)
     assert len(Ledger(url).runs()) == 1
-
-
-@S3
-def test_a_corrupt_ledger_is_refused(emulator: Any) -> None:
-    url = emulator.put("ledger.jsonl", b'{"request": "a", "charges": []}\n{"request"')
-    with pytest.raises(InputError, match=r"ledger\.jsonl is corrupt \(line 2\)"):
-        Ledger(url).spent()
-    emulator.put("ledger.jsonl", b"\xff")
-    with pytest.raises(InputError, match="not UTF-8"):
-        Ledger(url).spent()
 
 
 @GS

@@ -116,25 +116,6 @@ def test_folders_of_partitions(emulator: Any, on_store: Any, invoke: Any) -> Non
 
 
 @STORES
-def test_several_labels(emulator: Any, on_store: Any, invoke: Any) -> None:
-    flags = {
-        "input": emulator.url("in/*.parquet"),
-        "label": "y,f",
-        "label_max": "4,1000",
-        "label_step": "1,100",
-        "num_shards": 2,
-    }
-    invoke(on_store(**flags)).ok()
-    released = set(emulator.objects("out/released/"))
-    labels = {f"labels/{label}/{name}" for label in ("y", "f") for name in ("mechanism.json", "release.json")}
-    assert released == {"release.json", *labels, *(f"data/part-0000{i}-of-00002.parquet" for i in (0, 1))}
-    audited = invoke(["audit", emulator.url("out/released"), "--data"]).ok()
-    assert audited.out.splitlines()[-2:] == ["together     total epsilon 1.0 for all 2 labels", "PASS"]
-    one = invoke(["audit", emulator.url("out/released/labels/f"), "--data"]).ok()
-    assert "records in 2 shards: every label" in one.out
-
-
-@STORES
 def test_a_report_finds_the_ledger_beside_the_release(
     emulator: Any, on_store: Any, invoke: Any, tmp_path: Path
 ) -> None:
