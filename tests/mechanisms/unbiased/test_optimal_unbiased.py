@@ -212,6 +212,14 @@ def test_one_and_two_labels():
     assert max(abs(bias) for bias in two.certificate().biases) <= Fraction(1, 10**12)
 
 
+def test_one_likely_label_costs_nothing_once_the_others_may_be_biased_to_it():
+    prior = Prior(np.array([0.1, 1.1, 4.1]), np.array([0.0, 1.0, 0.0]))
+    randomizer = BiasLimited(0.75).solve(prior, 1.0)
+    assert randomizer.outputs.tolist() == [1.1]
+    assert randomizer.gap == 0
+    assert loss(BiasLimited(0.7).solve(prior, 1.0), prior) > 0
+
+
 @pytest.mark.parametrize("bias", [-0.1, math.nan])
 def test_a_bias_that_is_none_is_refused(bias):
     with pytest.raises(ValueError, match="bias"):

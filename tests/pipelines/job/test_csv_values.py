@@ -1,7 +1,6 @@
 """Values of CSV files are released as they are, or the job stops before anything is charged, by the command line."""
 
 import gzip
-import json
 from pathlib import Path
 from typing import Any
 
@@ -77,15 +76,3 @@ def test_a_file_without_a_header(job, invoke, outputs, tmp_path):
     assert released(outputs)["f"] == list(range(ROWS))
     outcome = invoke(job(input=path, csv_dialect="columns=f,z", output=outputs / "other"))
     assert "there is no column 'y' among the columns of --csv_dialect: f, z" in outcome.error
-
-
-def test_a_center_without_a_number_in_its_first_rows(job, invoke, outputs, tmp_path):
-    """Such a column is read as text, as any other: a type can be declared."""
-    path = tmp_path / "a.csv"
-    path.write_text("c,y\n" + ",0\n" * 70_300 + "".join(f"{row},{row % 5}\n" for row in range(100)))
-    flags = {"input": path, "center_column": "c", "mechanism": "debiased_rr"}
-    error = invoke(job(**flags)).error
-    assert "center column 'c' holds string, not numbers" in error
-    assert "--csv_types" in error
-    invoke(job(**flags, csv_types="c=float64")).ok()
-    assert json.loads((outputs / "released" / "release.json").read_text())["center"]["missing"] == 70_300

@@ -122,11 +122,6 @@ def test_odd_records_may_have_nothing_in_them(odd):
     assert replaced(batch.keep(np.array([False, True, False])), np.array([1.5])) == [example(y=feature("float", 1.5))]
 
 
-def test_a_feature_without_one_value_anywhere_is_a_column_of_nulls():
-    batch = read([example(id=feature("bytes", b"a", b"b")), example(id=feature(None)), example(id=feature("bytes"))])
-    assert batch.to_pydict() == {"id": [None] * 3}
-
-
 def test_a_column_comes_and_goes_and_gets_its_type_when_it_has_a_value():
     columns = ExampleColumns("/logs/a", ["y", "id"])
     for _ in range(2):
