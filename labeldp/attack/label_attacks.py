@@ -94,8 +94,6 @@ def _check_numbers(args: argparse.Namespace) -> None:
         raise UsageError("name the files with the true labels of a release: --truth FILES; or give --features")
     if args.truth and args.path is None:
         raise UsageError("--truth needs a release: name its output folder as the argument")
-    if args.truth and args.input_format is None:
-        raise UsageError("--input_format is missing: format of the files of --truth")
     if args.features and args.path is not None:
         raise UsageError(f"--features is for an input before its release: leave out {args.path}, or give --truth")
     if args.input_format == "tfrecord":
@@ -130,6 +128,8 @@ def _attack_release(args: argparse.Namespace) -> _Findings:
     if args.within is not None and files.classes is not None:
         raise UsageError("--within is for labels that are numbers: no guess is close to a class. Leave it out")
     fields = Fields.of({**vars(args), "input": args.truth, "label": files.label})
+    if fields.input_format is None:
+        raise UsageError(f"--truth {args.truth}: the name does not tell the format: give --input_format")
     try:
         input = truth_input(fields, files)
     except UsageError as error:

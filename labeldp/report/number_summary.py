@@ -156,7 +156,7 @@ class NumberSummary:
         if not moments.unbiased:
             if 0 < moments.slope < 1:
                 center = self.small(moments.intercept / (1 - moments.slope))
-                biased = f"released labels are biased towards {center}; averages can be corrected"
+                biased = f"released {thing}s are biased towards {center}; averages can be corrected"
             bias = (f"up to {number(facts.randomizer.certificate().max_bias)}", biased)
         elif clipping is not None and clipping.share:
             clipped = f"{percent(clipping.share)} of the residuals are clipped to the range"

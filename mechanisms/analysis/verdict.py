@@ -92,7 +92,8 @@ def verdict(facts: ReleasedFacts, measured: Measured | None = None, naming: Nami
 
 
 def _percent(share: float) -> str:
-    return percent(max(share, 0.001))
+    """Two significant digits, above 100 % too: an estimate with its error is a figure, however large it is."""
+    return percent(max(share, 0.001)) if share < 0.995 else f"{rounded_up(100 * share):,} %"
 
 
 def _signed(share: float) -> str:

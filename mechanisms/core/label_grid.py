@@ -107,7 +107,8 @@ def label_grid(low: str, high: str, step: str) -> np.ndarray:
         raise ValueError(f"label_step must be positive, not {step}")
     steps = (last - first) / stride
     if steps.denominator != 1:
-        raise ValueError(f"label_step {step} does not divide the range from {low} to {high}")
+        end = float(first + math.ceil(steps) * stride)
+        raise ValueError(f"label_step {step} does not divide the range from {low} to {high}, but that to {end:.12g}")
     if steps >= MOST_LABELS:
         raise ValueError(f"label_step {step} makes {int(steps) + 1} labels; at most {MOST_LABELS} are allowed")
     if max(abs(first), abs(last)) > MOST:

@@ -61,6 +61,7 @@ def describe_features(label: Label) -> str:
     # Of columns that nobody named, a pass over the records leaves out those that identify them.
     most = "up to " if label.features.all_columns else ""
     text = f"{kind}, from {most}{counted(len(names), 'feature')}: {_first_columns(names)}"
+    text += ", without those in which nearly all values differ, as ids do" if most else ""
     return f"{text}; not from {_first_columns(unused)}" if unused else text
 
 
@@ -142,6 +143,8 @@ def _blocks(request: Request, released: Sequence[ReleasedLabel], key: SigningKey
         which = f" in each of {counted(len(released), 'column')}" if len(released) > 1 else ""
         left_out = f"{binding.unusable:,}{unusable_share(result)} without a usable label{which} left out"
     kept = f"; {one_line(left_out)}" if left_out else ""
+    if result.units is not None and result.units.left_out:
+        kept += f"; {result.units.left_out:,} above --max_records_per_unit left out"
     made = (
         f"The mechanism for {names}, from {binding.records:,} records{kept}"
         if request.command == "fit"

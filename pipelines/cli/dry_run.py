@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -45,7 +46,7 @@ _MOST_LABELS = 513
 _MOST_FOOTERS = 1000
 """Parquet files whose footers are read for their number of records."""
 _MOST_BATCHES = 16
-"""Batches of the first file in which missing labels are counted."""
+"""Batches in which missing labels, and the records of small inputs, are counted."""
 _MOST_COLUMNS = 12
 _FEATURES = "released as they are; one that follows from a label reveals it, and labeldp attack --features names it"
 
@@ -58,7 +59,9 @@ def print_dry_run(release: Release) -> None:
     """
     ledger = Ledger(release.ledger)
     check_caps(ledger, release.name, release.budget, release.caps, release.unit)
-    records = known_records(release)
+    records, first = known_records(release), _first_records(release)
+    if records is None and first is not None and first.all and release.unit == SINGLE:
+        records = first.records
     warn_of_identifiers(release)
     for label in release.labels:
         _warn_of_spaces(label)
@@ -79,7 +82,7 @@ def print_dry_run(release: Release) -> None:
         ("input", _input(release, records)),
         ("columns", _columns(release)),
         ("units", _units(release)),
-        ("missing", _missing(release)),
+        ("missing", _missing(release, first)),
         *labels,
         ("key", one_line(release.key.path) + _created(release.key.path)),
         *([] if release.sign is None else [("signed", f"by sha256:{release.sign.load().fingerprint}")]),
@@ -160,8 +163,10 @@ def _warn_of_spaces(label: Label) -> None:
     spaced = [value for value in classes.values if value != value.strip()] if classes is not None else []
     if spaced:
         LOGGER.warning(
-            "warning: %s: %r of --label_classes has white space at its beginning or end%s: texts are compared exactly",
+            "warning: %s: %r of --label_classes has white space at its beginning or end%s: texts are compared exactly"
+            "%s",
             one_line(label.name), spaced[0], f", and so have {len(spaced) - 1} more" if len(spaced) > 1 else "",
+            "; classes with commas are given in a file, one per line" if any('"' in value for value in spaced) else "",
         )  # fmt: skip
 
 
@@ -175,19 +180,34 @@ def _units(release: Release) -> str:
     )
 
 
-def _missing(release: Release) -> str:
-    """Share of the first records without a usable label, which is public unless a missing label counts as one."""
+class _FirstRecords(NamedTuple):
+    """Number of the first records, of those without a usable label, and whether there are no others."""
+
+    records: int
+    unusable: int
+    all: bool
+
+
+def _first_records(release: Release) -> _FirstRecords | None:
+    """Counts the first records without a usable label; None where a missing label counts as one, and is private."""
     column, input = release.labels[0].column, release.input
     if column.missing_label is not None:
-        return describe_missing(column).removesuffix("; ")
+        return None
     reader = FileReader(input.format, column.private, input.where, column.name, other_labels=column.others)
     records, unusable = 0, 0
-    for part in input.parts:
-        for batch in itertools.islice(reader.read(part), _MOST_BATCHES):
-            usable = usable_labels(batch, column)[1]
-            records, unusable = records + len(usable), unusable + int(np.sum(~usable))
-        if records:
-            break
+    for number, batch in enumerate(itertools.chain.from_iterable(map(reader.read, input.parts))):
+        if records and number >= _MOST_BATCHES:
+            return _FirstRecords(records, unusable, False)
+        usable = usable_labels(batch, column)[1]
+        records, unusable = records + len(usable), unusable + int(np.sum(~usable))
+    return _FirstRecords(records, unusable, True)
+
+
+def _missing(release: Release, first: _FirstRecords | None) -> str:
+    column = release.labels[0].column
+    if first is None:
+        return describe_missing(column).removesuffix("; ")
+    records, unusable, _ = first
     most, share = release.threshold.fraction, f"{100 * unusable / max(records, 1):.2g} %"
     refused = f": the job refuses more than --max_unusable_fraction {most:g}" if unusable > most * records else ""
     if refused and 2 * unusable > records:
@@ -279,6 +299,8 @@ def _expected(label: Label, earlier_mechanisms: Sequence[EarlierMechanism], reco
         earlier = earlier_mechanisms[0].drawing
         value = earlier.randomizer.expected_loss(earlier.prior, loss)
         return f"{loss.name} loss {value:.6g}, as in the earlier release of this request, under its noised histogram"
+    if label.column.center is not None:
+        return "unknown: it depends on what the center says of the labels"
     labels = label.column.labels
     if len(labels) > _MOST_LABELS:
         return f"not computed here for more than {_MOST_LABELS} labels: see labeldp plan"
@@ -293,8 +315,7 @@ def _expected(label: Label, earlier_mechanisms: Sequence[EarlierMechanism], reco
         texts.append(f"{value:.6g} of {title}")
     if not texts:
         return f"{loss.name} loss unknown: the mechanism does not support a flat histogram"
-    around = " and there were no center" if label.column.center is not None else ""
-    return f"{loss.name} loss {', '.join(texts)}, if all labels were equally frequent{around}"
+    return f"{loss.name} loss {', '.join(texts)}, if all labels were equally frequent"
 
 
 def _candidates(label: Label) -> Iterator[tuple[str, Mechanism]]:

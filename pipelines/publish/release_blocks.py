@@ -70,7 +70,9 @@ def _domain(mechanism: MechanismFile) -> str:
     if len(labels) == 1 or not is_even(np.array(labels)):
         return f"{len(labels):,} public labels"
     count = len(labels) if declared is None else declared.labels
-    return f"labels {labels[0]:.6g} to {labels[-1]:.6g} in steps of {(labels[-1] - labels[0]) / (count - 1):.6g}"
+    span, rounded = labels[-1] - labels[0], f", rounded to steps of {labels[1] - labels[0]:.6g}"
+    steps = f"labels {labels[0]:.6g} to {labels[-1]:.6g} in steps of {span / (count - 1):.6g}"
+    return steps if declared is None else f"{steps}{rounded}"
 
 
 def use_lines(judged: Iterable[tuple[str, Verdict]]) -> list[str]:

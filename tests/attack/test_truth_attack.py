@@ -76,7 +76,7 @@ def attack(invoke: Any, log: Path) -> Callable[..., Any]:
     """Function (release, flag, ..., truth=FILE) -> outcome."""
 
     def run(path: Path, *flags: str, truth: Path = log) -> Any:
-        return invoke(["attack", str(path), f"--truth={truth}", "--input_format=csv", *flags])
+        return invoke(["attack", str(path), f"--truth={truth}", *flags])
 
     return run
 
@@ -337,7 +337,8 @@ def test_files_that_are_missing(attack: Any, release: Any, invoke: Any, tmp_path
     shards = "--truth names shards of the release: name the files that were released"
     flags = ["--truth", str(release() / "data" / "*.parquet"), "--input_format=parquet"]
     assert shards in invoke(["attack", str(release()), *flags]).error
-    assert "--input_format is missing" in invoke(["attack", str(release()), "--truth=a"]).error
+    untold = "--truth a: the name does not tell the format: give --input_format"
+    assert untold in invoke(["attack", str(release()), "--truth=a"]).error
     assert "--max_advantage needs --truth" in invoke(["attack", str(release()), "--max_advantage=1"]).error
 
 

@@ -100,7 +100,8 @@ def chosen_features(sample: FeatureSample, features: CenterFeatures) -> FeatureS
     left_out = identifying(sample.columns) if features.all_columns else []
     if left_out:
         LOGGER.info(
-            "center: not from %s: nearly all values differ; to use it, name the features with `center_features`",
+            "center: not from %s: nearly all values differ, as those of ids do; released all the same, unless "
+            "`leave_out` names it. To use it, name the features with `center_features`",
             listed(left_out),
         )
     kept = {name: sample.columns[name] for name in features.names if name in sample.columns and name not in left_out}

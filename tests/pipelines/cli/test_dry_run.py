@@ -150,7 +150,7 @@ def test_a_release_beyond_the_cap_is_refused(job: Any, invoke: Any, outputs: Pat
     assert not (outputs / "second").exists()
 
 
-@pytest.mark.parametrize("classes", ["a,b", "a, b ,\tc"])
+@pytest.mark.parametrize("classes", ["a,b", "a, b ,\tc", 'a,"b, c"'])
 def test_it_warns_of_classes_with_spaces_around_them(classes: str, job: Any, invoke: Any, write: Any) -> None:
     grid = dict.fromkeys(("label_min", "label_max", "label_step"))
     argv = job(
@@ -159,3 +159,4 @@ def test_it_warns_of_classes_with_spaces_around_them(classes: str, job: Any, inv
     warned = invoke([*argv, "--dry_run"]).ok().err
     text = "warning: weeks: ' b ' of --label_classes has white space at its beginning or end, and so have 1 more: texts"
     assert (text in warned) == (" b " in classes)
+    assert ("classes with commas are given in a file" in warned) == ('"' in classes)
