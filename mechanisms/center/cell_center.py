@@ -14,9 +14,9 @@ Range. Clipping to a range of central mass q shrinks small differences of means 
 The range minimizes the error that is left: of V = Var r, half is taken as the features' part, of which clipping keeps
 beta / q = Cov(t, r) / (V q), and a quarter of what clipping adds otherwise; to that comes the noise of the sums.
 
-Use. The partition is cut along what the linear center says. If that explains little of the labels, cells are cut at
-random, and labels are learned from better one by one: then no sum is released. At large epsilons the noise of labels is
-small, and cells blur what they say: they are left out.
+Use. The partition is cut along what the linear center says. If that explains hardly any of the labels, cells are cut
+at random, and labels are learned from better one by one: then no sum is released. At large epsilons the noise of labels
+is small, and cells blur what they say: they are left out.
 
 Trees. The target is not known for records, but for the means of cells, with noise of known variance. The means of the
 trees' predictions over the cells come close to the noised means, in squared distance weighted by the inverse variances.
@@ -160,8 +160,8 @@ _LEAST_SIGNAL = 2000
 _CELL, _LEAST_CELL, _LARGEST_CELL = 10, 4, 40
 # Records of the sample for a cell.
 _SAMPLED_IN_CELL = 3
-# Share of the variance of the labels that a linear center must explain.
-_EXPLAINED = 0.25
+# Share of the variance of the labels that a linear center must explain: of less, it does not say where to cut.
+_EXPLAINED = 0.05
 # Records are as many parameters as these, of which the noise of the sums is left in the trees.
 _PARAMETERS = 300
 _FEATURES, _REST, LEAST_MASS = 0.5, 0.25, 0.5

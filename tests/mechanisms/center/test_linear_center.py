@@ -177,6 +177,23 @@ def test_coefficients_are_the_posterior_mean():
     np.testing.assert_allclose(np.array(center.coefficients) / COEFFICIENT_UNIT, expected, atol=1e-4)
 
 
+@pytest.mark.parametrize("labels", [3, 5])
+def test_the_constant_errs_as_its_variance_says(labels: int):
+    """On a coarse domain, over 200 draws of fixed keys: it is neither shrunk nor off beyond the noise of its sum."""
+    center, rows, indices = fitted(labels, 2000, 0.5)
+    raw, design = moment_sums(rows, indices, labels), center.design
+    errors = []
+    for draw in range(200):
+        sums = noised_sums(raw, design.map.norm, labels, design.epsilon, draw.to_bytes(32, "big"))
+        coefficients = np.array(LinearCenter.fit(design, labels, sums).coefficients) / COEFFICIENT_UNIT
+        errors.append(rows.mean(axis=0) @ coefficients / ROW_UNIT + (labels - 1) / 2 - indices.mean())
+    noise = math.sqrt(2) * (labels - 1) * design.map.norm / (design.epsilon * ROW_UNIT * len(rows))
+    assert noise < indices.std() / 4
+    # Fixed draws: four standard errors of the mean, and of the mean square of Laplace noise, whose kurtosis is 6.
+    assert abs(np.mean(errors)) < 4 * noise / math.sqrt(200)
+    assert np.mean(np.square(errors)) == pytest.approx(noise**2, rel=4 * math.sqrt(5 / 200))
+
+
 def test_the_strength_is_that_of_the_largest_likelihood():
     random = np.random.Generator(np.random.PCG64(5))
     signal = np.full(4000, 2.0)
