@@ -224,13 +224,12 @@ class StagedRun:
         def copy(source: str) -> None:
             self.output.store.copy(source, files[source], self.name)
 
-        first = [source for source, target in files.items() if target != last]
+        *first, final = sorted(files, key=lambda source: files[source] == last)
         try:
             with ThreadPoolExecutor(_AT_ONCE) as pool:
                 for _ in pool.map(copy, first):
                     pass
-            for source in files.keys() - {*first}:
-                copy(source)
+            copy(final)
         except StoreNotFound:
             # Another process of this run has ended it meanwhile.
             if not self.is_published(last):

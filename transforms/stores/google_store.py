@@ -151,9 +151,6 @@ class GoogleStore(ObjectStore):
     def _upload(self, path: str, tag: str | None) -> Upload:
         return _Upload(self._new_blob(path, tag), tag)
 
-    def _copy(self, source: ObjectInfo, target: str, tag: str) -> None:
-        self._rewrite(source.path, target, tag)
-
     def join(self, sources: Sequence[tuple[str, int]], path: str, tag: str) -> None:
         names = [source for source, size in sources if size]
         if not names:
@@ -169,7 +166,7 @@ class GoogleStore(ObjectStore):
                     self._compose(group, joined, None)
                     intermediate.append(joined)
             if len(names) == 1:
-                self._rewrite(names[0], path, tag)
+                self._copy(names[0], path, tag)
             else:
                 self._compose(names, path, tag)
         finally:
@@ -182,12 +179,11 @@ class GoogleStore(ObjectStore):
             blobs = [self._blob(source) for source in sources]
             self._new_blob(path, tag).compose(blobs, if_generation_match=_new_of(tag), **_PATIENT)
 
-    def _rewrite(self, source: str, path: str, tag: str | None) -> None:
-        blob, made, token = self._blob(source), self._new_blob(path, tag), None
-        condition = _new_of(tag)
+    def _copy(self, source: str, target: str, tag: str) -> None:
+        blob, made, token = self._blob(source), self._new_blob(target, tag), None
         with _reasons():
             while True:
-                token, _, _ = made.rewrite(blob, token=token, if_generation_match=condition, **_PATIENT)
+                token, _, _ = made.rewrite(blob, token=token, if_generation_match=0, **_PATIENT)
                 if token is None:
                     return
 

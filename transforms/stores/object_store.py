@@ -296,14 +296,12 @@ class ObjectStore(ABC):
         of the run; without it, a copy is known by its source. Raises StoreNotFound if there is no such object,
         StoreConflict if the target exists and was not copied from one of this size and tag.
         """
-        info, tag = self.head(source), tag or hashlib.blake2b(source.encode(), digest_size=16).hexdigest()
-        if info is None:
-            raise StoreNotFound("no such object")
+        tag = tag or hashlib.blake2b(source.encode(), digest_size=16).hexdigest()
         try:
-            self._copy(info, target, tag)
+            self._copy(source, target, tag)
         except StoreConflict:
             found = self.head(target)
-            if found is None or (found.tag, found.size) != (tag, info.size):
+            if found is None or (found.tag, found.size) != (tag, self._head(source).size):
                 raise
 
     @abstractmethod
@@ -334,8 +332,8 @@ class ObjectStore(ABC):
         """Takes the parts of an object that is created."""
 
     @abstractmethod
-    def _copy(self, source: ObjectInfo, target: str, tag: str) -> None:
-        """Copies an object. Raises StoreConflict if the target exists."""
+    def _copy(self, source: str, target: str, tag: str) -> None:
+        """Copies an object. Raises StoreNotFound without one, StoreConflict if the target exists."""
 
 
 def is_store(path: str) -> bool:

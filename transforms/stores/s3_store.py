@@ -181,14 +181,14 @@ class S3Store(ObjectStore):
                     upload.add(self._bytes(part))
             upload.finish(b"")
 
-    def _copy(self, source: ObjectInfo, target: str, tag: str) -> None:
+    def _copy(self, source: str, target: str, tag: str) -> None:
         with _uploading(self, target, tag) as upload:
             # Whoever deletes the source and then aborts the uploads finds this one, or it finds no source.
             upload.begin()
-            for part in copied_parts(Range(source.path, 0, source.size)):
+            size = self._head(source).size
+            for part in copied_parts(Range(source, 0, size)):
                 upload.add_copy(part)
-            if not source.size:
-                self._head(source.path)
+            if not size:
                 upload.add(b"")
             upload.finish(b"")
 
