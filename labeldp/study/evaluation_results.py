@@ -6,7 +6,7 @@ import csv
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from labeldp import InputError
 
@@ -21,6 +21,7 @@ WARNING = (
 _PUBLISHED = "best published"
 
 _COLUMNS = ["mechanism", "epsilon", "mean", "std"]
+_WITH_STD = ("test_loss", "mechanism_error", "center_loss")
 
 
 @dataclass(frozen=True)
@@ -28,46 +29,33 @@ class Summary:
     """Results of one mechanism and model at one epsilon, over the seeds.
 
     Attributes:
-      mechanism: Name of mechanism and center, as in `Cell.name`.
-      model: As in `Cell`.
-      epsilon: As in `Cell`.
+      cell: The cell; its seed has no meaning.
       seeds: Number of seeds.
-      test_loss: Mean of `Score.test_loss`; None if a seed has a reason.
-      test_loss_std: Its sample standard deviation; None for one seed.
-      mechanism_error: Mean of `Score.mechanism_error`.
-      mechanism_error_std: Its sample standard deviation; None for one seed.
-      bias: Mean of `Score.bias`.
-      rms_bias: Mean of `Score.rms_bias`.
-      reason: First reason of a seed without a score.
-      center: As in `Cell`.
-      center_loss: Mean of `Score.center_loss`.
-      center_loss_std: Its sample standard deviation; None for one seed.
-      center_epsilon: Mean of `Score.center_epsilon`.
-      range: Mean of `Score.range`.
-      clipped: Mean of `Score.clipped`.
+      mean: Means of the scores; the first reason alone, if a seed has one.
+      std: Sample standard deviations; none for one seed.
     """
 
-    mechanism: str
-    model: str
-    epsilon: float | None
+    cell: Cell
     seeds: int
-    test_loss: float | None
-    test_loss_std: float | None
-    mechanism_error: float | None
-    mechanism_error_std: float | None
-    bias: float | None
-    rms_bias: float | None
-    reason: str | None
-    center: str | None = None
-    center_loss: float | None = None
-    center_loss_std: float | None = None
-    center_epsilon: float | None = None
-    range: float | None = None
-    clipped: float | None = None
+    mean: Score
+    std: Score
 
     def row(self) -> Row:
         """Values by column; the columns are explained in docs/evaluation.md."""
-        return dict(vars(self))
+        cell = self.cell
+        row: dict[str, object] = {
+            "mechanism": cell.name,
+            "model": cell.model,
+            "epsilon": cell.epsilon,
+            "seeds": self.seeds,
+        }
+        for name, value in vars(self.mean).items():
+            if name == "center_loss":
+                row["center"] = cell.center
+            row[name] = value
+            if name in _WITH_STD:
+                row[f"{name}_std"] = getattr(self.std, name)
+        return row
 
 
 def summarize_cells(scores: Mapping[Cell, Score]) -> list[Summary]:
@@ -83,31 +71,13 @@ def summarize_cells(scores: Mapping[Cell, Score]) -> list[Summary]:
 
 def _summary(cell: Cell, scores: Sequence[Score]) -> Summary:
     reason = next((score.reason for score in scores if score.reason), None)
-
-    def values(name: str) -> list[float]:
-        found = [getattr(score, name) for score in scores]
-        return [] if reason or None in found else found
-
-    loss, error, alone = values("test_loss"), values("mechanism_error"), values("center_loss")
-    return Summary(
-        cell.name,
-        cell.model,
-        cell.epsilon,
-        len(scores),
-        _mean(loss),
-        _deviation(loss),
-        _mean(error),
-        _deviation(error),
-        _mean(values("bias")),
-        _mean(values("rms_bias")),
-        reason,
-        cell.center,
-        _mean(alone),
-        _deviation(alone),
-        _mean(values("center_epsilon")),
-        _mean(values("range")),
-        _mean(values("clipped")),
-    )
+    if reason:
+        return Summary(cell, len(scores), Score(reason=reason), Score())
+    by_name = {field.name: [getattr(score, field.name) for score in scores] for field in fields(Score)}
+    known = {name: values for name, values in by_name.items() if None not in values}
+    means = Score(**{name: statistics.fmean(values) for name, values in known.items()})
+    several = known if len(scores) > 1 else {}
+    return Summary(cell, len(scores), means, Score(**{name: statistics.stdev(several[name]) for name in several}))
 
 
 def _center_alone(summaries: Sequence[Summary]) -> dict[str, dict[float, Summary]]:
@@ -117,17 +87,10 @@ def _center_alone(summaries: Sequence[Summary]) -> dict[str, dict[float, Summary
     """
     found: dict[str, dict[float, Summary]] = {}
     for each in summaries:
-        if each.center is not None and each.epsilon is not None and each.center_loss is not None:
-            found.setdefault(each.center, {}).setdefault(each.epsilon, each)
+        cell = each.cell
+        if cell.center is not None and cell.epsilon is not None and each.mean.center_loss is not None:
+            found.setdefault(cell.center, {}).setdefault(cell.epsilon, each)
     return found
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return statistics.fmean(values) if values else None
-
-
-def _deviation(values: Sequence[float]) -> float | None:
-    return statistics.stdev(values) if len(values) > 1 else None
 
 
 def scenario_text(recipient_features: Sequence[str]) -> str:
@@ -144,26 +107,29 @@ def draw_evaluation(
     The band has this width to each side. Dashed lines are the best published mean at each epsilon, and the loss of each
     center without a model.
     """
-    private = [each for each in summaries if each.model == model and each.epsilon is not None]
+    private = [each for each in summaries if each.cell.model == model and each.cell.private]
+    private.sort(key=lambda each: each.cell.epsilon or 0.0)
     lines = []
-    for mechanism in dict.fromkeys(each.mechanism for each in private):
-        found = sorted((each for each in private if each.mechanism == mechanism), key=lambda each: each.epsilon or 0.0)
-        x = [each.epsilon or 0.0 for each in found]
-        lines.append(Line(mechanism, x, [each.test_loss for each in found], [each.test_loss_std for each in found]))
+    for mechanism in dict.fromkeys(each.cell.name for each in private):
+        found = [each for each in private if each.cell.name == mechanism]
+        losses, stds = [each.mean.test_loss for each in found], [each.std.test_loss for each in found]
+        lines.append(Line(mechanism, [each.cell.epsilon or 0.0 for each in found], losses, stds))
     for center, alone in _center_alone(summaries).items():
         x = sorted(alone)
-        lines.append(Line(f"center {center} alone", x, [alone[each].center_loss for each in x], guide=True))
+        lines.append(Line(f"center {center} alone", x, [alone[each].mean.center_loss for each in x], guide=True))
     known = {
         epsilon: best
-        for epsilon in sorted({each.epsilon or 0.0 for each in private})
+        for epsilon in sorted({each.cell.epsilon or 0.0 for each in private})
         if (best := _best_published(published, epsilon))
     }
     lines.append(Line(_PUBLISHED, list(known), [best.mean for best in known.values()], guide=True))
     levels = [
-        (name, each.test_loss)
+        (name, each.mean.test_loss)
         for name, mechanism in (("true labels", CLEAN), ("mean predictor", MEAN_PREDICTOR))
         for each in summaries
-        if each.mechanism == mechanism and each.model in (model, MEAN_PREDICTOR) and each.test_loss is not None
+        if each.cell.name == mechanism
+        and each.cell.model in (model, MEAN_PREDICTOR)
+        and each.mean.test_loss is not None
     ]
     x_label, y_label = "epsilon, of histogram and labels together", f"test {loss} loss, true labels"
     return lines_chart(lines, title, x_label, y_label, levels, file=True)

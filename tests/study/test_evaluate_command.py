@@ -80,8 +80,8 @@ def test_means_and_deviations_are_over_the_seeds() -> None:
     losses = [1.0, 2.5, 3.0]
     (row,) = summarize_cells({Cell("m", 1.0, seed, "linear"): Score(loss) for seed, loss in enumerate(losses)})
     assert row.seeds == 3
-    assert row.test_loss == pytest.approx(np.mean(losses))
-    assert row.test_loss_std == pytest.approx(np.std(losses, ddof=1))
+    assert row.mean.test_loss == pytest.approx(np.mean(losses))
+    assert row.std.test_loss == pytest.approx(np.std(losses, ddof=1))
 
 
 def test_processes_change_nothing(evaluation: Any, invoke: Any, tmp_path: Path) -> None:
