@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import partial
 
-from labeldp import InputError, Prior, Quality, loss_named, quality
+from labeldp import InputError, Prior, loss_named, quality
 
 from ..pipelines.cli.text_format import Row, table_lines
 from ..pipelines.spec.mechanism_spec import MechanismSpec
@@ -24,76 +24,49 @@ from .study_commands import (
 from .study_flags import COMPARED_MECHANISMS
 
 
-@dataclass(frozen=True)
-class ComparisonCell:
-    """One mechanism at one epsilon of the labels, to be solved for a prior and measured under it."""
-
-    spec: MechanismSpec
-    epsilon: float
-    prior: Prior
-    loss: str
-
-
-@dataclass(frozen=True)
-class ComparisonResult:
-    """Result of one cell.
-
-    Attributes:
-      cell: The cell.
-      quality: Errors of the randomizer; None where the mechanism could not be solved.
-      seconds: Time to solve.
-      reason: Message of the solver where it failed.
-    """
-
-    cell: ComparisonCell
-    quality: Quality | None
-    seconds: float
-    reason: str | None = None
-
-    def row(self) -> Row:
-        """Values by column; the columns are explained in docs/choosing.md."""
-        found = self.quality
-        return {
-            "mechanism": self.cell.spec.text,
-            "epsilon": self.cell.epsilon,
-            "certified": found and found.epsilon,
-            "delta": found and found.delta,
-            "mse": found and found.squared_error,
-            "mae": found and found.absolute_error,
-            "loss": found and found.loss,
-            "max_variance": found and found.max_variance,
-            "max_bias": found and found.max_bias,
-            "outputs": found and found.outputs,
-            "gap": found and found.gap,
-            "seconds": round(self.seconds, 6),
-            "reason": self.reason,
-        }
-
-
 def run(args: argparse.Namespace) -> None:
     """Prints the table and writes the requested files. Raises UsageError and InputError."""
     check_study_flags(args)
     named = args.mechanism or [*COMPARED_MECHANISMS, *([] if args.delta is None else ["gaussian"])]
     specs = parse_mechanisms(named, args)
     source = load_prior(args)
-    cells = [ComparisonCell(spec, epsilon, source.prior, args.loss) for epsilon in args.epsilon for spec in specs]
-    results = map_with_progress(solve_cell, cells, args.processes, "solved")
-    rows = [result.row() for result in results]
+    cells = [(epsilon, spec) for epsilon in args.epsilon for spec in specs]
+    work = partial(solve_cell, prior=source.prior, loss=args.loss)
+    rows = map_with_progress(work, cells, args.processes, "solved")
     write_results(args, source, rows)
     print(_text(rows, args, source))
-    if all(result.quality is None for result in results):
+    if all(row["reason"] for row in rows):
         raise InputError("no mechanism could be solved: see the reasons in the table")
 
 
-def solve_cell(cell: ComparisonCell) -> ComparisonResult:
-    """Solves and measures one cell; the result has a reason instead of a quality where this failed."""
-    started = time.perf_counter()
+def solve_cell(cell: tuple[float, MechanismSpec], prior: Prior, loss: str) -> Row:
+    """Solves a mechanism at one epsilon of the labels, and measures it under the prior.
+
+    Gives values by column, which docs/choosing.md explains; with the message of the solver as reason where it failed.
+    """
+    (epsilon, spec), started = cell, time.perf_counter()
+    randomizer, reason = None, None
     try:
-        randomizer = cell.spec.mechanism(cell.loss).solve(cell.prior, cell.epsilon)
+        randomizer = spec.mechanism(loss).solve(prior, epsilon)
     except (ValueError, ArithmeticError, MemoryError) as error:
-        return ComparisonResult(cell, None, time.perf_counter() - started, str(error) or type(error).__name__)
+        reason = str(error) or type(error).__name__
     seconds = time.perf_counter() - started
-    return ComparisonResult(cell, quality(randomizer, cell.prior, loss_named(cell.loss)), seconds)
+    found = randomizer and quality(randomizer, prior, loss_named(loss))
+    return {
+        "mechanism": spec.text,
+        "epsilon": epsilon,
+        "certified": found and found.epsilon,
+        "delta": found and found.delta,
+        "mse": found and found.squared_error,
+        "mae": found and found.absolute_error,
+        "loss": found and found.loss,
+        "max_variance": found and found.max_variance,
+        "max_bias": found and found.max_bias,
+        "outputs": found and found.outputs,
+        "gap": found and found.gap,
+        "seconds": round(seconds, 6),
+        "reason": reason,
+    }
 
 
 def _text(rows: Sequence[Row], args: argparse.Namespace, source: PriorFile) -> str:

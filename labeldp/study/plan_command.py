@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import partial
 
-from labeldp import InputError, Prior, UsageError, loss_named
+from labeldp import InputError, UsageError, loss_named
 
-from ..mechanisms.analysis.planning import ModelPlan, SplitPlan, expected_loss, plan_model, plan_split
+from ..mechanisms.analysis.planning import expected_loss, plan_model, plan_split
 from ..mechanisms.core.randomizer import label_variance
 from ..pipelines.cli.store_copies import run_with_copies
 from ..pipelines.cli.text_format import Row, table_lines
@@ -31,81 +31,6 @@ _MODEL_COLUMNS = ("epsilon", "recommended", "model_e1", "model_error", "bias_par
                   "default_error", "unbiased_error", "rr_on_bins_error", "flat_error")  # fmt: skip
 
 
-@dataclass(frozen=True)
-class PlanTask:
-    """One epsilon to plan for.
-
-    Attributes:
-      spec: The mechanism whose split is planned.
-      loss: Name of the loss.
-      prior: The prior.
-      records: Number of records, >= 1.
-      epsilon: The whole budget.
-      draws: Histograms to simulate for each split, >= 1.
-      features: Features of the linear model; None for no recommendation.
-      explained: R^2 of the features, in [0, 1]; None where it is unknown.
-      residuals: Whether the prior is that of residuals around a center.
-    """
-
-    spec: MechanismSpec
-    loss: str
-    prior: Prior
-    records: int
-    epsilon: float
-    draws: int
-    features: int | None
-    explained: float | None
-    residuals: bool = False
-
-
-@dataclass(frozen=True)
-class PlanResult:
-    """Result of one task.
-
-    Attributes:
-      epsilon: The whole budget.
-      split: The split; None where planning failed.
-      model: The recommendation for a linear model, if one was asked for.
-      reason: Message of the solver where it failed.
-    """
-
-    epsilon: float
-    split: SplitPlan | None = None
-    model: ModelPlan | None = None
-    reason: str | None = None
-
-    def row(self) -> Row:
-        """Values by column.
-
-        `*_e1` is the epsilon of the histogram. `*_loss` and `*_error` are the values of a `SplitPlan` for labels and
-        for a model. `*_deviation` are their standard errors.
-        """
-        split, model = self.split, self.model
-        best = None if model is None else model.split.best
-        return {
-            "epsilon": self.epsilon,
-            "default_e1": split and split.default.prior_epsilon,
-            "default_loss": split and split.default.value,
-            "default_loss_deviation": split and split.default.standard_error,
-            "best_e1": split and split.best.prior_epsilon,
-            "best_loss": split and split.best.value,
-            "best_loss_deviation": split and split.best.standard_error,
-            "known_loss": split and split.known_prior,
-            "flat_loss": split and split.uniform_prior,
-            "recommended": model and model.mechanism,
-            "model_e1": best and best.prior_epsilon,
-            "model_error": best and best.value,
-            "model_error_deviation": best and best.standard_error,
-            "bias_part": best and best.parts[0],
-            "variance_part": best and best.parts[1],
-            "default_error": model and model.split.default.value,
-            "unbiased_error": model and model.unbiased,
-            "rr_on_bins_error": model and model.rr_on_bins,
-            "flat_error": model and model.split.uniform_prior,
-            "reason": self.reason,
-        }
-
-
 def run(args: argparse.Namespace, runner_flags: Sequence[str]) -> None:
     """Prints the plan and writes the requested files. Raises UsageError and InputError.
 
@@ -125,28 +50,14 @@ def _plan(args: argparse.Namespace) -> None:
     (spec,) = parse_mechanisms([args.mechanism], args)
     source = load_prior(args)
     records = _check_records(args, source)
-    tasks = [
-        PlanTask(
-            spec,
-            args.loss,
-            source.prior,
-            records,
-            epsilon,
-            args.draws,
-            args.features,
-            args.explained,
-            source.residuals is not None,
-        )
-        for epsilon in args.epsilon
-    ]
-    planned = map_with_progress(plan_epsilon, tasks, args.processes, "planned")
-    rows = [each.row() for each in planned]
+    work = partial(plan_epsilon, args=args, spec=spec, source=source, records=records)
+    rows = map_with_progress(work, args.epsilon, args.processes, "planned")
     write_results(
         args, source, rows,
         records=records, mechanism=args.mechanism, features=args.features, explained=args.explained, draws=args.draws,
     )  # fmt: skip
     print(_text(rows, args, source, records))
-    if all(each.split is None for each in planned):
+    if all(row["reason"] for row in rows):
         raise InputError("no epsilon could be planned for: see the reasons in the table")
 
 
@@ -168,20 +79,45 @@ def _check_records(args: argparse.Namespace, source: PriorFile) -> int:
     return records
 
 
-def plan_epsilon(task: PlanTask) -> PlanResult:
-    """Plans for one epsilon; the result has a reason instead of a split where a mechanism could not be solved."""
-    measure = expected_loss(task.prior, loss_named(task.loss))
+def plan_epsilon(epsilon: float, args: argparse.Namespace, spec: MechanismSpec, source: PriorFile, records: int) -> Row:
+    """Plans for one epsilon, with the flags of the command; gives values by column.
+
+    `*_e1` is the epsilon of the histogram. `*_loss` and `*_error` are the values of a `SplitPlan` for labels and for a
+    model. `*_deviation` are their standard errors. There is a reason in place of all where a mechanism could not be
+    solved.
+    """
+    prior, residuals, reason = source.prior, source.residuals is not None, None
+    split = model = None
     try:
-        mechanism = task.spec.mechanism(task.loss)
-        split = plan_split(mechanism, task.prior, task.records, task.epsilon, measure, task.draws, task.residuals)
-        model = None
-        if task.features is not None:
-            model = plan_model(
-                task.prior, task.records, task.epsilon, task.features, task.explained, task.draws, task.residuals
-            )
+        mechanism, measure = spec.mechanism(args.loss), expected_loss(prior, loss_named(args.loss))
+        split = plan_split(mechanism, prior, records, epsilon, measure, args.draws, residuals)
+        if args.features is not None:
+            model = plan_model(prior, records, epsilon, args.features, args.explained, args.draws, residuals)
     except (ValueError, ArithmeticError, MemoryError) as error:
-        return PlanResult(task.epsilon, reason=str(error) or type(error).__name__)
-    return PlanResult(task.epsilon, split, model)
+        split, reason = None, str(error) or type(error).__name__
+    best = model and model.split.best
+    return {
+        "epsilon": epsilon,
+        "default_e1": split and split.default.prior_epsilon,
+        "default_loss": split and split.default.value,
+        "default_loss_deviation": split and split.default.standard_error,
+        "best_e1": split and split.best.prior_epsilon,
+        "best_loss": split and split.best.value,
+        "best_loss_deviation": split and split.best.standard_error,
+        "known_loss": split and split.known_prior,
+        "flat_loss": split and split.uniform_prior,
+        "recommended": model and model.mechanism,
+        "model_e1": best and best.prior_epsilon,
+        "model_error": best and best.value,
+        "model_error_deviation": best and best.standard_error,
+        "bias_part": best and best.parts[0],
+        "variance_part": best and best.parts[1],
+        "default_error": model and model.split.default.value,
+        "unbiased_error": model and model.unbiased,
+        "rr_on_bins_error": model and model.rr_on_bins,
+        "flat_error": model and model.split.uniform_prior,
+        "reason": reason,
+    }
 
 
 def _text(rows: Sequence[Row], args: argparse.Namespace, source: PriorFile, records: int) -> str:

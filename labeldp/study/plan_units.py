@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from labeldp import InputError, Prior, UsageError
 
 from ..mechanisms.center.residuals import MODEL_PARAMETERS
 from ..mechanisms.core.randomizer import label_variance
-from ..mechanisms.release.records_per_unit import BoundOption, best_bound, bound_options
+from ..mechanisms.release.records_per_unit import best_bound, bound_options
 from ..pipelines.cli.text_format import Row, table_lines
 from ..pipelines.job.unit_counts import UnitCountJob
 from ..pipelines.spec.fields import Fields
@@ -22,50 +23,6 @@ from .study_commands import check_study_flags, describe_prior, load_prior, map_w
 _COLUMNS = ("epsilon", "max_records", "records", "units_cut", "record_epsilon", "model_error", "best")
 # Numbers of records that are shown for each epsilon, so that their curves can be compared.
 _SHOWN = 8
-
-
-@dataclass(frozen=True)
-class UnitsTask:
-    """One epsilon of a unit to compare numbers of records for; `units` has the number of units by number of records."""
-
-    units: Mapping[int, int]
-    prior: Prior
-    epsilon: float
-    parameters: int
-
-
-@dataclass(frozen=True)
-class UnitsPlan:
-    """Result of one task.
-
-    Attributes:
-      epsilon: Budget of a unit.
-      options: The numbers of records, ascending; empty where they could not be compared.
-      reason: Why they could not.
-    """
-
-    epsilon: float
-    options: Sequence[BoundOption] = ()
-    reason: str | None = None
-
-    def rows(self) -> list[Row]:
-        """Table rows of the result: one for each number of records; a single one with the reason if there is none."""
-        if not self.options:
-            return [{**dict.fromkeys(_COLUMNS), "epsilon": self.epsilon, "reason": self.reason}]
-        best = best_bound(list(self.options))
-        return [
-            {
-                "epsilon": self.epsilon,
-                "max_records": option.max_records,
-                "records": option.records,
-                "units_cut": option.units_cut,
-                "record_epsilon": option.epsilon,
-                "model_error": option.model_error,
-                "best": option == best,
-                "reason": None,
-            }
-            for option in self.options
-        ]
 
 
 def run_units(args: argparse.Namespace, runner_flags: Sequence[str]) -> None:
@@ -98,20 +55,35 @@ def _domains(args: argparse.Namespace, fields: Fields) -> list[tuple[float, ...]
     return [tuple(label_domain(fields).tolist()), *(working_domain(fields, each).labels for each in args.epsilon)]
 
 
-def compare_bounds(task: UnitsTask) -> UnitsPlan:
-    """Compares numbers of records for one epsilon; gives a reason instead of options if epsilon is too small."""
+def compare_bounds(epsilon: float, units: Mapping[int, int], prior: Prior, parameters: int) -> list[Row]:
+    """Compares numbers of records for one epsilon of a unit, of which `units` has the number by number of records.
+
+    Gives a row for each number of records; a single one with the reason if epsilon is too small.
+    """
     try:
-        options = bound_options(task.units, task.prior, task.epsilon, task.parameters, _SHOWN)
-        return UnitsPlan(task.epsilon, options)
+        options = bound_options(units, prior, epsilon, parameters, _SHOWN)
     except ValueError as error:
-        return UnitsPlan(task.epsilon, reason=str(error))
+        return [{**dict.fromkeys(_COLUMNS), "epsilon": epsilon, "reason": str(error)}]
+    best = best_bound(options)
+    return [
+        {
+            "epsilon": epsilon,
+            "max_records": option.max_records,
+            "records": option.records,
+            "units_cut": option.units_cut,
+            "record_epsilon": option.epsilon,
+            "model_error": option.model_error,
+            "best": option == best,
+            "reason": None,
+        }
+        for option in options
+    ]
 
 
 def _report(args: argparse.Namespace, source: PriorFile, units: dict[int, int]) -> None:
     prior, parameters = source.prior, MODEL_PARAMETERS if args.features is None else args.features + 1
-    tasks = [UnitsTask(units, prior, epsilon, parameters) for epsilon in args.epsilon]
-    plans = map_with_progress(compare_bounds, tasks, args.processes, "planned")
-    rows = [row for plan in plans for row in plan.rows()]
+    work = partial(compare_bounds, units=units, prior=prior, parameters=parameters)
+    rows = list(itertools.chain.from_iterable(map_with_progress(work, args.epsilon, args.processes, "planned")))
     total, largest = sum(records * number for records, number in units.items()), max(units)
     counted = f"{sum(units.values()):,} units with {total:,} records"
     write_results(
@@ -120,7 +92,7 @@ def _report(args: argparse.Namespace, source: PriorFile, units: dict[int, int]) 
         most_records_of_a_unit=largest, parameters=parameters,
     )  # fmt: skip
     about = describe_prior(args, source) if args.prior else f"a flat prior of {len(prior.labels)} labels"
-    reasons = ["reason"] if any(plan.reason for plan in plans) else []
+    reasons = ["reason"] if any(row["reason"] for row in rows) else []
     text = [
         f"{counted}; a unit has at most {largest:,}",
         "",
@@ -131,5 +103,5 @@ def _report(args: argparse.Namespace, source: PriorFile, units: dict[int, int]) 
         "better",
     ]
     print("\n".join(text))
-    if all(plan.reason for plan in plans):
+    if all(row["reason"] for row in rows):
         raise InputError("no epsilon could be planned for: see the reasons in the table")

@@ -39,9 +39,8 @@ SECONDS_BETWEEN_LINES = 2.0
 def check_study_flags(args: argparse.Namespace) -> None:
     """Checks the budgets and the files to write.
 
-    Raises UsageError if a flag is wrong, a file cannot be written, or the extra `evaluation` is not installed.
+    Raises UsageError if a flag is wrong, or a file cannot be written.
     """
-    check_extra("showing progress", "evaluation", "tqdm")
     for epsilon in args.epsilon:
         check_budget(epsilon)
     check_unique("epsilon", args.epsilon)
