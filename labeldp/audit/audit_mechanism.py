@@ -75,10 +75,7 @@ class Audit:
       requested_delta: As stated; 0 for pure DP.
       certified_delta: As stated; 0 for pure DP.
       delta: For (epsilon, delta)-DP, the least float >= the true delta at certified_epsilon.
-      center_line: Line of the report about the center; empty without one.
-      replay_line: Line of the report about what was replayed with the program's own code; empty without a center.
-      table_line: Line of the report about the table of the input; empty without one.
-      removals_line: Line of the report about records that were removed since; empty without any.
+      lines: Lines of the report about the center, what was replayed of it, the table of the input, and removals since.
       classes_line: Line of the report about the classes, whose places labels and outputs are; empty for numbers.
       drawn_from_center: True if classes are drawn from a center: there is no randomizer.
       records_per_unit: Largest number of records of a privacy unit, as stated. Epsilons and deltas of the mechanism are
@@ -87,9 +84,8 @@ class Audit:
       prior_epsilon: As the release states it; None where no release was audited.
       center_epsilon: That of the linear center of a release and of its cells; 0 without one.
       total_epsilon: As the release states it; None where no release was audited.
-      data_lines: Lines of the report about the records; empty where they were not read.
+      data_lines: Lines of the report about the records and the signature; empty where neither was read.
       not_compared: Reason why bytes of the shards were not compared, so that the release has not passed; else empty.
-      signature_line: Line of the report about the signature; empty without one, or if its check fails.
       parts: Of a release of several labels, the name and the audit of each; such a release has no mechanism itself.
     """
 
@@ -107,10 +103,7 @@ class Audit:
     requested_delta: float = 0.0
     certified_delta: float = 0.0
     delta: float = 0.0
-    center_line: str = ""
-    replay_line: str = ""
-    table_line: str = ""
-    removals_line: str = ""
+    lines: tuple[str, ...] = ()
     classes_line: str = ""
     drawn_from_center: bool = False
     records_per_unit: int = 1
@@ -120,7 +113,6 @@ class Audit:
     total_epsilon: float | None = None
     data_lines: tuple[str, ...] = ()
     not_compared: str = ""
-    signature_line: str = ""
     parts: tuple[tuple[str, Audit], ...] = ()
 
 
@@ -163,8 +155,7 @@ def audit_document(document: Any) -> Audit:
         requested_delta=float(mechanism.delta),
         certified_delta=0.0 if mechanism.pure else mechanism.certificate["delta"],
         delta=rounded_up(mechanism.true_delta),
-        center_line=center_line(mechanism.document),
-        replay_line=replayed,
+        lines=(center_line(mechanism.document), replayed),
         classes_line="" if mechanism.classes is None else classes_line(mechanism.classes),
         records_per_unit=records,
         unit_column=column,
@@ -522,8 +513,7 @@ def _audit_class_center(document: Mapping[str, Any]) -> Audit:
         epsilon=0.0,
         max_bias=0.0,
         fingerprint=center.fingerprint,
-        center_line=class_center_lines(center),
-        replay_line="" if problems else class_replay_line(center),
+        lines=(class_center_lines(center), "" if problems else class_replay_line(center)),
         classes_line=classes_line(classes),
         drawn_from_center=True,
         records_per_unit=records,

@@ -60,9 +60,12 @@ def audit_path(
     try:
         if signer is not None:
             problems, line = signature_report(folder, signer, files, read)
-            return dataclasses.replace(audit, problems=(*problems, *audit.problems), signature_line=line)
+            return dataclasses.replace(
+                audit, problems=(*problems, *audit.problems), data_lines=(*audit.data_lines, line)
+            )
         if audit.total_epsilon is not None and (folder / SIGNATURE_NAME).exists():
-            return dataclasses.replace(audit, signature_line="signature    not checked: name its signer with --signer")
+            unsigned = "signature    not checked: name its signer with --signer"
+            return dataclasses.replace(audit, data_lines=(*audit.data_lines, unsigned))
     except OSError as error:
         problem = f"a file or folder of the release cannot be read: {error.strerror}"
         return dataclasses.replace(audit, problems=(problem, *audit.problems))
@@ -130,8 +133,7 @@ def _audit_release(folder: Path, manifest: dict[str, Any], data: bool, counted: 
         total_epsilon=float(manifest["epsilon"]),
         prior_epsilon=float(manifest.get("prior_epsilon", 0.0)),
         center_epsilon=float(center_epsilon(mechanism)),
-        table_line="" if problems else table_line(manifest),
-        removals_line="" if problems else removals_line(manifest),
+        lines=(*audit.lines, *(() if problems else (table_line(manifest), removals_line(manifest)))),
         data_lines=lines,
         not_compared="" if problems else left,
     )
@@ -209,7 +211,7 @@ def audit_report(audit: Audit) -> str:
     if audit.labels:
         bias = f"bias         at most {audit.max_bias!r} in absolute value, over all labels"
         lines += [*_randomizer_lines(audit), audit.classes_line or bias, f"fingerprint  {audit.fingerprint}"]
-        lines += filter(None, (audit.center_line, audit.replay_line, audit.table_line, audit.removals_line))
+        lines += filter(None, audit.lines)
         lines += [] if audit.unit_column is None else [_unit_line(audit, audit.unit_column)]
     if audit.total_epsilon is not None and not audit.parts:
         units = "" if audit.unit_column is None else " for all labels of a unit"
@@ -220,9 +222,7 @@ def audit_report(audit: Audit) -> str:
         parts = [] if audit.drawn_from_center else [f"{prior!r} for the prior"]
         spent = " and ".join([*parts, *([f"{center!r} for the center"] if center else [])])
         lines.append(f"release      total epsilon {audit.total_epsilon!r}{units}, including {spent}")
-    lines += audit.data_lines
-    if audit.signature_line:
-        lines.append(audit.signature_line)
+    lines += filter(None, audit.data_lines)
     passed = f"NOT COMPARED: {audit.not_compared}" if audit.not_compared else "PASS"
     lines.append("FAIL: " + "; ".join(audit.problems) if audit.problems else passed)
     return "\n".join(lines)

@@ -35,8 +35,8 @@ CODES, DEPTH = 64, 3
 """Number of codes of a column, and of levels of a tree."""
 LEAST_CELLS, MOST_CELLS = 30, 1 << 12
 """Bounds on the number of cells."""
-MOST_SAMPLE, MOST_LEAF, LEAST_SIGNAL = 1 << 14, 1 << 40, 1e-30
-"""Bounds on the records of a sample, on leaves and on a-priori variances."""
+MOST_SAMPLE = 1 << 14
+"""Largest number of records of a sample."""
 
 _MOST_ENCODED, _MOST_TERM = 1 << 12, 1 << 53
 _ALPHABET = (string.ascii_uppercase + string.ascii_lowercase + string.digits + "+/").encode()

@@ -469,6 +469,6 @@ def test_the_report_on_cells(release: Any, copied: Any) -> None:
     assert line.startswith("replayed     with the program's own code: coefficients from ")
     assert line.endswith(f"trees from the histogram and {len(cells['sums'])} sums of cells")
     without_sums(changed := copied("cells"))
-    assert audit_path(str(changed)).center_line.splitlines()[1] == (
+    assert audit_path(str(changed)).lines[0].splitlines()[1] == (
         f"cells        {of}, of which no sum was released; the histogram of the residuals {histogram}"
     )
