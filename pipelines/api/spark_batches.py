@@ -216,54 +216,43 @@ class Sum(Part):
 
 
 @dataclass(frozen=True, eq=False)
-class Words(ABC):
-    """Function of the batches of a partition to rows of words `a` and `b`, which Spark groups or orders."""
+class Words:
+    """Function of the batches of a partition to rows of words `a` and `b`, which Spark groups or orders.
+
+    `rows` gives words of the records of a batch, shape (r,) each, uint64.
+    """
 
     reader: Reader
-
-    @abstractmethod
-    def rows(self, batch: pa.RecordBatch, secret: bytes) -> tuple[np.ndarray, np.ndarray]:
-        """Words of a batch, shape (r,) each, uint64."""
+    rows: Callable[[Reader, pa.RecordBatch, bytes], tuple[np.ndarray, np.ndarray]]
 
     @redact_errors("reading ids")
     def __call__(self, batches: Batches) -> Batches:
         secret = self.reader.secret()
         for batch in batches:
-            columns = [pa.array((words ^ _SIGN).view(np.int64)) for words in self.rows(batch, secret)]
+            columns = [pa.array((words ^ _SIGN).view(np.int64)) for words in self.rows(self.reader, batch, secret)]
             yield pa.RecordBatch.from_arrays(columns, ["a", "b"])
 
 
-class IdWords(Words):
+def words_of_ids(reader: Reader, batch: pa.RecordBatch, secret: bytes) -> tuple[np.ndarray, np.ndarray]:
     """Identities of all records."""
-
-    def rows(self, batch: pa.RecordBatch, secret: bytes) -> tuple[np.ndarray, np.ndarray]:
-        blocks = self.reader.identities(read_frame(batch, "frame")).blocks
-        return blocks[:, 0].copy(), blocks[:, 1].copy()
+    blocks = reader.identities(read_frame(batch, "frame")).blocks
+    return blocks[:, 0].copy(), blocks[:, 1].copy()
 
 
-class UnitWords(Words):
+def words_of_units(reader: Reader, batch: pa.RecordBatch, secret: bytes) -> tuple[np.ndarray, np.ndarray]:
     """Units of the records that may be released, and the priorities of these."""
-
-    def rows(self, batch: pa.RecordBatch, secret: bytes) -> tuple[np.ndarray, np.ndarray]:
-        read, column = self.reader.read(batch, secret), self.reader.column
-        assert isinstance(column.unit, UnitBound)
-        units, present = _checked(read_units, read.features.column(column.unit.column), column.unit.column)
-        usable = np.isfinite(read.labels.values)
-        return (
-            unit_words(secret, units.keep(usable[present])),
-            priorities(secret, read.identities.keep(usable & present)),
-        )
+    read, unit = reader.read(batch, secret), reader.column.unit
+    assert isinstance(unit, UnitBound)
+    units, present = _checked(read_units, read.features.column(unit.column), unit.column)
+    usable = np.isfinite(read.labels.values)
+    kept = read.identities.keep(usable & present)
+    return unit_words(secret, units.keep(usable[present])), priorities(secret, kept)
 
 
-@dataclass(frozen=True, eq=False)
-class SampleWords(Words):
-    """The lowest words of a partition, of records from which features are sampled."""
-
-    most: int
-
-    def rows(self, batch: pa.RecordBatch, secret: bytes) -> tuple[np.ndarray, np.ndarray]:
-        drawn = np.sort(_sampled_words(self.reader, batch, secret)[1])[: self.most]
-        return drawn, drawn
+def words_of_sample(most: int, reader: Reader, batch: pa.RecordBatch, secret: bytes) -> tuple[np.ndarray, np.ndarray]:
+    """The lowest words of a batch, of records from which so many features are sampled."""
+    drawn = np.sort(_sampled_words(reader, batch, secret)[1])[:most]
+    return drawn, drawn
 
 
 def _sampled_words(reader: Reader, batch: pa.RecordBatch, secret: bytes) -> tuple[np.ndarray, np.ndarray]:

@@ -7,6 +7,7 @@ whenever the released one is used. PySpark is imported by whoever made the frame
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
 import os
 import re
@@ -43,17 +44,18 @@ from .spark_batches import (
     Compare,
     Compared,
     Draw,
-    IdWords,
     Part,
     Reader,
     SampleFeatures,
-    SampleWords,
     Shard,
     Sum,
-    UnitWords,
+    Words,
     WriteShard,
     key_check,
     unsealed,
+    words_of_ids,
+    words_of_sample,
+    words_of_units,
 )
 
 COMPARED = 1 << 16
@@ -151,11 +153,15 @@ class SparkRun:
         found = [unsealed(self.secret, bytes(row[PART])) for row in rows]
         return [result for result in found if result is not None]
 
+    def _words(self, names: Sequence[str], rows: Callable[..., tuple[np.ndarray, np.ndarray]]) -> Any:
+        """Frame of the words of records, `a` and `b`."""
+        return self.source.mapped(self._columns(names), Words(self.reader, rows), "a bigint, b bigint")
+
     def check_ids(self) -> None:
         """Checks that ids are unique. Raises InputError, which names none, if they are not."""
         name = self.reader.column.id_column
         assert name is not None
-        ids = self.source.mapped(self._columns([name]), IdWords(self.reader), "a bigint, b bigint")
+        ids = self._words([name], words_of_ids)
         if collected(ids.groupBy("a", "b").count().where("count > 1").limit(1)):
             raise ValueError(f"two records have the same id in {name!r}: ids must be unique")
 
@@ -165,7 +171,7 @@ class SparkRun:
         if not isinstance(column.unit, UnitBound):
             return
         most = column.unit.max_records
-        units = self.source.mapped(self._columns(self._own), UnitWords(self.reader), "a bigint, b bigint")
+        units = self._words(self._own, words_of_units)
         ranked = units.selectExpr("a", "b", "row_number() over (partition by a order by b) as r")
         [counts] = collected(ranked.selectExpr("count_if(r = 1) as u", f"count_if(r > {most}) as o"))
         beyond = sorted((row["a"] + _SIGN, row["b"] + _SIGN) for row in collected(ranked.where(f"r = {most + 1}")))
@@ -178,7 +184,7 @@ class SparkRun:
         if chosen is None:
             return NO_SAMPLE
         own = self._own if self.reader.column.unit.columns else [self.reader.column.id_column or ""]
-        drawn = self.source.mapped(self._columns(own), SampleWords(self.reader, chosen.most), "a bigint, b bigint")
+        drawn = self._words(own, functools.partial(words_of_sample, chosen.most))
         [last] = collected(drawn.select("a").orderBy("a").limit(chosen.most).selectExpr("max(a) as a"))
         if last["a"] is None:
             return NO_SAMPLE
