@@ -6,11 +6,11 @@ It needs numpy at import; opening a release loads the readers of its files. User
 from __future__ import annotations
 
 from .block_weights import block_weights
-from .class_curves import CalibrationBins, GroupEstimates, auc, calibration_bins, group_auc, normalized_entropy
+from .class_curves import CalibrationBins, auc, calibration_bins, group_auc, normalized_entropy
 from .class_estimates import CLASS_METRICS, Shares, shares
 from .class_training import DoubledRows, doubled_rows, invert, soft_rows, start_scores
-from .estimates import METRICS, GroupMeans, compare, estimate, group_means
-from .intervals import Estimate
+from .estimates import METRICS, compare, estimate, group_means
+from .intervals import Estimate, GroupEstimates
 from .objectives import LIBRARIES, LOSSES, objective
 from .release import Release
 from .selection import Stage, early_stopping, evaluation
@@ -24,7 +24,6 @@ __all__ = [
     "DoubledRows",
     "Estimate",
     "GroupEstimates",
-    "GroupMeans",
     "Release",
     "Shares",
     "Stage",

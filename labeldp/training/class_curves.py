@@ -23,28 +23,11 @@ import numpy as np
 
 from .class_arrays import class_probabilities, numbers
 from .class_estimates import ClassRecords, linearized, log_loss_of, noise_of, place_of_class, shares
-from .intervals import Estimate, check_choices
+from .intervals import Estimate, GroupEstimates, check_choices
 from .release import Release
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
-
-
-@dataclass(frozen=True, eq=False)
-class GroupEstimates:
-    """Estimates of a metric for groups of records.
-
-    Attributes:
-      groups: Values of the groups, shape (g,), ascending.
-      values: Shape (g,), float64; NaN for a group without an estimate of both kinds of records above 0.
-      standard_errors: Shape (g,), float64.
-      records: Number of records of each group, shape (g,), integers.
-    """
-
-    groups: np.ndarray
-    values: np.ndarray
-    standard_errors: np.ndarray
-    records: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)

@@ -45,7 +45,7 @@ import numpy as np
 
 from .class_arrays import numbers
 from .class_estimates import CLASS_COMPARED, class_compare, class_estimate
-from .intervals import Estimate, check_choices, top_weights
+from .intervals import Estimate, GroupEstimates, check_choices, top_weights
 from .release import ClassRelease, Release
 
 if TYPE_CHECKING:
@@ -58,23 +58,6 @@ COMPARED = ("mean_squared_error", "mean_absolute_error")
 
 # Numbers of a table of weights that are looked up at a time.
 _BLOCK = 1 << 21
-
-
-@dataclass(frozen=True, eq=False)
-class GroupMeans:
-    """Means of the true labels of groups of records.
-
-    Attributes:
-      groups: Values of the groups, shape (g,), ascending.
-      values: Estimated means, shape (g,), float64, in units of the label.
-      standard_errors: Their standard errors, shape (g,), float64.
-      records: Number of records of each group, shape (g,), integers.
-    """
-
-    groups: np.ndarray
-    values: np.ndarray
-    standard_errors: np.ndarray
-    records: np.ndarray
 
 
 def estimate(
@@ -243,7 +226,7 @@ def group_means(
     target: str = "records",
     clipping: str = "ends",
     exact: bool = True,
-) -> GroupMeans:
+) -> GroupEstimates:
     """Estimates the mean of the true labels of each group: the mean of the debiased labels.
 
     The standard errors are those of each group by itself; intervals of many groups miss some of them.
@@ -281,7 +264,7 @@ def group_means(
     else:
         squares = np.bincount(of_record, (labels - values[of_record]) ** 2)
         variances = np.where(records > 1, squares / np.maximum(records - 1, 1), np.nan)
-    return GroupMeans(found, values, np.sqrt(variances / records), records)
+    return GroupEstimates(found, values, np.sqrt(variances / records), records)
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -38,6 +39,23 @@ class Estimate(NamedTuple):
             raise ValueError(f"level must be above 0 and below 1, not {level!r}")
         reach = NormalDist().inv_cdf((1 + level) / 2) * self.standard_error
         return self.value - reach, self.value + reach
+
+
+@dataclass(frozen=True, eq=False)
+class GroupEstimates:
+    """Estimates of a metric, or of the mean of the true labels, for groups of records.
+
+    Attributes:
+      groups: Values of the groups, shape (g,), ascending.
+      values: Shape (g,), float64; NaN for a group without an estimate, such as an area of one kind of records.
+      standard_errors: Shape (g,), float64.
+      records: Number of records of each group, shape (g,), integers.
+    """
+
+    groups: np.ndarray
+    values: np.ndarray
+    standard_errors: np.ndarray
+    records: np.ndarray
 
 
 def check_choices(target: str, clipping: str = CLIPPINGS[0]) -> None:
