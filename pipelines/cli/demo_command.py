@@ -43,7 +43,7 @@ from ..spec.label_folders import CENTER_NAME
 from ..spec.machine import check_can_create, check_extra, check_tfrecord, one_thread_for_fits
 from .commands import parse
 from .exit_codes import SUCCESS, run_command
-from .privatize_command import privatized
+from .privatize_command import released_by
 
 _FILES = 8
 """Number of files of the generated log."""
@@ -113,7 +113,7 @@ def _demo(args: argparse.Namespace) -> int:
             f"--output={os.path.join(args.output, 'released')}",
         ]
     )
-    code, released = privatized(job, [])
+    code, released = released_by(job, [])
     if code == SUCCESS:
         seconds = time.perf_counter() - generated
         LOGGER.info("%.1f s to privatize, after %.1f s to generate the log", seconds, generated - started)

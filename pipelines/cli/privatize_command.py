@@ -39,29 +39,15 @@ from .exit_codes import names_of_flags, run_command
 from .finish_command import finish_claimed, publish_results
 
 
-def run_privatize(args: argparse.Namespace, runner_flags: Sequence[str]) -> int:
-    """Runs `labeldp privatize`; returns the exit code."""
-    return privatized(args, runner_flags)[0]
+def run(args: argparse.Namespace, runner_flags: Sequence[str]) -> int:
+    """Runs the command; returns the exit code."""
+    return released_by(args, runner_flags)[0]
 
 
-def privatized(args: argparse.Namespace, runner_flags: Sequence[str]) -> tuple[int, list[ReleasedLabel]]:
-    """Runs `labeldp privatize`; returns the exit code and the labels that it released, none after a failure."""
-    return _run("privatize", args, runner_flags)
-
-
-def run_fit(args: argparse.Namespace, runner_flags: Sequence[str]) -> int:
-    """Runs `labeldp fit`; returns the exit code."""
-    return _run("fit", args, runner_flags)[0]
-
-
-def run_apply(args: argparse.Namespace, runner_flags: Sequence[str]) -> int:
-    """Runs `labeldp apply`; returns the exit code."""
-    return _run("apply", args, runner_flags)[0]
-
-
-def _run(command: str, args: argparse.Namespace, runner_flags: Sequence[str]) -> tuple[int, list[ReleasedLabel]]:
+def released_by(args: argparse.Namespace, runner_flags: Sequence[str]) -> tuple[int, list[ReleasedLabel]]:
+    """Runs the command; returns the exit code and the labels that it released, none after a failure."""
     log_to_stderr()
-    labels: list[ReleasedLabel] = []
+    command, labels = args.command, list[ReleasedLabel]()
 
     def work() -> None:
         open_stores(vars(args), runner_flags)
