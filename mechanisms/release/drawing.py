@@ -17,12 +17,12 @@ import numpy as np
 
 from ..analysis.explained import NoisedHistogram
 from ..analysis.utility import CenterFacts
-from ..center.center import Center
 from ..center.center_model import CenterModel
-from ..center.class_center import PROBABILITY_UNIT, draw_classes
+from ..center.class_center import PROBABILITY_UNIT, ClassCenter, draw_classes
 from ..center.class_document import class_document, read_class_center
 from ..center.class_model import ClassModel, center_fingerprint
 from ..center.feature_rows import MappedColumns, RowMap
+from ..center.linear_center import LinearCenter
 from ..center.residuals import ClippingError
 from ..core.budget import BudgetSplit, round_up
 from ..core.label_classes import LabelClasses
@@ -99,7 +99,7 @@ class Drawing(ABC):
         return None
 
     @property
-    def made(self) -> Center | None:
+    def made(self) -> LinearCenter | ClassCenter | None:
         """The center that was made of features; None without one."""
         return None
 
@@ -317,7 +317,7 @@ class Around(Table):
         return self.residuals.column if self.residuals.linear is None else None
 
     @property
-    def made(self) -> Center | None:
+    def made(self) -> LinearCenter | None:
         return self.residuals.linear
 
     @property
@@ -434,7 +434,7 @@ class FromCenter(Drawing):
         return self.classifier.column
 
     @property
-    def made(self) -> Center | None:
+    def made(self) -> ClassCenter:
         return self.classifier.center
 
     @property
