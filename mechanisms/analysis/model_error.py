@@ -17,7 +17,6 @@ import numpy as np
 from ..core.prior import Prior
 from ..core.randomizer import Randomizer, variances
 from ..core.reproducible import dot
-from ..registry import Mechanism
 from ..response.rr_on_bins import RROnBins
 from ..unbiased.optimal_unbiased import BiasLimited, Unbiased
 
@@ -170,65 +169,35 @@ def _variance(prior: Prior, values: np.ndarray) -> float:
     return dot(prior.weights, (values - dot(prior.weights, values)) ** 2)
 
 
-@dataclass(frozen=True)
-class Recommendation:
-    """Bias bound of the labels with which the model has the smallest error.
-
-    Attributes:
-      bias: Bound for `bias_limited`, as a fraction of the label range. 0 stands for `unbiased`, None for no bound,
-        which is `rr_on_bins`.
-      error: Model error with this bound.
-      unbiased: Model error with unbiased labels.
-      rr_on_bins: Model error without a bound.
-    """
-
-    bias: float | None
-    error: ModelError
-    unbiased: ModelError
-    rr_on_bins: ModelError
-
-    @property
-    def mechanism(self) -> str:
-        """Mechanism in command line form: NAME or NAME:PARAMETER=VALUE."""
-        if self.bias is None:
-            return "rr_on_bins"
-        return f"bias_limited:bias={self.bias:g}" if self.bias else "unbiased"
-
-    def solver(self) -> Mechanism:
-        """Builds the recommended mechanism."""
-        if self.bias is None:
-            return RROnBins()
-        return BiasLimited(self.bias) if self.bias else Unbiased()
-
-
 def recommend(
     prior: Prior, epsilon: float, records: int, features: int, explained: float | None = None
-) -> Recommendation:
+) -> float | None:
     """Finds the bias bound of `bias_limited` with the smallest `linear_error`, for a known prior.
 
-    The bounds tried are 0, the largest bias of `rr_on_bins` (larger bounds have no effect) divided by powers of 2, and
-    then the best one times and divided by sqrt(2), all rounded to two significant digits.
+    It is a fraction of the label range; 0 stands for `unbiased`, None for no bound, which is `rr_on_bins`. The bounds
+    tried are 0, the largest bias of `rr_on_bins` (larger bounds have no effect) divided by powers of 2, and then the
+    best one times and divided by sqrt(2), all rounded to two significant digits.
 
     Raises ValueError if an argument is out of range, or a mechanism does not support the prior or the epsilon.
     """
     free = RROnBins().solve(prior, epsilon)
-    unbound = linear_error(free, prior, records, features, explained)
-    found: dict[float, ModelError] = {}
     span = float(prior.labels[-1] - prior.labels[0])
     largest = free.certificate().max_bias / span if span else 0.0
 
+    def error(randomizer: Randomizer) -> float:
+        return linear_error(randomizer, prior, records, features, explained).total
+
+    errors = {0.0: error(Unbiased().solve(prior, epsilon))}
+
     def least_of(biases: Iterable[float]) -> float:
         for bias in (significant(each, 2) for each in biases):
-            if bias < largest and bias not in found:
-                found[bias] = linear_error(BiasLimited(bias).solve(prior, epsilon), prior, records, features, explained)
-        return min(found, key=lambda bias: found[bias].total)
+            if bias < largest and bias not in errors:
+                errors[bias] = error(BiasLimited(bias).solve(prior, epsilon))
+        return min(errors, key=lambda bias: errors[bias])
 
-    found[0.0] = linear_error(Unbiased().solve(prior, epsilon), prior, records, features, explained)
     best = least_of(largest / 2**halvings for halvings in range(1, _HALVINGS + 1))
     best = least_of((best / math.sqrt(2), best * math.sqrt(2)))
-    if unbound.total < found[best].total:
-        return Recommendation(None, unbound, found[0.0], unbound)
-    return Recommendation(best, found[best], found[0.0], unbound)
+    return None if error(free) < errors[best] else best
 
 
 def significant(value: float, digits: int) -> float:

@@ -30,7 +30,7 @@ from ..noise.keyed_words import KEY_BYTES
 from ..noise.noisy_histogram import mean_variance, noisy_priors
 from ..registry import Mechanism, prior_share
 from ..response.rr_on_bins import RROnBins
-from ..unbiased.optimal_unbiased import Unbiased
+from ..unbiased.optimal_unbiased import BiasLimited, Unbiased
 from .model_error import linear_error, recommend, significant
 
 # The search for the prior's share of epsilon goes down to this many halvings of the default.
@@ -163,7 +163,7 @@ def simulate(
 ) -> np.ndarray:
     """Evaluates a measure of the mechanism solved for a noisy histogram, for several draws of the noise.
 
-    The noise is that of a job, `noisy_prior`, but under public keys, because nothing is private here.
+    The noise is that of a job, `noisy_counts`, but under public keys, because nothing is private here.
 
     The same number in `draws` gives the same noise. The result has shape (d, p) for d draws and the p numbers of the
     measure, float64. Raises ValueError if `split_budget`, the mechanism or the measure does not support the arguments.
@@ -241,15 +241,15 @@ def plan_model(
     def split_for(mechanism: Mechanism) -> SplitPlan:
         return plan_split(mechanism, prior, records, epsilon, measure, draws, residuals)
 
-    advice = recommend(prior, epsilon, records, features, explained)
+    bias = recommend(prior, epsilon, records, features, explained)
     bins = split_for(RROnBins())
-    split = bins if advice.bias is None else split_for(advice.solver())
+    split = bins if bias is None else split_for(BiasLimited(bias) if bias else Unbiased())
     unbiased = simulate(
         Unbiased(), prior, records, epsilon, split.best.prior_epsilon, measure, range(draws, 2 * draws)
     )[:, 0].mean()
-    better = split.best.value < bins.best.value
+    better, name = split.best.value < bins.best.value, f"bias_limited:bias={bias:g}" if bias else "unbiased"
     return ModelPlan(
-        mechanism=advice.mechanism if better else "rr_on_bins",
+        mechanism=name if better else "rr_on_bins",
         split=split if better else bins,
         unbiased=float(unbiased),
         rr_on_bins=bins.best.value,

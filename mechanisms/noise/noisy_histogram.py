@@ -43,24 +43,15 @@ _DRIFT = 0.25
 _FIRST_JUMP, _LEAST_JUMP = 0.3, 0.02
 
 
-def noisy_prior(labels: np.ndarray, counts: np.ndarray, prior_epsilon: float, noise_key: bytes) -> Prior:
-    """Releases a label histogram under label DP.
-
-    Adds discrete Laplace noise of scale 2 / prior_epsilon to every count (Ghazi et al. 2022, Algorithm 3), then
-    estimates the prior from the noised counts. Neighboring datasets have the same size and differ in one label.
-
-    Counts are integers, shape (k,). The same key (32 bytes) and counts give the same prior. Raises ValueError unless
-    `prior_epsilon` is in [1e-9, 30].
-    """
-    return noisy_priors(labels, counts, prior_epsilon, [noise_key])[0]
-
-
 def noisy_priors(
     labels: np.ndarray, counts: np.ndarray, prior_epsilon: float, noise_keys: Sequence[bytes]
 ) -> list[Prior]:
-    """Simulates several releases of a label histogram: `noisy_prior` with each key, bit for bit.
+    """Simulates several releases of a label histogram under label DP, one with each key.
 
-    Many are estimated in little more time than one.
+    Each adds discrete Laplace noise of scale 2 / prior_epsilon to every count (Ghazi et al. 2022, Algorithm 3), then
+    estimates the prior from the noised counts, with the bits that it has alone. Many take little more time than one.
+
+    Counts are integers, shape (k,), keys have 32 bytes. Raises ValueError unless `prior_epsilon` is in [1e-9, 30].
     """
     records, found = max(int(np.sum(counts)), 1), []
     draws = max(MOST_COUNTS // len(counts), 1)

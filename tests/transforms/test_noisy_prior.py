@@ -14,7 +14,7 @@ from labeldp.mechanisms.core.budget import BudgetSplit, split_budget
 from labeldp.mechanisms.core.label_classes import LabelClasses
 from labeldp.mechanisms.noise.input_digest import RawSums, digest_sums, input_digest
 from labeldp.mechanisms.noise.keyed_words import NoiseRequest, row_identities, words
-from labeldp.mechanisms.noise.noisy_histogram import estimated_prior, noisy_prior
+from labeldp.mechanisms.noise.noisy_histogram import estimated_prior, noisy_priors
 from labeldp.mechanisms.release.label_column import LabelMeaning
 from labeldp.mechanisms.release.label_records import PassSums
 from labeldp.transforms import (
@@ -168,7 +168,8 @@ def test_the_release_is_the_noisy_prior_of_the_counts(labelled, release, secret,
     digest = input_digest(secret, sums, NoiseRequest("y", np.array(DOMAIN), "nearest"), budget)
     binding = NoiseBinding(digest, "y", DOMAIN, budget, 500, 1)
     assert NoiseBinding(**{name: getattr(found, name) for name in vars(binding)}) == binding
-    expected = noisy_prior(np.array(DOMAIN), np.array(counted(values[:-1])), budget.prior, binding.noise_key(secret))
+    key = binding.noise_key(secret)
+    (expected,) = noisy_priors(np.array(DOMAIN), np.array(counted(values[:-1])), budget.prior, [key])
     np.testing.assert_array_equal(found.prior.weights, expected.weights)
     np.testing.assert_array_equal(found.prior.labels, DOMAIN)
     assert found.budget.total <= 2.0

@@ -153,32 +153,27 @@ def test_shrinking_helps_and_costs_nothing_where_there_are_many_records(
 
 @pytest.mark.parametrize("explained", [None, 0.05, 1.0])
 @pytest.mark.parametrize("records", [50, 2000, 10**8])
-def test_the_recommendation_beats_both_ends_and_is_what_it_names(records: int, explained: float | None) -> None:
-    advice = recommend(SKEWED, 1.0, records, 5, explained)
+def test_the_recommended_bias_beats_both_ends(records: int, explained: float | None) -> None:
+    bias = recommend(SKEWED, 1.0, records, 5, explained)
 
-    name, _, pairs = advice.mechanism.partition(":")
-    parameters = {"bias": float(pairs.removeprefix("bias="))} if pairs else {}
-    again = linear_error(solve(name, SKEWED, 1.0, **parameters), SKEWED, records, 5, explained)
-    assert advice.solver().solve(SKEWED, 1.0) == solve(name, SKEWED, 1.0, **parameters)
-    assert again.total == pytest.approx(advice.error.total, rel=1e-12)
-    for end, error in (("unbiased", advice.unbiased), ("rr_on_bins", advice.rr_on_bins)):
-        assert linear_error(solve(end, SKEWED, 1.0), SKEWED, records, 5, explained).total == pytest.approx(error.total)
-        assert advice.error.total <= error.total
+    def error(name: str, **parameters: float) -> float:
+        return linear_error(solve(name, SKEWED, 1.0, **parameters), SKEWED, records, 5, explained).total
+
+    unbiased, bins = error("unbiased"), error("rr_on_bins")
+    least = bins if bias is None else error("bias_limited", bias=bias) if bias else unbiased
+    assert least <= min(unbiased, bins)
     largest = solve("rr_on_bins", SKEWED, 1.0).certificate().max_bias / 11
     for octave in range(1, 8):
-        bias = float(f"{largest / 2**octave:.2g}")
-        other = linear_error(solve("bias_limited", SKEWED, 1.0, bias=bias), SKEWED, records, 5, explained)
-        assert advice.error.total <= other.total
+        assert least <= error("bias_limited", bias=float(f"{largest / 2**octave:.2g}"))
 
 
 def test_many_records_want_no_bias_and_few_want_it() -> None:
-    assert recommend(SKEWED, 1.0, 10**9, 5).mechanism == "unbiased"
-    assert recommend(SKEWED, 1.0, 10**9, 5, 0.02).mechanism == "unbiased"
-    assert recommend(SKEWED, 1.0, 30, 10).mechanism == "rr_on_bins"
+    assert recommend(SKEWED, 1.0, 10**9, 5) == 0
+    assert recommend(SKEWED, 1.0, 10**9, 5, 0.02) == 0
+    assert recommend(SKEWED, 1.0, 30, 10) is None
     for between in (recommend(SKEWED, 1.0, 400, 5), recommend(SKEWED, 1.0, 30, 10, 0.02)):
-        assert between.bias is not None
-        assert between.mechanism == f"bias_limited:bias={between.bias:g}"
-        assert 0 < between.bias < 1
+        assert between is not None
+        assert 0 < between < 1
 
 
 @settings(max_examples=15, deadline=None)

@@ -19,7 +19,6 @@ from labeldp.mechanisms.noise.noisy_histogram import (
     estimate_counts,
     mean_variance,
     noisy_counts,
-    noisy_prior,
     noisy_priors,
 )
 from opendp.domains import atom_domain, vector_domain
@@ -29,6 +28,12 @@ from opendp.mod import enable_features
 
 KEY = bytes(range(32))
 COUNTS = st.lists(st.integers(0, 3000), min_size=1, max_size=12).filter(any)
+
+
+def noisy_prior(labels: np.ndarray, counts: np.ndarray, prior_epsilon: float, noise_key: bytes) -> Prior:
+    """One release of a histogram."""
+    (prior,) = noisy_priors(labels, counts, prior_epsilon, [noise_key])
+    return prior
 
 
 @settings(deadline=None)
