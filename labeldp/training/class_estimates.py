@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .class_arrays import class_place, class_probabilities
-from .intervals import Estimate, check_choices, top_weights
+from .intervals import Estimate, calibration_slope, check_choices, lift
 from .release import Release
 
 if TYPE_CHECKING:
@@ -146,9 +146,12 @@ def class_estimate(
     p = class_probabilities(predictions, len(records.places), len(release.domain), "predictions")
     if place is None:
         return _mean_of(records, metric, [(1.0, p, "predictions")], target)
+    indicators = records.targets()[:, place]
     if metric == "calibration_slope":
-        return _slope(records, p[:, place], place, target)
-    return _lift(records, p[:, place], place, fraction, target)
+        value, coefficients, scores = calibration_slope(p[:, place], indicators)
+    else:
+        value, coefficients, scores = lift(p[:, place], indicators, fraction, "share of the class")
+    return linearized(value, noise_of(indicators), coefficients, scores, target)
 
 
 def class_compare(
@@ -280,29 +283,6 @@ def _forward_losses(p: np.ndarray, name: str, records: ClassRecords) -> np.ndarr
     outputs = p @ records.chances
     # Mechanisms without a probability of 0 give each output some.
     return log_loss_of(outputs, name)
-
-
-def _slope(records: ClassRecords, f: np.ndarray, place: int, target: str) -> Estimate:
-    spread = f - f.mean()
-    if not np.any(spread):
-        raise ValueError("all predictions are equal: a calibration slope needs different ones")
-    indicators = records.targets()[:, place]
-    coefficients = spread / (spread @ spread)
-    slope = float(coefficients @ indicators)
-    scores = coefficients * (indicators - indicators.mean() - slope * spread)
-    return linearized(slope, noise_of(indicators), coefficients, scores, target)
-
-
-def _lift(records: ClassRecords, f: np.ndarray, place: int, fraction: float, target: str) -> Estimate:
-    size, top = len(f), top_weights(f, fraction)
-    indicators = records.targets()[:, place]
-    mean, best = float(indicators.mean()), float(top @ indicators)
-    if not mean > 0:
-        raise ValueError("the estimated share of the class is not above 0: lift is not defined")
-    value = best / mean
-    coefficients = (top - value / size) / mean
-    scores = (top * (indicators - best) - value * (indicators - mean) / size) / mean
-    return linearized(value, noise_of(indicators), coefficients, scores, target)
 
 
 def noise_of(indicators: np.ndarray) -> np.ndarray:

@@ -45,7 +45,7 @@ import numpy as np
 
 from .class_arrays import numbers
 from .class_estimates import CLASS_COMPARED, class_compare, class_estimate
-from .intervals import Estimate, GroupEstimates, check_choices, top_weights
+from .intervals import Estimate, GroupEstimates, calibration_slope, check_choices, lift
 from .release import ClassRelease, Release
 
 if TYPE_CHECKING:
@@ -146,14 +146,10 @@ def estimate(
     if metric == "mean_squared_error":
         return _squared(moments, places, given - around - moments.shift, None, target)
     if metric == "calibration_slope":
-        spread = given - given.mean()
-        if not np.any(spread):
-            raise ValueError("all predictions are equal: a calibration slope needs different ones")
-        coefficients = spread / (spread @ spread)
-        slope = float(coefficients @ labels)
-        scores = coefficients * (labels - labels.mean() - slope * spread)
-        return _finished(moments, places, slope, scores, coefficients, None, target)
-    return _lift(moments, places, given, labels, fraction, target)
+        value, coefficients, scores = calibration_slope(given, labels)
+    else:
+        value, coefficients, scores = lift(given, labels, fraction, "mean of the labels")
+    return _finished(moments, places, value, scores, coefficients, None, target)
 
 
 def compare(
@@ -349,19 +345,6 @@ def _squared(moments: _Moments, places: np.ndarray, f: np.ndarray, g: np.ndarray
         return _finished(moments, places, float(terms.sum()), terms - terms.mean(), -2 * f / size, 1 / size, target)
     terms = (f**2 - g**2 - 2 * (f - g) * first) / size
     return _finished(moments, places, float(terms.sum()), terms - terms.mean(), -2 * (f - g) / size, None, target)
-
-
-def _lift(
-    moments: _Moments, places: np.ndarray, f: np.ndarray, labels: np.ndarray, fraction: float, target: str
-) -> Estimate:
-    size, top = len(places), top_weights(f, fraction)
-    mean, best = float(labels.mean()), float(top @ labels)
-    if not mean > 0:
-        raise ValueError("the estimated mean of the labels is not above 0: lift is not defined")
-    value = best / mean
-    coefficients = (top - value / size) / mean
-    scores = (top * (labels - best) - value * (labels - mean) / size) / mean
-    return _finished(moments, places, value, scores, coefficients, None, target)
 
 
 def _finished(

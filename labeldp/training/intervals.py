@@ -65,22 +65,39 @@ def check_choices(target: str, clipping: str = CLIPPINGS[0]) -> None:
             raise ValueError(f"{name} must be one of {', '.join(known)}, not {value!r}")
 
 
-def top_weights(predictions: np.ndarray, fraction: float) -> np.ndarray:
-    """Weights of the mean over the records of the largest predictions, for lift.
+class Ratio(NamedTuple):
+    """Metric that is about linear in estimated labels: value, coefficients of the labels, and centered scores."""
 
-    Args:
-      predictions: Shape (n,).
-      fraction: Share of the records, in (0, 1). Of equal predictions, those of earlier records are taken.
+    value: float
+    coefficients: np.ndarray
+    scores: np.ndarray
 
-    Returns:
-      Weights that add up to 1, shape (n,).
 
-    Raises:
-      ValueError: If the fraction is out of range.
+def calibration_slope(predictions: np.ndarray, labels: np.ndarray) -> Ratio:
+    """Slope of the least squares line of labels on predictions, shape (n,). Raises ValueError if these are equal."""
+    spread = predictions - predictions.mean()
+    if not np.any(spread):
+        raise ValueError("all predictions are equal: a calibration slope needs different ones")
+    coefficients = spread / (spread @ spread)
+    slope = float(coefficients @ labels)
+    return Ratio(slope, coefficients, coefficients * (labels - labels.mean() - slope * spread))
+
+
+def lift(predictions: np.ndarray, labels: np.ndarray, fraction: float, what: str) -> Ratio:
+    """Mean of the labels of the largest predictions, divided by the mean of all, which messages name by `what`.
+
+    `fraction` is the share of the records; of equal predictions, those of earlier records are taken. Raises ValueError
+    if it is not in (0, 1), or the mean is not above 0.
     """
     if not 0 < fraction < 1:
         raise ValueError(f"fraction must be above 0 and below 1, not {fraction!r}")
-    count = max(round(fraction * len(predictions)), 1)
-    weights = np.zeros(len(predictions))
-    weights[np.argsort(-predictions, kind="stable")[:count]] = 1 / count
-    return weights
+    size = len(predictions)
+    count = max(round(fraction * size), 1)
+    top = np.zeros(size)
+    top[np.argsort(-predictions, kind="stable")[:count]] = 1 / count
+    mean, best = float(labels.mean()), float(top @ labels)
+    if not mean > 0:
+        raise ValueError(f"the estimated {what} is not above 0: lift is not defined")
+    value = best / mean
+    scores = (top * (labels - best) - value * (labels - mean) / size) / mean
+    return Ratio(value, (top - value / size) / mean, scores)
