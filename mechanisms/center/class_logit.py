@@ -31,12 +31,12 @@ from functools import cached_property
 import numpy as np
 
 from ..core.budget import check_epsilon
-from ..core.reproducible import exp, geomspace, log, one_blas_thread
+from ..core.reproducible import exp, log, one_blas_thread
 from ..noise.discrete_laplace import ByteStream
 from ..noise.sum_zero_laplace import sum_zero_laplace_integers, sum_zero_variance
 from .feature_rows import ROW_UNIT, Columns, MappedColumns, RowMap
 from .latest_fit import keep_latest
-from .linear_center import PLACES, feature_components
+from .linear_center import PLACES, feature_components, strength
 from .logit_fit import exact_product, minimized, row_maxima, row_sums
 
 MOST_CLASSES = 128
@@ -54,7 +54,6 @@ LARGEST_LOGIT_COEFFICIENT = 1 << 24
 _SIGNAL = 3.0
 # The same of the constant of a logit.
 _CONSTANT = 1e4
-_STRENGTHS = geomspace(1e-3, 30.0, 40)
 # Largest share of the signal that noise may leave unknown.
 _USELESS = 0.8
 _STEPS = 60
@@ -250,7 +249,7 @@ def moments_of(design: LogitDesign, sums: np.ndarray) -> Moments:
     curvature = records * shares * (1 - shares)
     signal = np.array(design.signal)
     slopes = records * (target[1:] - shares * means[1:, None])
-    signal = signal * _strength(slopes, signal, curvature, noise)
+    signal *= strength(slopes, lambda factor: factor * signal[:, None] * curvature**2 + curvature + noise)
     return Moments(target, curvature + noise, precisions(signal, design.classes), noise)
 
 
@@ -280,17 +279,6 @@ def _fitted(design: LogitDesign, sums: np.ndarray) -> np.ndarray:
             return found
         ridge[1:] *= _RAISED
     return start
-
-
-def _strength(slopes: np.ndarray, signal: np.ndarray, curvature: np.ndarray, noise: float) -> float:
-    """The factor of the a-priori variances that is most likely to give these slopes, shape (m, K)."""
-    best, most = 1.0, -math.inf
-    for factor in _STRENGTHS:
-        variance = factor * signal[:, None] * curvature**2 + curvature + noise
-        likelihood = -float((log(variance) + slopes**2 / variance).sum())
-        if likelihood > most:
-            best, most = float(factor), likelihood
-    return best
 
 
 def _likeliest(

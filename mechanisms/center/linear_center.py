@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -444,19 +444,19 @@ def _system(
     # Not a power, which C libraries round in several ways.
     noise = 2 * (error * error)
     signal = np.array(design.signal) * (labels - 1) ** 2
-    signal *= _strength(moments[1:] - gram[1:, 0] * moments[0] / gram[0, 0], signal, noise)
+    signal *= strength(moments[1:] - gram[1:, 0] * moments[0] / gram[0, 0], lambda factor: factor * signal + noise)
     constant = _VARIANCE * (labels - 1) ** 2
     normal = stacked_matmul(gram[None], gram[None])[0] / noise
     normal += np.diag(1 / np.concatenate([[constant], signal]))
     return gram, moments, noise, normal
 
 
-def _strength(moments: np.ndarray, signal: np.ndarray, noise: float) -> float:
-    """The factor of the a-priori variances that is most likely to give these moments of the components."""
+def strength(values: np.ndarray, variance_of: Callable[[float], np.ndarray]) -> float:
+    """The factor of the a-priori variances that is most likely to give these values, which have variances by it."""
     best, most = 1.0, -math.inf
     for factor in _STRENGTHS:
-        variance = factor * signal + noise
-        likelihood = -float((log(variance) + moments**2 / variance).sum())
+        variance = variance_of(factor)
+        likelihood = -float((log(variance) + values**2 / variance).sum())
         if likelihood > most:
             best, most = float(factor), likelihood
     return best

@@ -21,12 +21,12 @@ from labeldp.mechanisms.center.linear_center import (
     CenterDesign,
     LinearCenter,
     _solved,
-    _strength,
     design_center,
     fitting_encoders,
     moment_sums,
     noise_scale,
     noised_sums,
+    strength,
 )
 from labeldp.mechanisms.center.residuals import Moment
 
@@ -170,7 +170,7 @@ def test_coefficients_are_the_posterior_mean():
     moments = np.array(center.sums) / unit
     noise = 2 * (2 * 52 * design.map.norm / design.epsilon / unit) ** 2
     signal = np.array(design.signal) * 52**2
-    factor = _strength(moments[1:] - gram[1:, 0] * moments[0] / gram[0, 0], signal, noise)
+    factor = strength(moments[1:] - gram[1:, 0] * moments[0] / gram[0, 0], lambda factor: factor * signal + noise)
     prior = np.diag([52**2 / 12, *(factor * signal)])
     # For b ~ N(0, P) and moments G b + N(0, v): E[b | moments] = P G (G P G + v)^-1 moments.
     expected = prior @ gram @ np.linalg.solve(gram @ prior @ gram + noise * np.eye(size), moments)
@@ -199,8 +199,8 @@ def test_the_strength_is_that_of_the_largest_likelihood():
     signal = np.full(4000, 2.0)
     for factor in (0.01, 0.3, 1.0, 10.0):
         moments = random.normal(size=4000) * np.sqrt(factor * signal + 0.01)
-        assert _strength(moments, signal, 0.01) == pytest.approx(factor, rel=0.35)
-    assert _strength(np.zeros(10), signal[:10], 0.01) == pytest.approx(1e-3)
+        assert strength(moments, lambda factor: factor * signal + 0.01) == pytest.approx(factor, rel=0.35)
+    assert strength(np.zeros(10), lambda factor: factor * signal[:10] + 0.01) == pytest.approx(1e-3)
 
 
 @given(st.integers(0, 1 << 30), st.integers(1, 20))
