@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -32,12 +32,8 @@ LIBRARIES_OF_TREES = ("sklearn", "lightgbm", "xgboost")
 """Libraries of boosted trees that models are made of."""
 
 
-class Predictor(Protocol):
-    """Trained model of targets."""
-
-    def __call__(self, encoded: np.ndarray, raw: np.ndarray) -> np.ndarray:
-        """Predicts targets, shape (n, r), from the two matrices of features."""
-        ...
+Predictor: TypeAlias = Callable[[np.ndarray, np.ndarray], np.ndarray]
+"""Trained model, which predicts targets, shape (n, r), from the two matrices of features, encoded and raw."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +82,7 @@ class LinearPredictor:
     terms: tuple[tuple[Basis, np.ndarray], ...]
 
     def __call__(self, encoded: np.ndarray, raw: np.ndarray) -> np.ndarray:
-        """As of `Predictor`."""
+        """Predicts targets."""
         return np.sum([basis.rows(encoded) @ coefficients for basis, coefficients in self.terms], axis=0)
 
 
@@ -98,7 +94,7 @@ class TreePredictor:
     mirrored: bool
 
     def __call__(self, encoded: np.ndarray, raw: np.ndarray) -> np.ndarray:
-        """As of `Predictor`."""
+        """Predicts targets."""
         parts = (
             weight * _columns([model.predict(raw) for model in models], self.mirrored) for weight, models in self.terms
         )
@@ -107,18 +103,6 @@ class TreePredictor:
 
 def _columns(found: Sequence[np.ndarray], mirrored: bool) -> np.ndarray:
     return np.stack([-found[0], found[0]] if mirrored else found, axis=1).astype(np.float64)
-
-
-class Kind(Protocol):
-    """Models of one kind, in several settings."""
-
-    def held_out(self, train: np.ndarray, test: np.ndarray) -> list[np.ndarray]:
-        """Predictions for records of a mask by models that are trained on others, one array for each setting."""
-        ...
-
-    def fit(self, weights: np.ndarray) -> Predictor:
-        """Trains a sum of models on all records, with a weight for each setting; those of weight 0 are left out."""
-        ...
 
 
 class Ridges:
@@ -130,11 +114,11 @@ class Ridges:
         self._rows = [basis.rows(encoded) for basis in bases]
 
     def held_out(self, train: np.ndarray, test: np.ndarray) -> list[np.ndarray]:
-        """As of `Kind`."""
+        """Predictions for records of a mask by models that are trained on others, one array for each setting."""
         return [rows[test] @ fit for rows in self._rows for fit in _ridges(rows[train], self._targets[train])]
 
     def fit(self, weights: np.ndarray) -> Predictor:
-        """As of `Kind`."""
+        """Trains a sum of models on all records, with a weight for each setting; those of weight 0 are left out."""
         return LinearPredictor(tuple(
             (basis, np.tensordot(part, _ridges(rows, self._targets), axes=1))
             for basis, rows, part in zip(self._bases, self._rows, np.split(weights, len(self._bases)), strict=True)
@@ -168,7 +152,7 @@ class Trees:
         self._targets = targets[:, 1:] if mirrored else targets
 
     def held_out(self, train: np.ndarray, test: np.ndarray) -> list[np.ndarray]:
-        """As of `Kind`."""
+        """As of `Ridges`."""
         found = []
         for leaves, share, rounds in _SHAPES:
             models = self._models(train, leaves, share, rounds[-1])
@@ -177,7 +161,7 @@ class Trees:
         return found
 
     def fit(self, weights: np.ndarray) -> Predictor:
-        """As of `Kind`."""
+        """As of `Ridges`."""
         everything = np.ones(len(self._raw), bool)
         settings = ((leaves, share, number) for leaves, share, rounds in _SHAPES for number in rounds)
         return TreePredictor(tuple(

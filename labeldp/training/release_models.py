@@ -23,7 +23,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..pipelines.api.feature_frames import FeatureFrame
 from ..pipelines.spec.machine import one_thread_for_fits
-from .candidates import KINDS, LENGTHS, LIBRARIES_OF_TREES, Basis, Kind, Predictor, Ridges, Trees
+from .candidates import KINDS, LENGTHS, LIBRARIES_OF_TREES, Basis, Predictor, Ridges, Trees
 from .class_arrays import on_simplex
 from .feature_matrix import FeatureMatrix, ReleasedLabels, columns_of, frame_of, labels_of, stated_share
 from .intervals import Estimate
@@ -126,9 +126,9 @@ class _ReleaseModel(BaseEstimator):
         base = self.release.predict_center(frame)[:, None]
         return base, encoded, np.concatenate([raw, base], axis=1)
 
-    def _made(self, encoded: np.ndarray, raw: np.ndarray, targets: np.ndarray) -> dict[str, Kind]:
+    def _made(self, encoded: np.ndarray, raw: np.ndarray, targets: np.ndarray) -> dict[str, Ridges | Trees]:
         """Kinds of models, in their order."""
-        found: dict[str, Kind] = {}
+        found: dict[str, Ridges | Trees] = {}
         if "ridge" in self.kinds:
             found["ridge"] = Ridges([Basis.linear(encoded)], encoded, targets)
         if "kernel" in self.kinds and len(encoded) <= _MOST_OF_KERNEL:
@@ -199,7 +199,7 @@ class ReleaseClassifier(ClassifierMixin, _ReleaseModel):
         return self.classes_[self.predict_proba(X).argmax(axis=1)]
 
 
-def _held_out(kinds: Mapping[str, Kind], records: int) -> tuple[np.ndarray, dict[str, list[np.ndarray]]]:
+def _held_out(kinds: Mapping[str, Ridges | Trees], records: int) -> tuple[np.ndarray, dict[str, list[np.ndarray]]]:
     """Rows of the records that are predicted by models of others, and the predictions of each kind and setting."""
     of_fold = np.arange(records) % _FOLDS
     folds = range(_FOLDS if records <= _MOST_FOLDED else 1)
