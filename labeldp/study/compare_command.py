@@ -51,7 +51,7 @@ def solve_cell(cell: tuple[float, MechanismSpec], prior: Prior, loss: str) -> Ro
     except (ValueError, ArithmeticError, MemoryError) as error:
         reason = str(error) or type(error).__name__
     seconds = time.perf_counter() - started
-    found = randomizer and quality(randomizer, prior, loss_named(loss))
+    found = None if randomizer is None else quality(randomizer, prior, loss_named(loss))
     return {
         "mechanism": spec.text,
         "epsilon": epsilon,

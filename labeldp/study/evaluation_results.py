@@ -75,7 +75,7 @@ def _summary(cell: Cell, scores: Sequence[Score]) -> Summary:
         return Summary(cell, len(scores), Score(reason=reason), Score())
     by_name = {field.name: [getattr(score, field.name) for score in scores] for field in fields(Score)}
     known = {name: values for name, values in by_name.items() if None not in values}
-    means = Score(**{name: statistics.fmean(values) for name, values in known.items()})
+    means = Score(reason=None, **{name: statistics.fmean(values) for name, values in known.items()})
     several = known if len(scores) > 1 else {}
     return Summary(cell, len(scores), means, Score(**{name: statistics.stdev(several[name]) for name in several}))
 

@@ -95,7 +95,7 @@ def plan_epsilon(epsilon: float, args: argparse.Namespace, spec: MechanismSpec, 
             model = plan_model(prior, records, epsilon, args.features, args.explained, args.draws, residuals)
     except (ValueError, ArithmeticError, MemoryError) as error:
         split, reason = None, str(error) or type(error).__name__
-    best = model and model.split.best
+    best = None if model is None else model.split.best
     return {
         "epsilon": epsilon,
         "default_e1": split and split.default.prior_epsilon,

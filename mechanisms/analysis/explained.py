@@ -262,12 +262,14 @@ class EstimatedLabels(NamedTuple):
       center: Center of each record, shape (n,), or the constant, or shares, that take its place.
       variance: Variance of the true labels, with its standard error.
       bias: Root mean square, under the prior, of what the mean of the estimate differs from the true label by.
+      steady: Estimates with less noise around a center that clips residuals, see `steady_weights`; None elsewhere.
     """
 
     labels: np.ndarray
     center: np.ndarray | float
     variance: Moment
     bias: float = 0.0
+    steady: np.ndarray | None = None
 
 
 def estimated_labels(
@@ -300,7 +302,7 @@ def estimated_labels(
     bias, clipped = label_bias(channel, weights), len(channel.beyond[0]) > 0
     steady = steady_weights(channel, weights, len(places))[places] + given if clipped else None
     variance = label_variance(labels if steady is None else steady, given, squares, moment, clipped)
-    return EstimatedLabels(labels, given, variance, bias)
+    return EstimatedLabels(labels, given, variance, bias, steady)
 
 
 def estimated_classes(channel: Channel, places: np.ndarray) -> EstimatedLabels:
