@@ -52,13 +52,18 @@ _NO_LIMITS = np.zeros(0, np.uint64), np.zeros(0, np.uint64)
 
 
 class Batch(NamedTuple):
-    """Records of a batch: all of its labels and features, and those records that are released, of a mask."""
+    """Records of a batch: all of its labels and features, and those records that are released, of a mask.
+
+    With the words of the units of these, 0 without, and a sum of those of all units and records that were bounded.
+    """
 
     labels: LabelArray
     features: FeatureFrame
     identities: Identities
     kept: np.ndarray
     released: LabelRecords
+    units: np.ndarray
+    bounded: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,12 +96,13 @@ class Reader:
         column, frame = self.column, read_frame(batch, "frame")
         labels = self._labels(frame)
         usable = kept = np.isfinite(labels.values)
-        identities = self.identities(frame)
+        identities, all_units, bounded = self.identities(frame), np.zeros(len(usable), np.uint64), 0
         if isinstance(column.unit, UnitBound):
             units, present = _checked(read_units, frame.column(column.unit.column), column.unit.column)
-            kept = usable & present
-            over = at_limit(unit_words(secret, units), priorities(secret, identities.keep(present)), *self.limits)
-            kept[present] &= ~over
+            all_units[present] = unit_words(secret, units)
+            own, ranks, kept = all_units[present], priorities(secret, identities.keep(present)), usable & present
+            bounded = int((own * ranks)[usable[present]].sum())
+            kept[present] &= ~at_limit(own, ranks, *self.limits)
         centers, missing = None, 0
         if linear is not None:
             # As a column that is read, which is rounded to float32 first.
@@ -107,7 +113,7 @@ class Reader:
             centers, missing = column.center_indices(given[kept])
         unusable = int((~usable).sum())
         released = LabelRecords(column, labels.values[kept], identities.keep(kept), centers, unusable, missing)
-        return Batch(labels, frame, identities, kept, released)
+        return Batch(labels, frame, identities, kept, released, all_units[kept], bounded)
 
     def identities(self, frame: FeatureFrame) -> Identities:
         """Identities of all records. Raises InputError if a record has no id."""
@@ -193,6 +199,13 @@ class Part(ABC):
         yield pa.RecordBatch.from_arrays(columns, [PART, PROBLEM])
 
 
+class Summed(NamedTuple):
+    """Raw sums of a partition, and the sum of its units that were bounded."""
+
+    sums: PassSums
+    bounded: int
+
+
 @dataclass(frozen=True, eq=False)
 class Sum(Part):
     """Raw sums of a pass of a plan."""
@@ -201,9 +214,9 @@ class Sum(Part):
     design: Any
     released: PassResult
 
-    def result(self, batches: Batches, secret: bytes) -> PassSums | None:
+    def result(self, batches: Batches, secret: bytes) -> Summed | None:
         """Sums the records of a partition."""
-        row_map, found = self.step.row_map(self.design, self.released), None
+        row_map, found, bounded = self.step.row_map(self.design, self.released), None, 0
         linear = self.released if row_map is None and isinstance(self.released, LinearCenter) else None
         for batch in batches:
             read = self.reader.read(batch, secret, linear)
@@ -211,26 +224,26 @@ class Sum(Part):
             sums = self.step.summarize(read.released, features, self.design, self.released, secret)
             left_out = int(np.isfinite(read.labels.values).sum()) - len(read.released)
             vars(sums).update(left_out=left_out)
-            found = add_passes([sums] if found is None else [found, sums])
-        return found
+            found, bounded = add_passes([sums] if found is None else [found, sums]), bounded + read.bounded
+        return None if found is None else Summed(found, bounded)
 
 
 @dataclass(frozen=True, eq=False)
 class Words:
-    """Function of the batches of a partition to rows of words `a` and `b`, which Spark groups or orders.
+    """Function of the batches of a partition to rows of words `a`, `b` and more, which Spark groups, orders or adds.
 
     `rows` gives words of the records of a batch, shape (r,) each, uint64.
     """
 
     reader: Reader
-    rows: Callable[[Reader, pa.RecordBatch, bytes], tuple[np.ndarray, np.ndarray]]
+    rows: Callable[[Reader, pa.RecordBatch, bytes], tuple[np.ndarray, ...]]
 
     @redact_errors("reading ids")
     def __call__(self, batches: Batches) -> Batches:
         secret = self.reader.secret()
         for batch in batches:
             columns = [pa.array((words ^ _SIGN).view(np.int64)) for words in self.rows(self.reader, batch, secret)]
-            yield pa.RecordBatch.from_arrays(columns, ["a", "b"])
+            yield pa.RecordBatch.from_arrays(columns, list("abc")[: len(columns)])
 
 
 def words_of_ids(reader: Reader, batch: pa.RecordBatch, secret: bytes) -> tuple[np.ndarray, np.ndarray]:
@@ -239,14 +252,15 @@ def words_of_ids(reader: Reader, batch: pa.RecordBatch, secret: bytes) -> tuple[
     return blocks[:, 0].copy(), blocks[:, 1].copy()
 
 
-def words_of_units(reader: Reader, batch: pa.RecordBatch, secret: bytes) -> tuple[np.ndarray, np.ndarray]:
-    """Units of the records that may be released, and the priorities of these."""
+def words_of_units(reader: Reader, batch: pa.RecordBatch, secret: bytes) -> tuple[np.ndarray, ...]:
+    """Units of the records that may be released, the priorities of these, and the products of both."""
     read, unit = reader.read(batch, secret), reader.column.unit
     assert isinstance(unit, UnitBound)
     units, present = _checked(read_units, read.features.column(unit.column), unit.column)
     usable = np.isfinite(read.labels.values)
-    kept = read.identities.keep(usable & present)
-    return unit_words(secret, units.keep(usable[present])), priorities(secret, kept)
+    own = unit_words(secret, units.keep(usable[present]))
+    ranks = priorities(secret, read.identities.keep(usable & present))
+    return own, ranks, own * ranks
 
 
 def words_of_sample(most: int, reader: Reader, batch: pa.RecordBatch, secret: bytes) -> tuple[np.ndarray, np.ndarray]:
@@ -294,7 +308,8 @@ class Draw:
       binding: Binding of the noise.
       left_out: Columns that are left out.
       bound: Largest word of the records that are compared with what they were; -1 for none yet.
-      tags: Words of these records, ascending, and a keyed hash of each with its label and center, shape (t, 2), uint64.
+      tags: Words of these records, ascending, and a keyed hash of each with its label, center and unit, shape (t, 2),
+        uint64.
     """
 
     reader: Reader
@@ -322,21 +337,21 @@ class Draw:
             centers = drawing.centers(features_of)
         return drawing.draw(records, _noise_key(self.binding, secret), secret, coded), centers
 
-    def compared(self, records: LabelRecords, secret: bytes, bound: int) -> tuple[np.ndarray, np.ndarray]:
+    def compared(self, read: Batch, secret: bytes, bound: int) -> tuple[np.ndarray, np.ndarray]:
         """Mask of the records up to a word, and their words and hashes, by words."""
-        drawn = words(secret, b"labeldp compared", records.identities)
+        drawn = words(secret, b"labeldp compared", read.released.identities)
         mask = drawn <= np.uint64(bound)
-        kept = records.keep(mask)
+        kept = read.released.keep(mask)
         # Bound to the noise, so that hashes tell nothing of two releases.
         key = _noise_key(self.binding, secret)
         tags = labelled_words(key, b"labeldp compared", kept.identities, kept.values, kept.centers)
-        return mask, np.stack([drawn[mask], tags], axis=1)
+        return mask, np.stack([drawn[mask], tags ^ read.units[mask]], axis=1)
 
     def released(self, batch: pa.RecordBatch, secret: bytes) -> tuple[pa.RecordBatch, LabelRecords]:
         """Releases a batch. Raises InputError if a record is another one than when the release was made."""
         read = self.read(batch, secret)
         if self.bound >= 0:
-            _, tags = self.compared(read.released, secret, self.bound)
+            _, tags = self.compared(read, secret, self.bound)
             places = np.minimum(np.searchsorted(self.tags[:, 0], tags[:, 0]), len(self.tags) - 1)
             if len(tags) and (not len(self.tags) or not np.array_equal(self.tags[places], tags)):
                 raise InputError(CHANGED_INPUT)
@@ -366,9 +381,10 @@ def _noise_key(binding: NoiseBinding, secret: bytes) -> bytes:
 
 
 class Compared(NamedTuple):
-    """Second look at a partition: sums of all its records, hashes of some, and released values of these."""
+    """Second look at a partition: sums of all its records and units, hashes of some, and released values of these."""
 
     sums: RawSums
+    bounded: int
     tags: np.ndarray
     labels: list[np.ndarray]
     centers: list[np.ndarray]
@@ -385,12 +401,13 @@ class Compare(Part):
 
     def result(self, batches: Batches, secret: bytes) -> Compared:
         """Looks at the labels of a partition."""
-        total = Compared(add_sums([]), np.zeros((0, 2), np.uint64), [], [], [])
+        total = Compared(add_sums([]), 0, np.zeros((0, 2), np.uint64), [], [], [])
         for batch in batches:
             read = self.drawn.read(batch, secret)
-            mask, tags = self.drawn.compared(read.released, secret, self.bound)
+            mask, tags = self.drawn.compared(read, secret, self.bound)
             sums = add_sums([total.sums, label_sums(read.released, secret)])
-            total = total._replace(sums=sums, tags=np.concatenate([total.tags, tags]))
+            bounded = total.bounded + read.bounded
+            total = total._replace(sums=sums, bounded=bounded, tags=np.concatenate([total.tags, tags]))
             if self.drawn.drawing.solved is not None and mask.any():
                 sampled = read.kept.copy()
                 sampled[read.kept] = mask

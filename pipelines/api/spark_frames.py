@@ -12,7 +12,7 @@ import importlib
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -69,21 +69,28 @@ class SparkFrame:
     """DataFrame of Spark.
 
     Attributes:
-      frame: The DataFrame.
-      schema: Its columns, with the types that executors see.
+      frame: The DataFrame, whose columns are named by their places: Spark takes dots for fields, and ignores case.
+      schema: Its columns by their own names, with the types that executors see.
+      given: The same as Spark has them.
     """
 
     frame: Any = field(repr=False)
     schema: pa.Schema
+    given: Any = field(repr=False)
 
-    def mapped(self, columns: Sequence[str], task: Callable[..., Any], schema: Any) -> Any:
-        """The lazy result of a task over the batches of some expressions."""
+    def column(self, name: str) -> str:
+        """The name of a column for Spark."""
+        return f"c{self.schema.get_field_index(name)}"
+
+    def mapped(self, columns: Mapping[str, str], task: Callable[..., Any], schema: Any) -> Any:
+        """The lazy result of a task over the batches of some expressions, by the names that the task has for them."""
+        names = [*columns]
 
         # By value: executors have this package, and no more of the caller's modules than they need.
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            yield from task(batches)
+            yield from task(pa.RecordBatch.from_arrays(batch.columns, names) for batch in batches)
 
-        return self.frame.selectExpr(*columns).mapInArrow(run, schema)
+        return self.frame.selectExpr(*columns.values()).mapInArrow(run, schema)
 
 
 def read_spark(frame: Any) -> SparkFrame | None:
@@ -97,7 +104,8 @@ def read_spark(frame: Any) -> SparkFrame | None:
     if frame.isStreaming:
         raise ValueError("a release passes over its records several times: give a DataFrame that is not a stream")
     types: Any = importlib.import_module("pyspark.sql.pandas.types")
-    return SparkFrame(frame, types.to_arrow_schema(frame.schema))
+    places = [f"c{place}" for place in range(len(frame.columns))]
+    return SparkFrame(frame.toDF(*places), types.to_arrow_schema(frame.schema), frame.schema)
 
 
 @dataclass(eq=False)
@@ -111,6 +119,7 @@ class SparkRun:
       request: The checked request.
       left_out: Columns that are not released.
       units: Counts of units; None without.
+      bounded: Sum of the words of units and records that were bounded, which later passes see again.
     """
 
     source: SparkFrame
@@ -119,6 +128,7 @@ class SparkRun:
     request: MemoryRequest
     left_out: Sequence[str] = ()
     units: UnitCounts | None = None
+    bounded: int = 0
 
     @property
     def _own(self) -> list[str]:
@@ -127,8 +137,8 @@ class SparkRun:
         names = [column.name, column.id_column, *column.unit.columns, column.center]
         return [name for name in names if name is not None and name in self.source.schema.names]
 
-    def _columns(self, names: Sequence[str]) -> list[str]:
-        return [self._label() if self._is_coded(name) else _quoted(name) for name in dict.fromkeys(names)]
+    def _columns(self, names: Sequence[str]) -> dict[str, str]:
+        return {name: self._label() if self._is_coded(name) else self.source.column(name) for name in names}
 
     def _is_coded(self, name: str) -> bool:
         return name == self.reader.column.name and self.reader.kind is not None
@@ -138,10 +148,10 @@ class SparkRun:
         column, classes = self.reader.column, self.reader.column.classes
         assert classes is not None
         listed = ", ".join(f"X'{value.encode().hex()}'" for value in classes.values)
-        data = f"cast({_quoted(column.name)} as binary)"
+        data = f"cast({self.source.column(column.name)} as binary)"
         place = f"coalesce(nullif(array_position(array({listed}), {data}), 0) - 1, {classes.other})"
         missing = "" if column.meaning.missing is None else f" else {int(column.meaning.missing)}"
-        return f"cast(case when length({data}) > 0 then {place}{missing} end as int) as {_quoted(column.name)}"
+        return f"cast(case when length({data}) > 0 then {place}{missing} end as int)"
 
     def parts(self, names: Sequence[str], part: Part) -> list[Any]:
         """Runs a task, and collects what it returns of each partition. Raises InputError if it fails."""
@@ -153,9 +163,10 @@ class SparkRun:
         found = [unsealed(self.secret, bytes(row[PART])) for row in rows]
         return [result for result in found if result is not None]
 
-    def _words(self, names: Sequence[str], rows: Callable[..., tuple[np.ndarray, np.ndarray]]) -> Any:
-        """Frame of the words of records, `a` and `b`."""
-        return self.source.mapped(self._columns(names), Words(self.reader, rows), "a bigint, b bigint")
+    def _words(self, names: Sequence[str], rows: Callable[..., tuple[np.ndarray, ...]], columns: str = "ab") -> Any:
+        """Frame of the words of records, in columns of one letter."""
+        schema = ", ".join(f"{column} bigint" for column in columns)
+        return self.source.mapped(self._columns(names), Words(self.reader, rows), schema)
 
     def check_ids(self) -> None:
         """Checks that ids are unique. Raises InputError, which names none, if they are not."""
@@ -171,13 +182,22 @@ class SparkRun:
         if not isinstance(column.unit, UnitBound):
             return
         most = column.unit.max_records
-        units = self._words(self._own, words_of_units)
-        ranked = units.selectExpr("a", "b", "row_number() over (partition by a order by b) as r")
-        [counts] = collected(ranked.selectExpr("count_if(r = 1) as u", f"count_if(r > {most}) as o"))
-        beyond = sorted((row["a"] + _SIGN, row["b"] + _SIGN) for row in collected(ranked.where(f"r = {most + 1}")))
+        units = self._words(self._own, words_of_units, "abc")
+        ranked = units.selectExpr("*", "row_number() over (partition by a order by b) as r")
+        # In one query: another one may read other units.
+        [seen] = collected(ranked.selectExpr(
+            "count_if(r = 1) as u", f"count_if(r > {most}) as o", "count(*) as n", "sum(cast(c as decimal(38))) as c",
+            f"collect_list(case when r = {most + 1} then struct(a, b) end) as beyond",
+        ))  # fmt: skip
+        beyond = sorted((row["a"] + _SIGN, row["b"] + _SIGN) for row in seen["beyond"])
         over, limits = np.array(beyond, np.uint64).reshape(-1, 2).T.copy()
         self.reader = dataclasses.replace(self.reader, limits=(over, limits))
-        self.units = UnitCounts(counts["u"], counts["o"])
+        self.units, self.bounded = UnitCounts(seen["u"], seen["o"]), int(seen["c"] or 0) + seen["n"] * _SIGN
+
+    def _check_units(self, parts: Iterable[int]) -> None:
+        """Checks that records have the units by which they were bounded. Raises InputError if not."""
+        if (sum(parts) - self.bounded) % (1 << 64):
+            raise InputError(CHANGED_INPUT)
 
     def sample(self, chosen: CenterFeatures | None) -> FeatureSample:
         """Samples the features of records, as the first pass of a job does."""
@@ -199,7 +219,9 @@ class SparkRun:
         made = getattr(released, "map", None) if row_map is None else row_map
         features = () if made is None else made.columns
         names = [name for name in features if name in self.source.schema.names]
-        sums = add_passes(self.parts([*self._own, *names], Sum(self.reader, step, design, released)))
+        parts = self.parts([*self._own, *names], Sum(self.reader, step, design, released))
+        self._check_units(part.bounded for part in parts)
+        sums = add_passes(part.sums for part in parts)
         if sums is None:
             self.request.check(0, 0)
         assert sums is not None
@@ -219,6 +241,7 @@ class SparkRun:
             name for name in self.source.schema.names if name in {*seen, *(() if made is None else made.map.columns)}
         ]
         parts: list[Compared] = self.parts([*self._own, *names], Compare(self.reader, draw, bound, seen))
+        self._check_units(part.bounded for part in parts)
         if digest_of(draw, self.secret, [part.sums for part in parts]) != draw.binding.digest:
             raise InputError(CHANGED_INPUT)
         tags = np.concatenate([part.tags for part in parts])
@@ -238,7 +261,7 @@ class SparkRun:
         names, types = self.source.schema.names, importlib.import_module("pyspark.sql.pandas.types")
         kinds = [pa.int32() if self._is_coded(name) else self.source.schema.field(name).type for name in names]
         empty = pa.RecordBatch.from_arrays([pa.array([], kind) for kind in kinds], names)
-        given = self.source.frame.schema
+        given = self.source.given
         structure, entry = type(given), type(given[0])
         before = {each.name: each for each in given}
         made = types.from_arrow_schema(dataclasses.replace(draw, bound=-1).released(empty, self.secret)[0].schema)
@@ -358,7 +381,3 @@ def collected(frame: Any) -> list[Any]:
     if raised:
         raise InputError(raised[-1].strip())
     raise InputError(f"Spark could not read the frame ({kind}): frame.count() and the log of its driver tell more")
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 PAGES = ("jobs", "stages?details=true", "sql?details=true&planDescription=true&length=1000", "environment", "executors")
 
 # Spark 3.5 gives rand() a seed with the frame, whose labels then stay.
-RANDOM = "cast(cast(reflect('java.lang.System', 'nanoTime') as bigint) % 9 as double) as y"
+RANDOM = "cast(reflect('java.lang.System', 'nanoTime') as bigint) % 9"
 
 
 def session(master: str, folder: Path, port: int) -> Any:
@@ -113,7 +113,14 @@ def main() -> None:
     released.frame.repartition(3).write.parquet(str(folder / "frame"))
     classes: dict[str, Any] = {"label": "group", "label_classes": ["a", "b", "c"], "label_values": None}
     privatized(log, **classes).frame.write.parquet(str(folder / "classes"))
-    refused("random", lambda: privatized(log.selectExpr("id", "x", RANDOM)))
+    refused("random", lambda: privatized(log.selectExpr("id", "x", f"cast({RANDOM} as double) as y")))
+    units = {"unit_column": "unit", "max_records_per_unit": 100}
+    refused("units", lambda: privatized(log.selectExpr("*", f"{RANDOM} as unit"), **units))
+    refused("steady units", lambda: privatized(log.selectExpr("*", "id % 9 as unit"), **units))
+    # Spark takes a dot for a field, and ignores case.
+    named = privatized(log.toDF("id", "a.`b", "A.`B", "y")).frame
+    same = sorted(named.collect()) == sorted(privatized(log).frame.collect())
+    print(json.dumps({"named": named.columns, "same": same}))
     refused("ids", lambda: privatized(log.union(log)))
     refused("no ids", lambda: privatized(log, id_column=None))
     refused("bytes", lambda: privatized(log, noise_key_file=None, noise_key=b"k" * 32))

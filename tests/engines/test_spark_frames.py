@@ -116,6 +116,7 @@ def test_a_release_that_is_written_is_audited_and_reported(job: Job, tmp_path: P
     ("name", "error"),
     [
         ("random", "the input changed while the job ran"),
+        ("units", "the input changed while the job ran"),
         ("ids", "two records have the same id in 'id'"),
         ("no ids", "name a column of unique ids with id_column"),
         ("bytes", "with noise_key_file"),
@@ -127,6 +128,14 @@ def test_a_release_that_is_written_is_audited_and_reported(job: Job, tmp_path: P
 def test_refused(job: Job, name: str, error: str) -> None:
     assert error in job.refused(name)["error"]
     assert not (job.folder / "changed").exists()
+
+
+def test_records_keep_their_units(job: Job) -> None:
+    assert job.refused("steady units")["error"] is None
+
+
+def test_names_that_spark_takes_for_others(job: Job) -> None:
+    assert {"named": ["id", "a.`b", "A.`B", "y"], "same": True} in job.lines
 
 
 def test_no_secret_is_in_sight(job: Job, leaks: Any, secret: bytes, tree: Callable[..., dict[str, bytes]]) -> None:
