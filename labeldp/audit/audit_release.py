@@ -133,7 +133,7 @@ def _audit_release(folder: Path, manifest: dict[str, Any], data: bool, counted: 
         total_epsilon=float(manifest["epsilon"]),
         prior_epsilon=float(manifest.get("prior_epsilon", 0.0)),
         center_epsilon=float(center_epsilon(mechanism)),
-        lines=(*audit.lines, *(() if problems else (table_line(manifest), removals_line(manifest)))),
+        lines=(*audit.lines, *filter(None, () if problems else (table_line(manifest), removals_line(manifest)))),
         data_lines=lines,
         not_compared="" if problems else left,
     )
@@ -211,7 +211,7 @@ def audit_report(audit: Audit) -> str:
     if audit.labels:
         bias = f"bias         at most {audit.max_bias!r} in absolute value, over all labels"
         lines += [*_randomizer_lines(audit), audit.classes_line or bias, f"fingerprint  {audit.fingerprint}"]
-        lines += filter(None, audit.lines)
+        lines += audit.lines
         lines += [] if audit.unit_column is None else [_unit_line(audit, audit.unit_column)]
     if audit.total_epsilon is not None and not audit.parts:
         units = "" if audit.unit_column is None else " for all labels of a unit"

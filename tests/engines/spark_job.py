@@ -114,9 +114,9 @@ def main() -> None:
     classes: dict[str, Any] = {"label": "group", "label_classes": ["a", "b", "c"], "label_values": None}
     privatized(log, **classes).frame.write.parquet(str(folder / "classes"))
     refused("random", lambda: privatized(log.selectExpr("id", "x", f"cast({RANDOM} as double) as y")))
-    units = {"unit_column": "unit", "max_records_per_unit": 100}
-    refused("units", lambda: privatized(log.selectExpr("*", f"{RANDOM} as unit"), **units))
-    refused("steady units", lambda: privatized(log.selectExpr("*", "id % 9 as unit"), **units))
+    units = {"unit_column": "unit", "max_records_per_unit": 1}
+    refused("units", lambda: privatized(log.selectExpr("*", f"id div 14 + {RANDOM} as unit"), **units))
+    refused("steady units", lambda: privatized(log.selectExpr("*", "id div 14 as unit"), **units))
     # Spark takes a dot for a field, and ignores case.
     named = privatized(log.toDF("id", "a.`b", "A.`B", "y")).frame
     same = sorted(named.collect()) == sorted(privatized(log).frame.collect())
