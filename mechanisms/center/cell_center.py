@@ -160,8 +160,8 @@ _LEAST_SIGNAL = 2000
 _CELL, _LEAST_CELL, _LARGEST_CELL = 10, 4, 40
 # Records of the sample for a cell.
 _SAMPLED_IN_CELL = 3
-# Share of the variance of the labels that a linear center must explain: of less, it does not say where to cut.
-_EXPLAINED = 0.05
+LEAST_EXPLAINED = 0.05
+"""Share of the variance of the labels that a linear center must explain: of less, it does not say where to cut."""
 # Records are as many parameters as these, of which the noise of the sums is left in the trees.
 _PARAMETERS = 300
 _FEATURES, _REST, LEAST_MASS = 0.5, 0.25, 0.5
@@ -355,7 +355,7 @@ def chosen_range(design: CellDesign, center: LinearCenter, records: int, counts:
     mean = dot(weights, steps)
     variance = dot(weights, (steps - mean) ** 2)
     whole = center.label_variance(variance)
-    if whole is None or not 0 < variance <= (1 - _EXPLAINED) * whole:
+    if whole is None or not 0 < variance <= (1 - LEAST_EXPLAINED) * whole:
         return None
     left = noise_share(records, _PARAMETERS) * len(design.partition.tree.leaves) / records
     best: tuple[float, CellRange] | None = None

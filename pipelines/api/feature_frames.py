@@ -250,6 +250,11 @@ def check_namesakes(frame: DataFrame, label: str, left_out: Sequence[Any]) -> No
         )
 
 
+def map_columns(schema: pa.Schema, label: str, left_out: Sequence[Any]) -> list[str]:
+    """Names the released columns with maps, whose keys only values tell to `check_namesakes`."""
+    return [each.name for each in schema if "map<" in str(each.type) and each.name not in {label, *left_out}]
+
+
 def _nested(column: Column) -> pa.Array:
     """The column as Arrow has it if there may be names within it, otherwise an empty one."""
     if isinstance(column, pa.ChunkedArray):

@@ -24,6 +24,7 @@ from .feature_frames import (
     check_namesakes,
     frame_column,
     is_data_frame,
+    map_columns,
     named_features,
     public_frame,
     read_frame,
@@ -188,6 +189,9 @@ def privatize(frame: object, *, label: str, epsilon: float, **parameters: object
         if columns.names[_place(columns, "leave_out", name)] in {label, privatizer.center_column}:
             raise ValueError(f"leave_out: {name!r} is released, as the label or its center")
     check_namesakes(shown, label, left)
+    if stream is not None and (maps := map_columns(stream.schema, label, left)):
+        for block in stream.blocks(maps):
+            check_namesakes(block, label, ())
     if privatizer.features is None:
         no_features = {label, privatizer.id_column, None if linear else privatizer.center_column, *left}
         privatizer.set_params(features=len({*columns.names} - no_features))

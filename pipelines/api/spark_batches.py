@@ -37,7 +37,7 @@ from ...transforms.center.feature_columns import center_columns, feature_columns
 from ...transforms.class_values import class_column
 from ...transforms.errors import CHANGED_INPUT, InputError, describe, redact_errors
 from ...transforms.noise_key_file import NoiseKeyFile
-from .feature_frames import FeatureFrame, read_frame, released_frame, without_columns
+from .feature_frames import FeatureFrame, check_namesakes, read_frame, released_frame, without_columns
 from .label_arrays import LabelArray, read_numbers, read_units
 from .memory_release import as_shares, read_classes
 
@@ -226,6 +226,15 @@ class Sum(Part):
             vars(sums).update(left_out=left_out)
             found, bounded = add_passes([sums] if found is None else [found, sums]), bounded + read.bounded
         return None if found is None else Summed(found, bounded)
+
+
+class MapKeys(Part):
+    """Looks for the label's name among the keys of maps."""
+
+    def result(self, batches: Batches, secret: bytes) -> None:
+        """Raises InputError if a map has it."""
+        for batch in batches:
+            _checked(check_namesakes, batch, self.reader.column.name, ())
 
 
 @dataclass(frozen=True, eq=False)

@@ -36,6 +36,7 @@ from ..spec.label_folders import DATA_NAME
 from ..spec.measured_labels import measured
 from ..spec.mechanism_file import MECHANISM_NAME, MechanismFile
 from ..spec.target_checks import noise_key_file, path_of
+from .feature_frames import map_columns
 from .memory_release import MemoryRelease, Outcome, concluded, number_of_features
 from .memory_request import Given, MemoryRequest, python_errors
 from .spark_batches import (
@@ -44,6 +45,7 @@ from .spark_batches import (
     Compare,
     Compared,
     Draw,
+    MapKeys,
     Part,
     Reader,
     SampleFeatures,
@@ -168,6 +170,12 @@ class SparkRun:
         schema = ", ".join(f"{column} bigint" for column in columns)
         return self.source.mapped(self._columns(names), Words(self.reader, rows), schema)
 
+    def check_maps(self) -> None:
+        """Checks that no map that is released has a key of the label's name. Raises InputError if one has."""
+        maps = map_columns(self.source.schema, self.reader.column.name, self.left_out)
+        if maps:
+            self.parts(maps, MapKeys(self.reader))
+
     def check_ids(self) -> None:
         """Checks that ids are unique. Raises InputError, which names none, if they are not."""
         name = self.reader.column.id_column
@@ -290,6 +298,7 @@ def release_spark(
     kind = source.schema.field(column.name).type
     coded = kind if column.classes is not None and is_text(kind) else None
     run = SparkRun(source, Reader(column, key, key_check(secret), coded), secret, request, left_out)
+    run.check_maps()
     run.check_ids()
     run.bound_units()
     sample = run.sample(None if given.features is None else label.features)

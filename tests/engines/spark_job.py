@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 PAGES = ("jobs", "stages?details=true", "sql?details=true&planDescription=true&length=1000", "environment", "executors")
 
 # Spark 3.5 gives rand() a seed with the frame, whose labels then stay.
-RANDOM = "cast(reflect('java.lang.System', 'nanoTime') as bigint) % 9"
+RANDOM = "cast(cast(reflect('java.lang.System', 'nanoTime') as bigint) % 9 as double) as y"
 
 
 def session(master: str, folder: Path, port: int) -> Any:
@@ -113,14 +113,14 @@ def main() -> None:
     released.frame.repartition(3).write.parquet(str(folder / "frame"))
     classes: dict[str, Any] = {"label": "group", "label_classes": ["a", "b", "c"], "label_values": None}
     privatized(log, **classes).frame.write.parquet(str(folder / "classes"))
-    refused("random", lambda: privatized(log.selectExpr("id", "x", f"cast({RANDOM} as double) as y")))
-    units = {"unit_column": "unit", "max_records_per_unit": 1}
-    refused("units", lambda: privatized(log.selectExpr("*", f"id div 14 + {RANDOM} as unit"), **units))
-    refused("steady units", lambda: privatized(log.selectExpr("*", "id div 14 as unit"), **units))
-    # Spark takes a dot for a field, and ignores case.
-    named = privatized(log.toDF("id", "a.`b", "A.`B", "y")).frame
-    same = sorted(named.collect()) == sorted(privatized(log).frame.collect())
-    print(json.dumps({"named": named.columns, "same": same}))
+    names = log.selectExpr("id as `i.d`", "x as X", "`group` as x", "y as `y``.z`", "id % 1000 as `u.v`")
+    renamed: dict[str, Any] = {"label": "y`.z", "id_column": "i.d", "unit_column": "u.v", "max_records_per_unit": 3}
+    privatized(names, **renamed).frame.toDF("id", "x", "group", "y", "u").write.parquet(str(folder / "names"))
+    unit = {"unit_column": "u", "max_records_per_unit": 1000}
+    units = log.selectExpr("*", RANDOM.replace(" as double) as y", " as int) as u"))
+    refused("units", lambda: privatized(units, **unit))
+    refused("keys", lambda: privatized(log.selectExpr("*", "map('Y', y) as m")))
+    refused("random", lambda: privatized(log.selectExpr("id", "x", RANDOM)))
     refused("ids", lambda: privatized(log.union(log)))
     refused("no ids", lambda: privatized(log, id_column=None))
     refused("bytes", lambda: privatized(log, noise_key_file=None, noise_key=b"k" * 32))

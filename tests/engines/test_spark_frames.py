@@ -105,6 +105,14 @@ def test_labels_are_those_of_other_frames_and_of_the_command(job: Job, tmp_path:
     asked |= classes
     drawn = labeldp.privatize(table, ledger=tmp_path / "b", **asked)
     assert rows(pq.read_table(job.folder / "classes")).equals(rows(drawn.frame))
+    names = {"id": "i.d", "x": "X", "group": "x", "y": "y`.z"}
+    table = table.rename_columns([names[name] for name in table.column_names])
+    table = table.append_column("u.v", pa.array(table["i.d"].to_numpy() % 1000))
+    asked = asked_of(job.folder) | {"label": "y`.z", "id_column": "i.d"}
+    asked |= {"unit_column": "u.v", "max_records_per_unit": 3}
+    renamed = labeldp.privatize(table, ledger=tmp_path / "c", **asked).frame
+    renamed = renamed.rename_columns(["id", "x", "group", "y", "u"])
+    assert rows(pq.read_table(job.folder / "names")).equals(rows(renamed))
 
 
 def test_a_release_that_is_written_is_audited_and_reported(job: Job, tmp_path: Path) -> None:
@@ -117,6 +125,7 @@ def test_a_release_that_is_written_is_audited_and_reported(job: Job, tmp_path: P
     [
         ("random", "the input changed while the job ran"),
         ("units", "the input changed while the job ran"),
+        ("keys", "the frame also has a field 'm.Y'"),
         ("ids", "two records have the same id in 'id'"),
         ("no ids", "name a column of unique ids with id_column"),
         ("bytes", "with noise_key_file"),
@@ -128,14 +137,6 @@ def test_a_release_that_is_written_is_audited_and_reported(job: Job, tmp_path: P
 def test_refused(job: Job, name: str, error: str) -> None:
     assert error in job.refused(name)["error"]
     assert not (job.folder / "changed").exists()
-
-
-def test_records_keep_their_units(job: Job) -> None:
-    assert job.refused("steady units")["error"] is None
-
-
-def test_names_that_spark_takes_for_others(job: Job) -> None:
-    assert {"named": ["id", "a.`b", "A.`B", "y"], "same": True} in job.lines
 
 
 def test_no_secret_is_in_sight(job: Job, leaks: Any, secret: bytes, tree: Callable[..., dict[str, bytes]]) -> None:

@@ -26,6 +26,7 @@ from labeldp.mechanisms.center.marginal_center import (
     part_tables,
 )
 from labeldp.mechanisms.center.residuals import ResidualDomain
+from labeldp.mechanisms.core.document_form import check_form
 
 from tests.false_alarms import FALSE_ALARM
 
@@ -128,6 +129,19 @@ def test_rare_values_share_the_last_part_and_parts_are_bounded():
     assert (
         few.parts_of({"a": Categories(np.array([0, -1, 1]), ("0", "new"))})[:, 0].tolist()[1:] == [few.sizes[0] - 1] * 2
     )
+
+
+def test_a_document_has_room_for_all_features_that_are_taken():
+    labels, records, number = 5, 300, np.arange(300.0)
+    columns = {f"a{place:03d}": number % 2 for place in range(600)}
+    design = design_marginals(columns, records, 30.0)
+    assert design is not None
+    parts, steps = design.parts_of(columns), number.astype(np.int64) % labels - labels // 2
+    tables = part_tables(parts, design.sizes, steps, labels)
+    released = noised_marginals(design, labels, tables, common_records(parts, design.sizes), KEYS)
+    document = center_document(MarginalCenter.of(labels, released))
+    assert len(document["marginals"]["cuts"]) == MOST_PARTS // 2
+    check_form(document, "linear", "center")
 
 
 def test_the_budget_is_public_and_leaves_labels_some():

@@ -335,6 +335,17 @@ def test_what_has_the_name_of_the_label_is_refused(kind: Any, key_file: Path) ->
         assert labeldp.privatize(log, **request, leave_out=[column]).records == 400
 
 
+def test_a_key_of_a_map_that_has_the_name_of_the_label_is_refused(key_file: Path) -> None:
+    labels = [float(place % 5) for place in range(400)]
+    maps = pa.array([[("Weeks", label)] for label in labels], pa.map_(pa.string(), pa.float64()))
+    log = pa.table({"age": np.arange(400.0), "weeks": labels, "event": maps})
+    request: dict[str, Any] = {**REQUEST, "label": "weeks", "noise_key_file": key_file}
+    frames: list[Any] = [log, log.to_reader, dataset.dataset(log)]
+    for frame in frames:
+        with pytest.raises(ValueError, match=r"'event\.Weeks', which would be released as it is"):
+            labeldp.privatize(frame, **request)
+
+
 def test_an_index_with_the_name_of_the_label_is_refused(standard: Any, privatizer: Any) -> None:
     log = LOG[["age", "weeks", "visits"]][:2000]
     by_label = log.set_index("weeks", drop=False)
