@@ -157,7 +157,7 @@ def _without_work() -> Iterator[None]:
     with (
         without_job([]),
         mock.patch.object(evaluate_command, "run", stop),
-        mock.patch.object(demo_command, "privatized", return_value=(0, [])),
+        mock.patch.object(demo_command, "released_by", return_value=(0, [])),
         # There is no release to train on.
         mock.patch.object(demo_command, "_trained", return_value=[]),
     ):
