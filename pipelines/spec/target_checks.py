@@ -13,7 +13,7 @@ from ...transforms.errors import InputError, StoreError
 from ...transforms.io.filesystems import FileSystems, absolute, exists, is_remote, store_of
 from ...transforms.noise_key_file import NoiseKeyFile, default_key_path
 from ...transforms.progress_log import LOGGER
-from ...transforms.stores.claim import Output, claimed_error
+from ...transforms.stores.claim import Output, claimed_error, in_staging
 from ...transforms.stores.object_store import is_store
 from ..errors import FieldError, as_flag, field_errors
 from ..ledger.ledger import default_ledger_path, is_database
@@ -43,6 +43,8 @@ def check_target(field: str, target: str, may_exist: bool = False) -> None:
     if may_exist and (FileSystems.exists if other_store else exists)(released_file):
         return
     if is_store(target):
+        if in_staging(target):
+            refuse(" lies in a folder of releases that are not published yet: name a path outside it")
         try:
             output = Output(store_of(target), target.rstrip("/"))
             claim = None if exists(released_file) else output.claim()

@@ -32,6 +32,11 @@ def staging_of(target: str) -> str:
     return f"{parent}/.{name}.labeldp"
 
 
+def in_staging(target: str) -> bool:
+    """Tells whether a URL lies in a staging folder, where other runs would delete it as the rest of a killed one."""
+    return re.search(r"/\.[^/]+\.labeldp(/|$)", target) is not None
+
+
 class OutputClaimed(InputError):
     """The output is that of another run, or another process of this one has ended it."""
 

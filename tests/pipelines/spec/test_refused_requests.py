@@ -341,6 +341,8 @@ REFUSED: dict[str, list[tuple[Any, ...]]] = {
         *((name, f" {name} exists and is not an empty folder: name another") for name in ("full", "log.csv", "link")),
         ("log.csv/out", " log.csv/out cannot be created: log.csv is not a writable folder"),
         ("~/x", " ~/x: the shell has not expanded ~"),
+        *((name, f" {name} lies in a folder of releases that are not published yet: name a path outside it")
+          for name in ("s3://b/.o.labeldp", "gs://b/a/.o.labeldp/0/x")),
     ],
     "output_table": [
         ("t", " t is not of the form"), ("delta://t@1", " delta://t@1: a snapshot cannot be written to"),
