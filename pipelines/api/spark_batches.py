@@ -262,14 +262,10 @@ def words_of_ids(reader: Reader, batch: pa.RecordBatch, secret: bytes) -> tuple[
 
 
 def words_of_units(reader: Reader, batch: pa.RecordBatch, secret: bytes) -> tuple[np.ndarray, ...]:
-    """Units of the records that may be released, the priorities of these, and the products of both."""
-    read, unit = reader.read(batch, secret), reader.column.unit
-    assert isinstance(unit, UnitBound)
-    units, present = _checked(read_units, read.features.column(unit.column), unit.column)
-    usable = np.isfinite(read.labels.values)
-    own = unit_words(secret, units.keep(usable[present]))
-    ranks = priorities(secret, read.identities.keep(usable & present))
-    return own, ranks, own * ranks
+    """Units of the records that may be released, while no limit is known; their priorities; products of both."""
+    read = reader.read(batch, secret)
+    ranks = priorities(secret, read.released.identities)
+    return read.units, ranks, read.units * ranks
 
 
 def words_of_sample(most: int, reader: Reader, batch: pa.RecordBatch, secret: bytes) -> tuple[np.ndarray, np.ndarray]:
